@@ -1,0 +1,132 @@
+"""Writes a network down, layer by layer, and infers every shape on the way.
+
+Each method adds one layer behind `after` (the last layer where it is not given) and returns its name. A layer that does not fit
+its input raises `ValueError` with the layer's name, so a wrong network cannot be written down.
+"""
+
+from typing import Any
+
+from networks.description import Layer, Shape
+
+
+class Builder:
+    def __init__(self, input_shape: Shape, vocabulary: int = 0):
+        self.input_shape = input_shape
+        self.vocabulary = vocabulary
+        self.layers: list[Layer] = []
+        self.shapes: dict[str, Shape] = {"input": input_shape}
+        self.last = "input"
+
+    def dense(self, units: int, after: str | None = None, name: str | None = None) -> str:
+        """y = x W^T + b on the last axis; W is [units, features]."""
+        *leading, features = self._shape(after)
+        parameters: dict[str, Shape] = {"weight": (units, features), "bias": (units,)}
+        return self._add("dense", [after], (*leading, units), {"units": units}, parameters, name)
+
+    def conv(self, filters: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = True,
+             after: str | None = None, name: str | None = None) -> str:
+        """Cross-correlation with square kernels; W is [filters, C, kernel, kernel]; zero padding on both sides alike."""
+        channels, height, width = self._image(after, "conv2d")
+        shape = (filters, _window(height, kernel, stride, padding), _window(width, kernel, stride, padding))
+        parameters: dict[str, Shape] = {"weight": (filters, channels, kernel, kernel)}
+        if bias:
+            parameters["bias"] = (filters,)
+        attributes = {"filters": filters, "kernel": kernel, "stride": stride, "padding": padding, "bias": bias}
+        return self._add("conv2d", [after], shape, attributes, parameters, name)
+
+    def max_pool(self, kernel: int, stride: int, padding: int = 0, after: str | None = None) -> str:
+        """Largest of each window; pads with minus infinity, drops windows that do not fit whole (rounds down)."""
+        return self._pool("max_pool", kernel, stride, padding, after)
+
+    def avg_pool(self, kernel: int, stride: int, after: str | None = None) -> str:
+        """Mean of each window; drops windows that do not fit whole (rounds down)."""
+        return self._pool("avg_pool", kernel, stride, 0, after)
+
+    def global_avg_pool(self, after: str | None = None) -> str:
+        channels, _, _ = self._image(after, "global_avg_pool")
+        return self._add("global_avg_pool", [after], (channels,))
+
+    def relu(self, after: str | None = None) -> str:
+        return self._add("relu", [after], self._shape(after))
+
+    def sigmoid(self, after: str | None = None) -> str:
+        return self._add("sigmoid", [after], self._shape(after))
+
+    def dropout(self, rate: float, after: str | None = None) -> str:
+        """Zero each value with probability `rate` and scale the others by 1 / (1 - rate)."""
+        return self._add("dropout", [after], self._shape(after), {"rate": rate})
+
+    def batch_norm(self, after: str | None = None, name: str | None = None) -> str:
+        """Normalise each channel by the mean and the biased variance of the batch, then scale and shift."""
+        shape = self._image(after, "batch_norm")
+        parameters: dict[str, Shape] = {"scale": shape[:1], "shift": shape[:1]}
+        return self._add("batch_norm", [after], shape, {"epsilon": 1e-5}, parameters, name)
+
+    def add(self, left: str, right: str) -> str:
+        if self.shapes[left] != self.shapes[right]:
+            raise ValueError(f"add: {left} {self.shapes[left]} and {right} {self.shapes[right]} differ in shape")
+        return self._add("add", [left, right], self.shapes[left])
+
+    def flatten(self, after: str | None = None) -> str:
+        channels, height, width = self._image(after, "flatten")
+        return self._add("flatten", [after], (channels * height * width,))
+
+    def subsample(self, stride: int, after: str | None = None) -> str:
+        """Keep rows and columns 0, stride, 2 stride ... (a 1x1 pooling)."""
+        channels, height, width = self._image(after, "subsample")
+        shape = (channels, _window(height, 1, stride, 0), _window(width, 1, stride, 0))
+        return self._add("subsample", [after], shape, {"stride": stride})
+
+    def pad_channels(self, extra: int, after: str | None = None) -> str:
+        """Append `extra` channels of zeros behind the existing ones (shortcut A of He et al., arXiv 1512.03385)."""
+        channels, height, width = self._image(after, "pad_channels")
+        return self._add("pad_channels", [after], (channels + extra, height, width), {"extra": extra})
+
+    def embedding(self, units: int, after: str | None = None, name: str | None = None) -> str:
+        """Row of a [vocabulary, units] table for each word number."""
+        if not self.vocabulary:
+            raise ValueError("embedding: the network's input is not words (vocabulary is 0)")
+        shape = (*self._shape(after), units)
+        attributes = {"vocabulary": self.vocabulary, "units": units}
+        return self._add("embedding", [after], shape, attributes, {"weight": (self.vocabulary, units)}, name)
+
+    def lstm(self, units: int, after: str | None = None, name: str | None = None) -> str:
+        """LSTM without peepholes over (T, F) -> (T, units), state zero at the start, gates in order i f g o, one bias vector."""
+        length, features = self._shape(after)
+        parameters: dict[str, Shape] = {
+            "weight_input": (4 * units, features), "weight_hidden": (4 * units, units), "bias": (4 * units,),
+        }
+        return self._add("lstm", [after], (length, units), {"units": units}, parameters, name)
+
+    def _pool(self, op: str, kernel: int, stride: int, padding: int, after: str | None) -> str:
+        channels, height, width = self._image(after, op)
+        shape = (channels, _window(height, kernel, stride, padding), _window(width, kernel, stride, padding))
+        return self._add(op, [after], shape, {"kernel": kernel, "stride": stride, "padding": padding})
+
+    def _shape(self, after: str | None) -> Shape:
+        return self.shapes[after or self.last]
+
+    def _image(self, after: str | None, op: str) -> Shape:
+        shape = self._shape(after)
+        if len(shape) != 3:
+            raise ValueError(f"{op} after {after or self.last}: needs C H W, has {shape}")
+        return shape
+
+    def _add(self, op: str, inputs: list[str | None], shape: Shape, attributes: dict[str, Any] | None = None,
+             parameters: dict[str, Shape] | None = None, name: str | None = None) -> str:
+        number = 1 + sum(layer.op == op for layer in self.layers)
+        name = name or f"{op}{number}"
+        if name in self.shapes:
+            raise ValueError(f"{name}: a layer of that name exists already")
+        if min(shape) < 1:
+            raise ValueError(f"{name}: output shape {shape} is empty")
+        sources = tuple(source or self.last for source in inputs)
+        self.layers.append(Layer(name, op, sources, attributes or {}, shape, parameters or {}))
+        self.shapes[name] = shape
+        self.last = name
+        return name
+
+
+def _window(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Number of whole windows along one axis: rounds down."""
+    return (size + 2 * padding - kernel) // stride + 1

@@ -1,0 +1,56 @@
+"""Every network by name. A module in this folder that decorates a function with `@network(...)` adds one; nothing else is needed."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+
+from networks.builder import Builder
+from networks.description import Network
+
+_makers: dict[str, Callable[[], Network]] = {}
+_small: set[str] = set()
+
+
+class UnknownNetwork(ValueError):
+    """A name that no file in `networks/catalogue` gives to a network."""
+
+
+def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...], learning_rate: float,
+            momentum: float = 0.9, small: bool = False) -> Callable[[Callable[[], Builder]], Callable[[], Builder]]:
+    """Register the function below under `name`; its docstring's first line becomes the title. `small` is for tests' relatives."""
+
+    def register(write: Callable[[], Builder]) -> Callable[[], Builder]:
+        if name in _makers:
+            raise ValueError(f"{name}: two networks of one name")
+
+        def make() -> Network:
+            builder = write()
+            title = (write.__doc__ or name).strip().splitlines()[0].rstrip(".")
+            return Network(
+                name=name, title=title, data_set=data_set, batches=batches, learning_rate=learning_rate, momentum=momentum,
+                input_shape=builder.input_shape, vocabulary=builder.vocabulary,
+                classes=builder.shapes[builder.last][-1], layers=tuple(builder.layers),
+            )
+
+        _makers[name] = make
+        if small:
+            _small.add(name)
+        return write
+
+    return register
+
+
+def names(small: bool = False) -> list[str]:
+    """Names of the published networks, or of their small relatives for tests."""
+    return sorted(name for name in _makers if (name in _small) == small)
+
+
+def get(name: str) -> Network:
+    """Build the network of that name; `UnknownNetwork` names the ones that exist."""
+    if name not in _makers:
+        raise UnknownNetwork(f"unknown network '{name}'; there are {', '.join(names() + names(small=True))}")
+    return _makers[name]()
+
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,101 @@
+"""Residual networks of He et al. (arXiv 1512.03385): ResNet-50 in its v1.5 form and the CIFAR-10 networks with shortcut A."""
+
+from networks.builder import Builder
+from networks.catalogue import network
+
+
+@network("resnet50", batches=(8, 16, 32, 64), learning_rate=0.01)
+def resnet50() -> Builder:
+    """ResNet-50 v1.5: bottlenecks 3-4-6-3, the stride in the 3x3 convolution, no convolution biases."""
+    net = Builder(input_shape=(3, 224, 224))
+    net.conv(64, kernel=7, stride=2, padding=3, bias=False)
+    net.batch_norm()
+    net.relu()
+    net.max_pool(3, 2, padding=1)
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            _bottleneck(net, width=64 * 2**stage, stride=2 if stage > 0 and block == 0 else 1)
+    net.global_avg_pool()
+    net.dense(1000)
+    return net
+
+
+@network("resnet56", data_set="cifar10", batches=(16, 32, 64, 128), learning_rate=0.01)
+def resnet56() -> Builder:
+    """ResNet-56 for CIFAR-10: n = 9, widths 16 32 64, shortcut A."""
+    return _cifar(size=32, blocks=9, widths=(16, 32, 64), classes=10)
+
+
+@network("resnet8", data_set="cifar10", batches=(16, 32, 64, 128), learning_rate=0.01, small=True)
+def resnet8() -> Builder:
+    """ResNet-8 for CIFAR-10: ResNet-56 with n = 1, quick enough for a first look."""
+    return _cifar(size=32, blocks=1, widths=(16, 32, 64), classes=10)
+
+
+@network("tiny_resnet", batches=(4,), learning_rate=0.01, small=True)
+def tiny_resnet() -> Builder:
+    """ResNet-8 with a few channels on 8x8 images, for tests."""
+    return _cifar(size=8, blocks=1, widths=(4, 6, 8), classes=5)
+
+
+@network("tiny_bottleneck", batches=(4,), learning_rate=0.01, small=True)
+def tiny_bottleneck() -> Builder:
+    """ResNet-50's parts with a few channels, for tests: padded max pooling, bottlenecks with and without projection."""
+    net = Builder(input_shape=(3, 16, 16))
+    net.conv(4, kernel=7, stride=2, padding=3, bias=False)
+    net.batch_norm()
+    net.relu()
+    net.max_pool(3, 2, padding=1)
+    _bottleneck(net, width=2, stride=1)
+    _bottleneck(net, width=2, stride=1)
+    _bottleneck(net, width=3, stride=2)
+    net.global_avg_pool()
+    net.dense(5)
+    return net
+
+
+def _bottleneck(net: Builder, width: int, stride: int) -> None:
+    """1x1, 3x3 with the stride, 1x1 to 4 x width; a projection where the shape changes; ReLU after the addition."""
+    entry = net.last
+    net.conv(width, kernel=1, bias=False)
+    net.batch_norm()
+    net.relu()
+    net.conv(width, kernel=3, stride=stride, padding=1, bias=False)
+    net.batch_norm()
+    net.relu()
+    net.conv(4 * width, kernel=1, bias=False)
+    branch = net.batch_norm()
+    shortcut = entry
+    if stride != 1 or net.shapes[entry][0] != 4 * width:
+        projection = net.conv(4 * width, kernel=1, stride=stride, bias=False, after=entry)
+        shortcut = net.batch_norm(after=projection)
+    net.add(branch, shortcut)
+    net.relu()
+
+
+def _cifar(size: int, blocks: int, widths: tuple[int, int, int], classes: int) -> Builder:
+    net = Builder(input_shape=(3, size, size))
+    net.conv(widths[0], kernel=3, padding=1, bias=False)
+    net.batch_norm()
+    net.relu()
+    for stage, width in enumerate(widths):
+        for block in range(blocks):
+            _basic_block(net, width, stride=2 if stage > 0 and block == 0 else 1)
+    net.global_avg_pool()
+    net.dense(classes)
+    return net
+
+
+def _basic_block(net: Builder, width: int, stride: int) -> None:
+    """Two 3x3 convolutions; shortcut A: subsample and append zero channels where the shape changes."""
+    entry = net.last
+    net.conv(width, kernel=3, stride=stride, padding=1, bias=False)
+    net.batch_norm()
+    net.relu()
+    net.conv(width, kernel=3, padding=1, bias=False)
+    branch = net.batch_norm()
+    shortcut = entry
+    if stride != 1:
+        shortcut = net.pad_channels(width - net.shapes[entry][0], after=net.subsample(stride, after=entry))
+    net.add(branch, shortcut)
+    net.relu()

@@ -1,0 +1,71 @@
+"""The vocabulary of a network: `Layer` and `Network`, immutable, and their JSON form.
+
+Shapes never include the batch. Canonical layouts: activations C H W, dense weights [out, in], convolution weights
+[out, in, kh, kw], LSTM gates in order i f g o with one bias vector.
+"""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operation: what it reads (`inputs`, names of layers), what it makes, and the shapes of what it trains."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    output_shape: Shape
+    parameters: dict[str, Shape] = field(default_factory=dict)
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(math.prod(shape) for shape in self.parameters.values())
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with its loss (mean softmax cross-entropy of the last layer's output) and its optimiser's constants."""
+
+    name: str
+    title: str
+    data_set: str  # the real set that feeds it, or "synthetic"
+    batches: tuple[int, ...]  # per device, as the source article sweeps them
+    learning_rate: float
+    momentum: float
+    input_shape: Shape  # (784,) or (3, 32, 32) of float32, or (32,) of word numbers
+    vocabulary: int  # number of words where the input is words, 0 where it is float32
+    classes: int
+    layers: tuple[Layer, ...]
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(layer.parameter_count for layer in self.layers)
+
+    @property
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Shape of every trained tensor by its full name, `layer.parameter`, in the order of the layers."""
+        return {f"{layer.name}.{name}": shape for layer in self.layers for name, shape in layer.parameters.items()}
+
+    @property
+    def target_shape(self) -> Shape:
+        """() for one label a sample, (T,) for one label a word."""
+        return self.layers[-1].output_shape[:-1]
+
+    @property
+    def has_dropout(self) -> bool:
+        return any(layer.op == "dropout" for layer in self.layers)
+
+    def layer(self, name: str) -> Layer:
+        return next(layer for layer in self.layers if layer.name == name)
+
+    def shape_of(self, name: str) -> Shape:
+        return self.input_shape if name == "input" else self.layer(name).output_shape
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that workers read: plain lists, numbers and strings, with the parameter count for them to assert."""
+        return {**asdict(self), "target_shape": self.target_shape, "parameter_count": self.parameter_count}

@@ -1,0 +1,113 @@
+"""How much work a network is: multiply-adds, bytes and the matrix products of one training step, counted from its layers.
+
+Counted here and not by a profiler, because profilers count what one framework happened to run. Element-wise work is left out of
+the multiply-adds, as the field does. A layer whose input depends on no parameter needs no gradient of its input: its backward
+pass costs one product, elsewhere two.
+"""
+
+import math
+from dataclasses import dataclass
+
+from networks.description import Layer, Network, Shape
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """`count` products C[m, n] = op(A)[m, k] op(B)[k, n] of row-major matrices; "NT" means B is stored transposed.
+
+    A convolution stands as the product of its unfolded input (B x H x W rows) with its weights.
+    """
+
+    layer: str
+    op: str
+    phase: str  # forward, backward_data, backward_weights
+    m: int
+    n: int
+    k: int
+    transposition: str
+    count: int = 1
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.count * self.m * self.n * self.k
+
+
+def matrix_products(network: Network, batch: int) -> list[MatrixProduct]:
+    """List the matrix products of forward and backward for one mini-batch of `batch` samples."""
+    trained = _depends_on_parameters(network)
+    products = []
+    for layer in network.layers:
+        input_gradient = any(trained[source] for source in layer.inputs)
+        products += _products_of(layer, network.shape_of(layer.inputs[0]), batch, input_gradient)
+    return products
+
+
+def multiply_adds(network: Network) -> dict[str, tuple[int, int]]:
+    """Count (forward, backward) multiply-adds of each layer for one sample."""
+    counts = {layer.name: (0, 0) for layer in network.layers}
+    for product in matrix_products(network, batch=1):
+        forward, backward = counts[product.layer]
+        if product.phase == "forward":
+            counts[product.layer] = (forward + product.multiply_adds, backward)
+        else:
+            counts[product.layer] = (forward, backward + product.multiply_adds)
+    return counts
+
+
+def flops_per_step(network: Network, batch: int) -> int:
+    """Floating-point operations of one training step: two for each multiply-add of forward and backward."""
+    return 2 * batch * sum(forward + backward for forward, backward in multiply_adds(network).values())
+
+
+def activation_bytes(network: Network) -> int:
+    """Bytes of every layer's output for one sample in float32, flatten and dropout left out (no output of their own is needed)."""
+    return FLOAT_BYTES * sum(math.prod(layer.output_shape) for layer in network.layers if layer.op not in ("flatten", "dropout"))
+
+
+def parameter_bytes(network: Network) -> int:
+    """Bytes of all trained tensors in float32: what one gradient aggregation moves."""
+    return FLOAT_BYTES * network.parameter_count
+
+
+def _depends_on_parameters(network: Network) -> dict[str, bool]:
+    trained = {"input": False}
+    for layer in network.layers:
+        trained[layer.name] = bool(layer.parameters) or any(trained[source] for source in layer.inputs)
+    return trained
+
+
+def _products_of(layer: Layer, input_shape: Shape, batch: int, input_gradient: bool) -> list[MatrixProduct]:
+    if layer.op == "dense":
+        rows = batch * math.prod(layer.output_shape[:-1])
+        return _affine(layer, rows, layer.output_shape[-1], input_shape[-1], input_gradient)
+    if layer.op == "conv2d":
+        filters, height, width = layer.output_shape
+        return _affine(layer, batch * height * width, filters, math.prod(layer.parameters["weight"][1:]), input_gradient)
+    if layer.op == "lstm":
+        return _lstm(layer, input_shape, batch, input_gradient)
+    return []
+
+
+def _affine(layer: Layer, rows: int, outputs: int, features: int, input_gradient: bool) -> list[MatrixProduct]:
+    """Y = X W^T, dW = dY^T X and, where the input needs it, dX = dY W, with X [rows, features], W [outputs, features]."""
+    products = [
+        MatrixProduct(layer.name, layer.op, "forward", rows, outputs, features, "NT"),
+        MatrixProduct(layer.name, layer.op, "backward_weights", outputs, features, rows, "TN"),
+    ]
+    if input_gradient:
+        products.append(MatrixProduct(layer.name, layer.op, "backward_data", rows, features, outputs, "NN"))
+    return products
+
+
+def _lstm(layer: Layer, input_shape: Shape, batch: int, input_gradient: bool) -> list[MatrixProduct]:
+    """The input's product over all T words at once, the state's product word by word; weights of both in one product each."""
+    length, features = input_shape
+    units = layer.output_shape[-1]
+    return [
+        *_affine(layer, batch * length, 4 * units, features, input_gradient),
+        MatrixProduct(layer.name, layer.op, "forward", batch, 4 * units, units, "NT", count=length),
+        MatrixProduct(layer.name, layer.op, "backward_data", batch, units, 4 * units, "NN", count=length),
+        MatrixProduct(layer.name, layer.op, "backward_weights", 4 * units, units, batch * length, "TN"),
+    ]

@@ -1,0 +1,248 @@
+"""The worker's side of the wire, the same for every framework: commands in on stdin, answers out on a private descriptor.
+
+It owns the clock (`timed_run`), the arrays (`.npz` files that a command names) and the typing of answers. It has no statistics
+and decides nothing: the driver says how many steps. Python 3.6 syntax, standard library and NumPy only, because old frameworks
+load it. What a runner must offer is written at `Runner`.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+import threading
+import time
+import traceback
+
+import numpy as np
+
+HEARTBEAT_SECONDS = 2.0
+OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted", "bad_alloc", "cannot allocate memory",
+                 "unable to allocate", "can't allocate memory", "failed to allocate")
+
+
+class Unsupported(Exception):
+    """The framework cannot do this; the message quotes its own error or documentation. A result, not a failure."""
+
+
+class Different(Exception):
+    """The network that the runner built is not the one described; the message names the layer."""
+
+
+class Task:
+    """What to build: attributes `network` (dict), `batch`, `device` ("cpu" or "cuda"), `threads`, `precision`, `tuning`,
+    `dropout` (off in checks: its random stream is the framework's own) and `seed`."""
+
+    def __init__(self, network, batch, device="cpu", threads=1, precision="fp32", tuning="stock", dropout=True, seed=0):
+        self.network = network
+        self.batch = batch
+        self.device = device
+        self.threads = threads
+        self.precision = precision
+        self.tuning = tuning
+        self.dropout = dropout
+        self.seed = seed
+
+
+class Runner:
+    """What a runner offers. Arrays cross this border in canonical layouts (N C H W, dense [out, in], convolution
+    [out, in, kh, kw], LSTM gates i f g o) under full names `layer.parameter`, as float32 NumPy arrays.
+
+    `describe()` is a static method: a dict with at least `release`, and `libraries` and `device_name` where it knows them.
+    Building a second task in one process makes a second object. `parameters` and `peak_memory` stand in checks and records only.
+    """
+
+    def __init__(self, task):
+        """Build the network, its loss and its optimiser for `task`; raise `Unsupported` or `Different`."""
+
+    def load(self, weights):
+        """Take these weights and forget all optimiser state."""
+
+    def feed(self, inputs, targets, residence):
+        """Take the ring of mini-batches: inputs [N, B, ...], targets int32 [N, B] or [N, B, T]. With `residence` "device" they
+        are placed there now; with "host" each step copies its own. The next step uses batch 0."""
+
+    def step(self):
+        """Train on the next batch of the ring: forward, backward, update. May return before the device has finished."""
+
+    def synchronize(self):
+        """Return when the updated parameters of all steps so far are ready, not only the loss."""
+
+    def loss(self):
+        """Mean loss of the last step's batch as a float, before its update."""
+
+    def gradients(self):
+        """Gradients of the loss of batch 0 at the present parameters, by full name, without an update."""
+
+    def parameters(self):
+        """The present parameters by full name."""
+
+    def peak_memory(self):
+        """Peak bytes of device memory since the last `feed`, or None where the framework cannot say."""
+        return None
+
+
+def timed_run(runner, steps, clock=time.monotonic):
+    """Time `steps` training steps between two synchronisations: (start, stop) of a clock that all processes of a boot share."""
+    runner.synchronize()
+    start = clock()
+    for _ in range(steps):
+        runner.step()
+    runner.synchronize()
+    stop = clock()
+    return start, stop
+
+
+def assert_network(network, output_shapes, parameter_shapes):
+    """Raise `Different` unless the shapes that a framework built (without batch; canonical) are the network's own.
+
+    `output_shapes` may leave out layers that the framework fuses away; `parameter_shapes` is complete, by full name.
+    """
+    for layer in network["layers"]:
+        wanted = tuple(layer["output_shape"])
+        built = tuple(output_shapes.get(layer["name"], wanted))
+        if built != wanted:
+            raise Different("layer {}: output {}, the network has {}".format(layer["name"], built, wanted))
+        for name, shape in layer["parameters"].items():
+            full = layer["name"] + "." + name
+            if full not in parameter_shapes:
+                raise Different("layer {}: no trained parameter {}".format(layer["name"], name))
+            if tuple(parameter_shapes[full]) != tuple(shape):
+                raise Different("layer {}: {} {}, the network has {}".format(
+                    layer["name"], name, tuple(parameter_shapes[full]), tuple(shape)))
+    known = {layer["name"] + "." + name for layer in network["layers"] for name in layer["parameters"]}
+    extra = sorted(set(parameter_shapes) - known)
+    if extra:
+        raise Different("trained parameters that the network has not: " + ", ".join(extra))
+
+
+class Session:
+    """The commands, one method each; holds the runner between them."""
+
+    def __init__(self, runner_class):
+        self.runner_class = runner_class
+        self.runner = None
+
+    def hello(self):
+        versions = {"python": sys.version.split()[0], "numpy": np.__version__, "pid": os.getpid()}
+        versions.update(self.runner_class.describe())
+        return versions
+
+    def build(self, **task):
+        self.runner = None  # frees the old one's memory first
+        self.runner = self.runner_class(Task(**task))
+        return {"parameters": int(sum(array.size for array in self.runner.parameters().values()))}
+
+    def load(self, weights):
+        with np.load(weights) as arrays:
+            self.runner.load({name: arrays[name] for name in arrays.files})
+        return {}
+
+    def feed(self, batches, residence):
+        with np.load(batches) as arrays:
+            self.runner.feed(arrays["inputs"], arrays["targets"], residence)
+        _reset_peak_memory()  # what building and loading took is not the training's
+        return {}
+
+    def run(self, steps):
+        start, stop = timed_run(self.runner, steps)
+        return {"steps": steps, "start": start, "stop": stop, "loss": self.runner.loss(), "peak_memory_bytes": self._peak_memory()}
+
+    def check(self, steps, out):
+        """Gradients at the loaded weights, then `steps` steps: their losses, and the parameters they end at."""
+        gradients = self.runner.gradients()
+        losses = []
+        for _ in range(steps):
+            timed_run(self.runner, 1)
+            losses.append(self.runner.loss())
+        arrays = {"gradient/" + name: value for name, value in gradients.items()}
+        arrays.update({"parameter/" + name: value for name, value in self.runner.parameters().items()})
+        np.savez(out, **arrays)
+        return {"losses": losses}
+
+    def close(self):
+        self.runner = None
+        return {}
+
+    def _peak_memory(self):
+        device = self.runner.peak_memory()
+        return _peak_resident_bytes() if device is None else int(device)
+
+
+class Wire:
+    """JSON lines on private duplicates of stdin and stdout. The framework's own stdout goes to stderr, which is the log."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.commands = os.fdopen(os.dup(0), "r")
+        self.out = os.fdopen(os.dup(1), "w", 1)
+        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def send(self, **message):
+        with self.lock:
+            self.out.write(json.dumps(message) + "\n")
+            self.out.flush()
+
+    def beat_forever(self):
+        """Tell the driver that this process is alive, with the processor time it has used."""
+        while True:
+            time.sleep(HEARTBEAT_SECONDS)
+            self.send(beat=time.monotonic(), cpu_seconds=time.process_time())
+
+
+def main(module_name):
+    """Serve the runner of `module_name` (it has a class `Runner`) until `close` or the end of stdin."""
+    wire = Wire()
+    threading.Thread(target=wire.beat_forever, daemon=True).start()
+    session = None
+    for line in wire.commands:
+        message = json.loads(line)
+        number, command = message.pop("id"), message.pop("command")
+        try:
+            if session is None:
+                session = Session(importlib.import_module(module_name).Runner)
+            method = getattr(session, command, None)
+            if method is None:
+                raise Unsupported("this worker has no command '{}'".format(command))
+            wire.send(id=number, status="ok", **method(**message))
+        except Unsupported as error:
+            wire.send(id=number, status="unsupported", reason=str(error))
+        except Different as error:
+            wire.send(id=number, status="failed", kind="different", reason=str(error))
+        except BaseException as error:  # whatever a framework raises becomes a typed answer; the log has the traceback
+            traceback.print_exc()
+            wire.send(id=number, status="failed", kind=_kind(error), reason=_first_line(error))
+        if command == "close":
+            break
+    sys.stderr.flush()
+    os._exit(0)  # frameworks' own exit handlers crash or hang often enough; every record is flushed by now
+
+
+def _kind(error):
+    text = (type(error).__name__ + " " + str(error)).lower()
+    memory = isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY)
+    return "out_of_memory" if memory else "crashed"
+
+
+def _first_line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "{}: {}".format(type(error).__name__, lines[0][:300] if lines else "no message")
+
+
+def _peak_resident_bytes():
+    """Peak resident set since the last reset (VmHWM), or since the start where /proc has none."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _reset_peak_memory():
+    """Let VmHWM start again from the present resident set (Linux, proc(5), clear_refs 5)."""
+    try:
+        with open("/proc/self/clear_refs", "w") as control:
+            control.write("5")
+    except OSError:
+        sys.stderr.write("peak memory counts from the start of the process: /proc/self/clear_refs is not writable\n")
