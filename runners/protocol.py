@@ -188,12 +188,16 @@ class Wire:
         """Tell the driver that this process is alive, with the processor time it has used."""
         while True:
             time.sleep(HEARTBEAT_SECONDS)
-            self.send(beat=time.monotonic(), cpu_seconds=time.process_time())
+            try:
+                self.send(beat=time.monotonic(), cpu_seconds=time.process_time())
+            except OSError:  # the driver is gone: so are we, in the middle of whatever we do
+                os._exit(1)
 
 
 def main(module_name):
     """Serve the runner of `module_name` (it has a class `Runner`) until `close` or the end of stdin."""
     wire = Wire()
+    pin_to_cores(os.environ.get("DLBENCH_CORES", ""))
     threading.Thread(target=wire.beat_forever, daemon=True).start()
     session = None
     for line in wire.commands:
@@ -217,6 +221,12 @@ def main(module_name):
             break
     sys.stderr.flush()
     os._exit(0)  # frameworks' own exit handlers crash or hang often enough; every record is flushed by now
+
+
+def pin_to_cores(cores):
+    """Keep this process and what it starts on these cores ("0,2,4"; all where empty), before a framework counts them."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
 
 
 def _kind(error):

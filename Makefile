@@ -1,0 +1,41 @@
+# Thin calls of dlbench; every target makes what it needs. Set DLBENCH_DATA, DLBENCH_ENVS in the environment or on make's line.
+
+DLBENCH = .venv/bin/dlbench
+PYTHON = .venv/bin/python
+SUITE ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),configs/gpu.yaml,configs/smoke.yaml)
+CAMPAIGNS ?= $(patsubst %/campaign.json,%,$(wildcard results/*/campaign.json))
+PYTEST_ARGUMENTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bench verify report compare check test clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup:  ## make .venv with the dlbench command in it; nothing to do while pyproject.toml stays as it is
+	@scripts/setup
+
+bench: setup  ## measure SUITE (a small one without a GPU) and print its report
+	$(DLBENCH) run $(SUITE)
+
+verify: setup  ## prove that every framework trains the same networks
+	$(DLBENCH) verify
+
+report: setup  ## make tables, plots and a page from CAMPAIGNS (default: all under results/)
+	$(DLBENCH) report $(or $(CAMPAIGNS),$(error no campaign under results/; run `make bench` first))
+
+compare: setup  ## compare OLD with NEW, as in: make compare OLD=pytorch==2.12.0 NEW=pytorch==2.13.0
+	$(DLBENCH) compare $(or $(OLD),$(error OLD is missing; as in: make compare OLD=pytorch==2.12.0 NEW=pytorch==2.13.0)) \
+	    $(or $(NEW),$(error NEW is missing; as in: make compare OLD=pytorch==2.12.0 NEW=pytorch==2.13.0)) --suite $(SUITE)
+
+check: setup  ## lint, types and import borders
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -m pytest -q tests/test_borders.py
+
+test: setup  ## make the PyTorch and TensorFlow environments where absent, then run all tests
+	$(DLBENCH) env build pytorch tensorflow --device cpu
+	$(PYTHON) -m pytest $(PYTEST_ARGUMENTS)
+
+clean:  ## remove .venv and caches; environments and results stay
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache *.egg-info

@@ -1,0 +1,228 @@
+"""Figures from tables, each a function of DataFrames that returns a Figure; nothing is written here.
+
+A framework keeps its colour and marker in every figure (Okabe and Ito's colours, told apart by colour-blind readers); a release
+or tuning beyond the first has an open marker and a broken line. Figures are white cards: `INK` and `GRID` are single colours
+so that a page can replace them in the SVG by its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from analysis import tables
+from analysis.tables import BYTE_UNITS, FASTEST, GROUP, NO_DIFFERENCE, TIME_UNITS, TOO_FEW
+
+INK = "#24292f"
+GRID = "#d0d7de"
+STYLES = {  # framework: colour, marker
+    "pytorch": ("#d55e00", "o"), "tensorflow": ("#0072b2", "s"), "jax": ("#009e73", "^"), "mxnet": ("#cc79a7", "D"),
+    "cntk": ("#56b4e9", "v"), "caffe": ("#e69f00", "P"), "paddle": ("#8c8c8c", "X"),
+}
+OTHER = ("#555555", "*")
+LINES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+PANEL = (4.3, 2.9)  # inches
+PANELS_ABREAST = 2
+ROW_HEIGHT = 0.3  # inches of a row of the relative speeds
+STEEP = 4.0  # times from the smallest to the largest value, from which a logarithmic axis is easier to read
+
+STYLE = {
+    "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "figure.titlesize": 11, "svg.fonttype": "none",
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK,
+    "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "grid.color": GRID, "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "figure.facecolor": "white",
+    "axes.facecolor": "none", "savefig.facecolor": "white", "svg.hashsalt": "dlbench",
+}
+
+
+def step_time(trials: pd.DataFrame) -> Figure:
+    """Draw the time per mini-batch with its 95 % interval by batch and framework, a panel a network; verified rows only."""
+    ranked = trials[trials["verified"] == "yes"]
+    unit, scale = tables.best_unit(ranked["step_seconds"], TIME_UNITS)
+    title = "Time per mini-batch, with 95 % intervals (lower is faster)"
+    return _by_batch(ranked, ["step_seconds", "step_seconds_low", "step_seconds_high"], scale, (title, f"time ({unit})"))
+
+
+def peak_memory(trials: pd.DataFrame) -> Figure:
+    """Draw the peak memory of a training process by batch and framework, a panel a network; measured rows only."""
+    known = trials[(trials["status"] == "ok") & trials["peak_memory_bytes"].notna()]
+    unit, scale = tables.best_unit(known["peak_memory_bytes"], BYTE_UNITS)
+    return _by_batch(known, ["peak_memory_bytes"], scale, ("Peak memory while training", f"memory ({unit})"))
+
+
+def relative_speed(speeds: pd.DataFrame) -> Figure:
+    """Draw each verified row's speed relative to the fastest of its group; `speeds` is what `tables.relative` returns."""
+    table = _labelled(speeds)
+    styles = _styles(table)
+    groups = [group for _, group in table.groupby(GROUP, sort=False, dropna=False) if len(group) > 1]
+    height = 1.5 + ROW_HEIGHT * sum(len(group) + 1 for group in groups)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PANEL[0] * PANELS_ABREAST, height), layout="constrained")
+        axes = figure.subplots()
+        row = 0
+        ticks = {}
+        for group in groups:
+            ticks[row + (len(group) - 1) / 2] = tables.setting(group.iloc[0], speeds)
+            for _, trial in group.iterrows():
+                _speed(axes, row, trial, styles[trial["series"]])
+                row += 1
+            row += 1
+        axes.set_yticks(list(ticks), list(ticks.values()))
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(row - 1.2, -0.8)
+        axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
+        axes.set_xlim(0, 1.3)
+        axes.grid(axis="x")
+        axes.set_xlabel("speed relative to the fastest of its group, which is 1, with 95 % intervals")
+        _finish(figure, "Relative speed of verified rows", styles)
+        return figure
+
+
+def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
+    """Draw the loss over the steps of each trial's first process, a panel a network (its first batch): right ones coincide."""
+    measured = trials[trials["status"] == "ok"]
+    table = _labelled(measured[measured["batch"] == measured.groupby("network")["batch"].transform("first")])
+    styles = _styles(table)
+    with mpl.rc_context(STYLE):
+        figure, panels = _panels(table, dropped=("tuning", "threads"))
+        for axes, panel in panels:
+            for position, (_, trial) in enumerate(panel.iterrows()):
+                own = windows[windows["trial"] == trial["trial"]]
+                curve = own[own["process"] == own["process"].min()]
+                style = styles[trial["series"]]
+                width = max(1.0, 4.5 - 2 * position)  # a wide line shows on both sides of a narrow one that lies on it
+                axes.plot(curve["last_step"], curve["loss"], color=style["color"], linewidth=width,
+                          linestyle=LINES[position % len(LINES)], zorder=2 + position)
+                if trial["verified"] != "yes":
+                    axes.annotate(f"{trial['series']}: not verified", (0.97, 0.94 - 0.09 * position), xycoords="axes fraction",
+                                  ha="right", va="top", fontsize=8, color=style["color"])
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tables.number(value)))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("steps trained")
+            axes.set_ylabel("training loss")
+            axes.grid()
+        _finish(figure, "Loss while timed: frameworks that train one network give one curve", styles)
+        return figure
+
+
+def _by_batch(trials: pd.DataFrame, columns: list[str], scale: float, words: tuple[str, str]) -> Figure:
+    """Draw `columns` (a value, and its low and high where it has an interval): bars where a panel has one batch, else lines."""
+    table = _labelled(trials)
+    styles = _styles(table)
+    with mpl.rc_context(STYLE):
+        figure, panels = _panels(table, dropped=("batch", "tuning"))
+        for axes, panel in panels:
+            batches = sorted(panel["batch"].unique())
+            present = [series for series in styles if series in set(panel["series"])]
+            spread = 0.8 if len(batches) == 1 else 0.08 * len(present)
+            width = spread / max(len(present), 3)
+            for position, series in enumerate(present):
+                own = panel[panel["series"] == series].sort_values("batch")
+                x = np.array([batches.index(batch) for batch in own["batch"]]) + width * (position - (len(present) - 1) / 2)
+                values = own[columns].to_numpy(float).T / scale  # (value, low, high) x batches
+                _bars(axes, x, values, styles[series], width) if len(batches) == 1 else _line(axes, x, values, styles[series])
+            axes.set_xticks(range(len(batches)), [f"{batch:,}" for batch in batches])
+            axes.set_xlim(-0.6, len(batches) - 0.4)
+            axes.set_xlabel("batch per device")
+            axes.set_ylabel(words[1])
+            axes.grid(axis="y")
+            _scale(axes, panel[columns[0]], steep=len(batches) > 1)
+        _finish(figure, words[0], styles)
+        return figure
+
+
+def _scale(axes: Axes, values: "pd.Series[float]", steep: bool) -> None:
+    if steep and values.max() > STEEP * values.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tables.number(value)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def _bars(axes: Axes, x: Any, values: Any, style: dict[str, Any], width: float) -> None:
+    solid = style["number"] == 0
+    axes.bar(x, values[0], 0.9 * width, color=style["color"] if solid else "none", edgecolor=style["color"], linewidth=1.2,
+             hatch=None if solid else "///")
+    _interval(axes, x, values, INK)
+
+
+def _line(axes: Axes, x: Any, values: Any, style: dict[str, Any]) -> None:
+    axes.plot(x, values[0], linewidth=1.3, **_look(style))
+    _interval(axes, x, values, style["color"])
+
+
+def _interval(axes: Axes, x: Any, values: Any, colour: str) -> None:
+    if len(values) == 3:
+        error = np.nan_to_num(np.abs(values[1:] - values[0]))
+        axes.errorbar(x, values[0], yerr=error, fmt="none", ecolor=colour, elinewidth=1.4, capsize=3)
+
+
+def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", style: dict[str, Any]) -> None:
+    """Draw one row of the relative speeds: its interval, its marker, and its verdict where nothing was decided."""
+    value, low, high = trial["relative_speed"], trial["relative_speed_low"], trial["relative_speed_high"]
+    if trial["verdict"] != FASTEST and not pd.isna(low):
+        error = [[value - low], [high - value]]
+        axes.errorbar(value, row, xerr=error, fmt="none", ecolor=style["color"], elinewidth=1.6, capsize=3)
+    axes.plot(value, row, **{**_look(style), "linestyle": ""})
+    if trial["verdict"] in (NO_DIFFERENCE, TOO_FEW):
+        right = max(1.0, value if pd.isna(high) else high)
+        axes.annotate(trial["verdict"], (right, row), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def _labelled(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the column `series`: the framework, with its release or tuning where the table holds several."""
+    names = table["contestant"] if "contestant" in table else tables.contestants(table)
+    return table.assign(series=names + " " + table["tuning"] if table["tuning"].nunique() > 1 else names)
+
+
+def _styles(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Choose the look of every series, in the order of `STYLES`, so that a legend reads alike in every figure."""
+    frameworks = dict(zip(table["series"], table["framework"], strict=True))
+    order = list(STYLES)
+    styles: dict[str, dict[str, Any]] = {}
+    for series in sorted(frameworks, key=lambda name: (order.index(frameworks[name]) if frameworks[name] in order else 99, name)):
+        colour, marker = STYLES.get(frameworks[series], OTHER)
+        number = sum(style["framework"] == frameworks[series] for style in styles.values())
+        styles[series] = {"framework": frameworks[series], "color": colour, "marker": marker, "number": number}
+    return styles
+
+
+def _look(style: dict[str, Any]) -> dict[str, Any]:
+    """Turn a style into what `Axes.plot` takes: open markers and broken lines from a framework's second series on."""
+    first = style["number"] == 0
+    return {"color": style["color"], "marker": style["marker"], "markersize": 6, "markeredgewidth": 1.4,
+            "markerfacecolor": style["color"] if first else "none", "linestyle": LINES[style["number"] % len(LINES)]}
+
+
+def _panels(table: pd.DataFrame, dropped: Sequence[str]) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Open a figure with a panel for each group of rows that differ in nothing but what is `dropped` and their framework."""
+    groups = list(table.groupby([column for column in GROUP if column not in dropped], sort=False, dropna=False))
+    across = min(PANELS_ABREAST, max(1, len(groups)))
+    down = max(1, -(-len(groups) // across))
+    figure = Figure(figsize=(PANEL[0] * across, 0.7 + PANEL[1] * down), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)
+    grid = figure.subplots(down, across, squeeze=False).ravel()
+    for axes in grid[len(groups):]:
+        axes.set_axis_off()
+    for axes, (_, panel) in zip(grid, groups, strict=False):
+        axes.set_title(tables.setting(panel.iloc[0], table, dropped))
+    return figure, [(axes, panel) for axes, (_, panel) in zip(grid, groups, strict=False)]
+
+
+def _finish(figure: Figure, title: str, styles: dict[str, dict[str, Any]]) -> None:
+    """Set the title and, below all panels, the legend."""
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    handles = [Line2D([], [], label=series, **_look(style)) for series, style in styles.items()]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)), handlelength=2.6)

@@ -1,0 +1,158 @@
+"""Writes the report of one or several campaigns: report.html (one file, light and dark), report.md, tables as CSV, plots.
+
+The page opens with the answer and its plot, then says what stands behind it: refused rows, the machine's concerns, the
+environments and the method. It reads records and nothing else, so it can be made again anywhere.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from analysis import plots, records, statistics, tables, trials
+from analysis.records import Campaign
+
+TEMPLATES = Path(__file__).parent
+PAGE_COLOURS = {plots.INK: "var(--ink)", plots.GRID: "var(--grid)", "#ffffff": "none"}  # of a plot within the page
+
+
+@dataclass(frozen=True)
+class Section:
+    """One campaign as the templates show it. `slug` opens the names of its files."""
+
+    slug: str
+    campaign: Campaign
+    throughout: str
+    headline: str
+    tables: dict[str, pd.DataFrame]  # by title, in the order of the page
+    figures: dict[str, Figure]
+
+
+def write(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
+    """Write the report of the campaigns in `folders` into the folder `out` and return every path. Raises BadRecords, OSError."""
+    out = Path(out)
+    sections = [_section(records.read(folder), number, len(folders)) for number, folder in enumerate(folders, start=1)]
+    (out / "plots").mkdir(parents=True, exist_ok=True)
+    (out / "tables").mkdir(exist_ok=True)
+    paths = []
+    drawn = {}
+    for section in sections:
+        for name, table in section.tables.items():
+            paths.append(out / "tables" / f"{section.slug}{name}.csv")
+            table.to_csv(paths[-1], index=False, lineterminator="\n")
+        for name, figure in section.figures.items():
+            drawn[section.slug + name] = _svg(figure)
+            svg, png = (out / "plots" / f"{section.slug}{name}.{kind}" for kind in ("svg", "png"))
+            svg.write_text(drawn[section.slug + name], encoding="utf-8")
+            figure.savefig(png, dpi=160)
+            paths += [svg, png]
+    for kind in ("md", "html"):
+        environment = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
+                                  trim_blocks=True, lstrip_blocks=True)
+        environment.filters.update(markdown=_markdown, provenance=_provenance, inline=_inline)
+        page = environment.get_template(f"report.{kind}.j2").render(sections=sections, drawn=drawn, statistics=statistics)
+        (out / f"report.{kind}").write_text(page, encoding="utf-8")
+        paths.append(out / f"report.{kind}")
+    return paths
+
+
+def terminal_table(campaign: Campaign) -> Table:
+    """Make the table that ends a run: every trial with its time and interval, or why it has none."""
+    rows = trials.summarise(campaign)
+    speeds = tables.relative(campaign, rows)
+    caption = tables.throughout(rows)
+    table = Table(title=f"{campaign.meta['name']}: time per mini-batch", caption=caption, caption_justify="left")
+    answer = tables.answer(rows, speeds)
+    for column in answer:
+        table.add_column(column, justify="right" if column == "batch" else "left", overflow="fold")
+    for row in answer.itertuples(index=False):
+        table.add_row(*(str(cell) for cell in row))
+    refused = tables.refused(rows)
+    for row in refused.to_dict("records"):
+        caption += f"\n{row['framework']}, {row['network']}, batch {row['batch']}: {row['verdict']}: {row['reason']}"
+    table.caption = caption.strip()
+    return table
+
+
+def _section(campaign: Campaign, number: int, count: int) -> Section:
+    rows = trials.summarise(campaign)
+    speeds = tables.relative(campaign, rows)
+    answer = tables.answer(rows, speeds)
+    shown = {"answer": answer, "times": tables.times(rows, speeds), "memory": tables.memory(rows), "refused": tables.refused(rows),
+             "remarks": tables.remarks(rows)}
+    figures = {}
+    if (rows["verified"] == "yes").any():
+        figures["step_time"] = plots.step_time(rows)
+    if len(speeds) > speeds["verdict"].eq(tables.FASTEST).sum():
+        figures["relative_speed"] = plots.relative_speed(speeds)
+    if (rows["status"] == "ok").any():
+        figures["losses"] = plots.losses(rows, campaign.windows)
+    if rows["peak_memory_bytes"].notna().any():
+        figures["peak_memory"] = plots.peak_memory(rows)
+    slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
+    return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures)
+
+
+def _headline(rows: pd.DataFrame) -> str:
+    counts = {"ranked": (rows["verified"] == "yes").sum(), "measured but not verified": ((rows["status"] == "ok")
+              & (rows["verified"] != "yes")).sum(), "unsupported": (rows["status"] == "unsupported").sum(),
+              "failed": (rows["status"] == "failed").sum()}
+    return f"{len(rows)} trials: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count) + "."
+
+
+def _provenance(campaign: Campaign) -> list[tuple[str, str]]:
+    """List what was run, on what and when, as (name, value); what was not recorded is left out."""
+    meta, machine = campaign.meta, campaign.meta["machine"]
+    cpu, memory = machine.get("cpu", {}), machine.get("memory", {})
+    size = machine.get("memory_bytes") or memory.get("total_bytes")
+    commit = meta.get("git_commit") or ""
+    system = machine.get("system", {})
+    listed = [
+        ("started", meta["started"]),
+        ("finished", meta["finished"] or "not finished: interrupted, or running still"),
+        ("suite", f"{meta.get('suite_file') or 'given as keys'}, seed {meta.get('seed')}"),
+        ("dlbench", f"{meta.get('dlbench', '')} at commit {commit[:12] or 'unknown'}"
+                    + (", with uncommitted changes" if meta.get("git_dirty") else "")),
+        ("processor", ", ".join(filter(None, [cpu.get("model"), _count(cpu, "physical", "cores"), _count(cpu, "logical", "threads")]))),
+        ("memory", f"{size / 2**30:.3g} GiB" if size else ""),
+        ("GPUs", ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none"),
+        ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture") if system.get(key))),
+    ]
+    return [(name, value) for name, value in listed if value]
+
+
+def _count(cpu: dict[str, Any], key: str, unit: str) -> str:
+    count = cpu.get(key) or cpu.get(f"{key}_cores")
+    return f"{count} {unit}" if count else ""
+
+
+def _svg(figure: Figure) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def _inline(svg: str, title: str, number: int) -> str:
+    """Prepare an SVG for the page: its neutral colours become the page's, its identifiers its own, and it scales."""
+    svg = svg[svg.index("<svg"):]
+    for colour, page in PAGE_COLOURS.items():
+        svg = svg.replace(colour, page)
+    svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>f{number}-", svg)
+    svg = re.sub(r'<svg ([^>]*?)width="([\d.]+)pt" height="[\d.]+pt"',
+                 lambda found: f'<svg {found[1]}style="max-width:{float(found[2]) * 1.4:.0f}px" role="img" aria-label="{title}"', svg, count=1)
+    return re.sub(r"font: ([\d. a-z]*?)([\d.]+px) [^;\"]*", r"font: \1\2 system-ui, sans-serif", svg)
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    def line(cells: Iterable[Any]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+    rule = "|" + " --- |" * len(table.columns)
+    return "\n".join([line(table.columns), rule, *(line(row) for row in table.itertuples(index=False))])

@@ -1,0 +1,127 @@
+"""Decides which trials are proved to train the same network: the condition for being ranked at all.
+
+A trial is verified when a check against the reference said `same` and none said otherwise, the framework built the network's
+own number of parameters, and its losses agree with those of its other processes and of its peers. Peers are the trials of any
+framework, release and tuning with equal network, batch, devices, device kind, precision and data.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.records import Campaign
+from analysis.tolerances import CHAOS, DROPOUT_LOSS, kinks_of, loss_tolerance
+
+PEERS = ("network", "batch", "devices", "device_kind", "precision", "data")
+FLOOR = 0.05  # of the first loss: below it a loss is noise of the optimiser, and its relative differences mean nothing
+
+Curve = pd.Series  # loss by last_step
+
+
+def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
+    """Say of each trial that has a process with status ok why it is not verified; an empty list means that it is."""
+    finished = campaign.processes[campaign.processes["status"] == "ok"]
+    trials = {trial["trial"]: trial for trial in campaign.trials if trial["trial"] in set(finished["trial"])}
+    ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
+    reasons = {}
+    curves = {}
+    for name, trial in trials.items():
+        losses = ok[ok["trial"] == name].pivot_table(index="last_step", columns="process", values="loss")
+        curves[name] = losses.median(axis=1)
+        reasons[name] = [*_check(campaign.processes[campaign.processes["trial"] == name]),
+                         *_parameters(finished[finished["trial"] == name], trial), *_processes(losses, trial)]
+    for peers in _groups(trials.values()):
+        sound = [trial for trial in peers if not reasons[trial["trial"]]]
+        for name, reason in _compare(sound, curves).items():
+            reasons[name].append(reason)
+    return reasons
+
+
+def disagreement(curve: Curve, other: Curve, trial: Mapping[str, Any]) -> str:
+    """Say where two loss curves lie further apart than the precision of `trial` allows; empty when they agree.
+
+    The distance at a step that both recorded is |a - b| / max(|a|, |b|, FLOOR x the first loss). Where rounding has made
+    training chaotic only the medians of all those losses are compared, and they may differ by CHAOS x the first loss.
+    """
+    steps = curve.index.intersection(other.index)
+    if trial.get("dropout"):  # every framework drops other units, so only the untrained network's loss can be compared
+        steps = steps[steps == 1]
+    if steps.empty:
+        return "no step at which both recorded a loss"
+    a, b = curve.loc[steps].to_numpy(), other.loc[steps].to_numpy()
+    first = max(abs(curve.iloc[0]), abs(other.iloc[0]))
+    distances = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), FLOOR * first)
+    allowed = loss_tolerance(trial["precision"], steps, kinks_of(trial["network"]))
+    if trial.get("dropout"):
+        allowed = np.full(len(steps), DROPOUT_LOSS)
+    late = allowed > CHAOS
+    apart = np.flatnonzero(~late & ~(distances <= allowed))  # so that nan is apart
+    if len(apart):
+        at = apart[0]
+        return (f"loss {a[at]:.6g} for {b[at]:.6g} at step {steps[at]}: {100 * distances[at]:.2g} % apart, "
+                f"{100 * allowed[at]:.2g} % allowed")
+    if late.any() and not abs(np.median(a[late]) - np.median(b[late])) <= CHAOS * first:
+        return (f"median loss {np.median(a[late]):.3g} for {np.median(b[late]):.3g} from step {steps[late][0]} on, "
+                f"where {CHAOS * first:.3g} apart is allowed")
+    return ""
+
+
+def _check(processes: pd.DataFrame) -> list[str]:
+    different = processes[processes["check"] == "different"]
+    if len(different):
+        return [f"different from the reference: {different['check_reason'].iloc[0] or 'its check gave no reason'}"]
+    refused = processes[(processes["status"] == "failed") & processes["reason"].str.startswith("different")]
+    if len(refused):
+        return [refused["reason"].iloc[0]]
+    if not (processes["check"] == "same").any():
+        return ["no check against the reference was made"]
+    return []
+
+
+def _parameters(processes: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
+    wrong = processes[processes["parameters"] != trial["parameters"]]
+    if wrong.empty:
+        return []
+    built = wrong["parameters"].iloc[0]
+    counted = "an unknown number of" if np.isnan(built) else f"{built:,.0f}"
+    return [f"built {counted} parameters, {trial['network']} has {trial['parameters']:,}"]
+
+
+def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
+    """Compare each process with the median of all; `losses` has a row a step and a column a process."""
+    middle = losses.median(axis=1)
+    for process in losses:
+        found = disagreement(losses[process].dropna(), middle, trial)
+        if found:
+            return [f"process {process} strays from the trial's other processes: {found}"]
+    return []
+
+
+def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for trial in trials:
+        groups.setdefault(tuple(trial[key] for key in PEERS), []).append(trial)
+    return list(groups.values())
+
+
+def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) -> dict[str, str]:
+    """Find the peers that do not agree with more than half of all peers, themselves among them, and say why not.
+
+    So of three, one that strays is named; of two that disagree, neither is believed.
+    """
+    found = {trial["trial"]: {other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial)
+                              for other in peers} for trial in peers}
+    believed = {name for name, texts in found.items() if 2 * sum(not text for text in texts.values()) > len(peers)}
+    labels = {trial["trial"]: f"{trial['framework']} {trial['release']} {trial['tuning']}" for trial in peers}
+    reasons = {}
+    for name, texts in found.items():
+        if name in believed:
+            continue
+        other, text = next((other, text) for other, text in texts.items() if text)
+        if believed:
+            reasons[name] = f"strays from {len(believed)} of its {len(peers)} peers, such as {labels[other]}: {text}"
+        else:
+            reasons[name] = f"disagrees with {labels[other]}, and nothing says which is right: {text}"
+    return reasons

@@ -1,0 +1,211 @@
+"""Tables for people: every cell is text with its interval, three significant digits and a unit in the heading.
+
+Rows are compared only within a group that differs in nothing but framework and release; what varies between groups stands in a
+column, what does not is returned by `throughout` for the caption. A row that is not verified is shown and never ranked.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import statistics
+from analysis.records import Campaign
+from analysis.trials import times_of, without_diverged
+
+GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data"]
+ALWAYS = ("network", "batch")
+TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+BYTE_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+NO_DIFFERENCE = "no difference seen"
+FASTEST = "fastest"
+TOO_FEW = "too few processes to tell"
+
+
+def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
+    """Compare each verified trial with the fastest verified one of its group.
+
+    Columns: GROUP, contestant, trial, relative_speed (1 is the fastest's, smaller is slower) with _low and _high, and verdict:
+    fastest, slower, `NO_DIFFERENCE` where the interval contains 1, or `TOO_FEW`.
+    """
+    campaign = without_diverged(campaign)
+    ranked = trials[trials["verified"] == "yes"].assign(contestant=lambda table: contestants(trials).loc[table.index])
+    rows = []
+    for _, group in ranked.groupby(GROUP, sort=False, dropna=False):
+        group = group.sort_values("step_seconds")
+        best = group.iloc[0]
+        for index, trial in group.iterrows():
+            found = statistics.ratio(times_of(campaign, best["trial"]), times_of(campaign, trial["trial"]))
+            if index == best.name:
+                found, verdict = statistics.Estimate(1.0, 1.0, 1.0, found.processes), FASTEST
+            elif not found.has_interval:
+                verdict = TOO_FEW
+            else:
+                verdict = NO_DIFFERENCE if found.contains(1.0) else "slower"
+            rows.append({**trial[[*GROUP, "contestant", "framework", "trial"]], "relative_speed": found.value,
+                         "relative_speed_low": found.low, "relative_speed_high": found.high, "verdict": verdict})
+    speed = ["relative_speed", "relative_speed_low", "relative_speed_high"]
+    columns = [*GROUP, "contestant", "framework", "trial", *speed, "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """Put the contestants side by side, a row a group, with a verdict. `speeds` is what `relative` returns."""
+    names = contestants(trials)
+    order = list(dict.fromkeys(names))
+    unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    rows = []
+    for key, group in trials.groupby(GROUP, sort=False, dropna=False):
+        cells = {f"{names[index]} ({unit})": _time_cell(trial, scale) for index, trial in group.iterrows()}
+        ranked = speeds[speeds["trial"].isin(group["trial"])]
+        rows.append({**dict(zip(GROUP, key, strict=True)), **cells, "verdict": _verdict(ranked)})
+    table = pd.DataFrame(rows, columns=[*GROUP, *(f"{name} ({unit})" for name in order), "verdict"]).fillna("")
+    return _without_constants(table, trials)
+
+
+def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """List every measured trial: time per mini-batch, interval, rate, relative speed, loss and whether it is verified."""
+    measured = trials[trials["status"] == "ok"]
+    unit, scale = best_unit(measured["step_seconds"], TIME_UNITS)
+    by_trial = speeds.set_index("trial")
+    rows = [{
+        **row[GROUP], "framework": contestants(trials)[index],
+        f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
+        f"95 % interval ({unit})": span(row["step_seconds_low"] / scale, row["step_seconds_high"] / scale),
+        "samples per second": number(row["samples_per_second"]),
+        "relative speed": _speed(by_trial.loc[row["trial"]]) if row["trial"] in by_trial.index else "not ranked",
+        "loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}",
+        "processes x windows": f"{row['processes']} x {number(row['windows'] / row['processes'])}",
+        "verified": row["verified"],
+    } for index, row in measured.iterrows()]
+    return _without_constants(pd.DataFrame(rows), trials)
+
+
+def memory(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the peak memory of every measured trial that could say it."""
+    known = trials[(trials["status"] == "ok") & trials["peak_memory_bytes"].notna()]
+    unit, scale = best_unit(known["peak_memory_bytes"], BYTE_UNITS)
+    heading = f"peak memory ({unit})"
+    rows = [{**row[GROUP], "framework": contestants(trials)[index], heading: number(row["peak_memory_bytes"] / scale)}
+            for index, row in known.iterrows()]
+    return _without_constants(pd.DataFrame(rows), trials)
+
+
+def refused(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the trials that are not ranked, with their reasons."""
+    kept = trials[(trials["status"] != "ok") | (trials["verified"] != "yes")]
+    verdict = kept["status"].where(kept["status"] != "ok", "not verified")
+    table = pd.DataFrame({**kept[GROUP], "framework": contestants(trials).loc[kept.index], "verdict": verdict,
+                          "reason": kept["reason"]})
+    return _without_constants(table, trials)
+
+
+def remarks(trials: pd.DataFrame) -> pd.DataFrame:
+    """List what must be known of ranked trials: processes that failed, intervals that are missing, looser comparisons."""
+    kept = trials[(trials["verified"] == "yes") & (trials["reason"] != "")]
+    table = pd.DataFrame({**kept[GROUP], "framework": contestants(trials).loc[kept.index], "remark": kept["reason"]})
+    return _without_constants(table, trials)
+
+
+def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
+    """Name each row's framework, with its release where the table holds several of that framework."""
+    several = trials.groupby("framework")["release"].transform("nunique") > 1
+    return trials["framework"].where(~several, trials["framework"] + " " + trials["release"].fillna(""))
+
+
+def throughout(trials: pd.DataFrame) -> str:
+    """Say what all trials have in common, in words, for the caption of a table."""
+    words = {"devices": "{} device(s)", "device_kind": "{}", "threads": "{} threads", "precision": "{}", "tuning": "{} tuning",
+             "data": "batches on the {}"}
+    places = {"device": "batches already on the device", "host": "batches copied from host memory each step",
+              "real": "a real data set"}
+    parts = []
+    for column in _constant(trials):
+        value = trials[column].iloc[0]
+        if pd.isna(value):
+            continue
+        if column == "data":
+            parts.append(places.get(value, f"data {value}"))
+        elif column in ("devices", "threads") and value == 1:
+            parts.append(f"1 {column[:-1]}")
+        else:
+            parts.append(words[column].format(value).replace("device(s)", "devices"))
+    return ", ".join(parts)
+
+
+def setting(trial: "pd.Series[Any]", trials: pd.DataFrame, dropped: Iterable[str] = ()) -> str:
+    """Name a row's group by its network, its batch and whatever else varies in the table, but what is `dropped`."""
+    constant = {*_constant(trials), *dropped}
+    parts = [str(trial["network"])]
+    for column in GROUP[1:]:
+        if column in constant or pd.isna(trial[column]):
+            continue
+        words = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads", "tuning": "{}", "data": "data on {}"}
+        parts.append(words.get(column, "{}").format(trial[column]))
+    return ", ".join(parts)
+
+
+def number(value: Any) -> str:
+    """Write a number with three significant digits and no exponent; nothing for a missing one."""
+    if pd.isna(value):
+        return ""
+    value = float(value)
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, 2 - int(np.floor(np.log10(abs(float(f"{value:.2e}"))))))
+    return f"{float(f'{value:.2e}'):,.{decimals}f}"
+
+
+def span(low: float, high: float) -> str:
+    """Write an interval; nothing for a missing one."""
+    return "" if pd.isna(low) or pd.isna(high) else f"{number(low)} to {number(high)}"
+
+
+def _time_cell(trial: "pd.Series[Any]", scale: float) -> str:
+    if trial["status"] != "ok":
+        return str(trial["status"])
+    interval = span(trial["step_seconds_low"] / scale, trial["step_seconds_high"] / scale)
+    time = number(trial["step_seconds"] / scale) + (f" ({interval})" if interval else "")
+    return time if trial["verified"] == "yes" else f"{time}, not verified"
+
+
+def _verdict(speeds: pd.DataFrame) -> str:
+    """Put a group's ranking into words; `speeds` is sorted from the fastest down."""
+    if speeds.empty:
+        return "none verified"
+    names = speeds["contestant"].tolist()
+    if len(names) == 1:
+        return f"only {names[0]}"
+    equal = speeds[speeds["verdict"] == NO_DIFFERENCE]["contestant"].tolist()
+    if equal:
+        return f"{NO_DIFFERENCE} between {' and '.join([names[0], *equal])}"
+    if TOO_FEW in set(speeds["verdict"]):
+        return TOO_FEW
+    second = speeds.iloc[1]
+    interval = span(1 / second["relative_speed_high"], 1 / second["relative_speed_low"])
+    return f"{names[0]} {number(1 / second['relative_speed'])} times ({interval}) as fast as {names[1]}"
+
+
+def _speed(row: "pd.Series[Any]") -> str:
+    if row["verdict"] == FASTEST:
+        return "1, the fastest"
+    interval = span(row["relative_speed_low"], row["relative_speed_high"])
+    text = number(row["relative_speed"]) + (f" ({interval})" if interval else "")
+    return text if row["verdict"] == "slower" else f"{text}, {row['verdict']}"
+
+
+def _constant(trials: pd.DataFrame) -> list[str]:
+    return [column for column in GROUP if column not in ALWAYS and trials[column].nunique(dropna=False) == 1]
+
+
+def _without_constants(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """Drop the columns that say the same of every trial of the campaign, and number the rows anew."""
+    return table.drop(columns=_constant(trials), errors="ignore").reset_index(drop=True)
+
+
+def best_unit(values: "Iterable[float] | pd.Series[Any]", units: tuple[tuple[str, float], ...]) -> tuple[str, float]:
+    """Choose the largest unit in which the middle value is at least 1."""
+    known = [float(value) for value in values if not pd.isna(value)]
+    middle = np.median(known) if known else units[0][1]
+    return next((unit for unit in units if middle >= unit[1]), units[-1])

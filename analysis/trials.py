@@ -1,0 +1,129 @@
+"""Makes `trials.csv`: one row a trial of a campaign, refused and failed ones too, each number derived from the other files.
+
+The driver calls `rewrite` after every process that ends, so the table of a killed campaign is whole. docs/records.md tells
+what each column means.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import records, sameness, statistics
+from analysis.records import Campaign
+from analysis.tolerances import DROPOUT_LOSS
+
+COLUMNS = (
+    "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data", "status",
+    "reason", "verified", "parameters", "processes", "windows", "steps", "step_seconds", "step_seconds_low",
+    "step_seconds_high", "samples_per_second", "loss_first", "loss_last", "flops_per_step", "mfu", "peak_memory_bytes",
+    "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
+    "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error",
+)
+WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
+         "processes_planned")
+SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
+            "trial", "parameters", "flops_per_step", "processes_planned")
+NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
+
+
+def rewrite(folder: str | Path) -> pd.DataFrame:
+    """Derive the trials of the campaign in `folder` again, replace its trials.csv in one step and return them."""
+    table = summarise(records.read(folder))
+    file = Path(folder) / "trials.csv"
+    unfinished = file.with_name(f".trials.csv.{os.getpid()}")
+    table.to_csv(unfinished, index=False, lineterminator="\n")
+    os.replace(unfinished, file)
+    return table
+
+
+def summarise(campaign: Campaign) -> pd.DataFrame:
+    """Derive a row a trial, with `COLUMNS` in their order. Numbers that were not measured are missing (NA)."""
+    campaign = without_diverged(campaign)
+    against = sameness.reasons_against(campaign)
+    rows = []
+    for trial in campaign.trials:
+        row = {column: trial[column] for column in SETTINGS}
+        processes = campaign.processes[campaign.processes["trial"] == trial["trial"]]
+        if (processes["status"] == "ok").any():
+            row |= _measured(campaign, trial, processes, against[trial["trial"]])
+        else:
+            row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0} | _refused(trial, processes)
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.astype(dict.fromkeys(WHOLE, "Int64"))
+
+
+def times_of(campaign: Campaign, trial: str) -> list[statistics.Times]:
+    """Collect the step times in seconds of a trial's timed windows, one array a process that ended well."""
+    ok = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["status"] == "ok")]
+    timed = campaign.windows[(campaign.windows["trial"] == trial) & (campaign.windows["window"] >= 0)]
+    return [timed.loc[timed["process"] == process, "step_seconds"].to_numpy() for process in ok["process"]]
+
+
+def without_diverged(campaign: Campaign) -> Campaign:
+    """Turn every process with status ok and a loss that is not finite, or without a timed window, into a failed one."""
+    processes = campaign.processes.copy()
+    windows = campaign.windows.set_index(["trial", "process"])
+    for index, row in processes[processes["status"] == "ok"].iterrows():
+        key = (row["trial"], row["process"])
+        own = windows.loc[[key]] if key in windows.index else windows.iloc[:0]
+        infinite = own[~np.isfinite(own["loss"])]
+        if len(infinite):
+            first = infinite.iloc[0]
+            reason = f"diverged: the loss is {first['loss']} after step {first['last_step']:.0f}"
+        elif not (own["window"] >= 0).any():
+            reason = "protocol: the process ended well but has no timed window"
+        else:
+            continue
+        processes.loc[index, ["status", "reason"]] = ["failed", reason]
+    return Campaign(campaign.folder, campaign.meta, processes, campaign.windows)
+
+
+def _refused(trial: dict[str, Any], processes: pd.DataFrame) -> dict[str, Any]:
+    failed = processes[processes["status"] == "failed"]
+    if len(failed):
+        return {"status": "failed", "reason": failed["reason"].iloc[0]}
+    if len(processes):
+        return {"status": "unsupported", "reason": processes["reason"].iloc[0]}
+    if trial["status"] == "unsupported":
+        return {"status": "unsupported", "reason": trial["reason"]}
+    return {"status": "failed", "reason": NOT_RUN}
+
+
+def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame, against: list[str]) -> dict[str, Any]:
+    ok = processes[processes["status"] == "ok"]
+    times = times_of(campaign, trial["trial"])
+    step = statistics.estimate(times)
+    windows = campaign.windows[campaign.windows["trial"] == trial["trial"]].merge(ok[["trial", "process"]])
+    timed = windows[windows["window"] >= 0]
+    ends = windows.groupby("process")["loss"]
+    return {
+        "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *_remarks(trial, processes)]),
+        "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
+        "processes": len(ok), "windows": len(timed), "steps": timed["steps"].sum(),
+        "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
+        "samples_per_second": trial["batch"] * trial["devices"] / step.value,
+        "loss_first": ends.first().median(), "loss_last": ends.last().median(),
+        "peak_memory_bytes": ok["peak_memory_bytes"].max(),
+        **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")},
+    }
+
+
+def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
+    """Say what a reader of a measured row must know although it speaks against nothing."""
+    remarks = []
+    ok = processes[processes["status"] == "ok"]
+    planned = trial["processes_planned"]
+    unwell = processes[processes["status"] != "ok"]
+    if len(unwell):
+        remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: {unwell['reason'].iloc[0]}")
+    if len(processes) < planned:
+        remarks.append(f"{len(processes)} of {planned} processes so far")
+    if len(ok) < statistics.MINIMUM_PROCESSES:
+        remarks.append(f"no interval: {len(ok)} of at least {statistics.MINIMUM_PROCESSES} processes")
+    if trial.get("dropout"):
+        remarks.append(f"dropout: losses compared at the first step only, within {100 * DROPOUT_LOSS:.0f} %")
+    return remarks

@@ -1,0 +1,155 @@
+"""The arrays that every framework starts from: seeded weights and synthetic mini-batches, drawn once by the driver.
+
+Each tensor and each mini-batch has a random stream of its own, keyed by its name, so adding a layer or lengthening a ring leaves
+the others as they were. Real sets are `harness.data_sets`; how the files travel is the worker protocol's.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+
+import numpy as np
+
+from networks import Layer, Network
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+RING_BATCHES = 8  # enough that a step never finds the last step's batch in a cache
+RING_BYTES = 512 * 2**20  # a ring is a file, a copy in host memory and, with data on the device, device memory too
+
+# Variance gains by what stands behind a product, the first that is met. Before batch norm, He's 2 (arXiv 1502.01852): only the
+# ratio of weights and steps matters there. Elsewhere the published learning rates decide: with He's 2 AlexNet-S at 0.01 starts
+# at a loss of 36 and is NaN within 16 steps; with 0.4 before 3x3 max pooling (which lifts a mean square of 0.5 behind ReLU to
+# 2.6) and 0.5 before other ReLUs it falls. A sigmoid's slope is at most 1/4, so 16 keeps alive what differs between two samples;
+# with 4 it halves at every layer and fcn8s learns little but its biases. Behind the last product, 1 starts the logits below one.
+GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "": 1.0}
+BIAS_RANGE = 0.05  # not zero: a runner that loses a bias must show in the loss
+EMBEDDING_SCALE = 0.1
+
+LABELS = 10  # a ring holds some hundred samples: with all of 1000 labels most would occur once and nothing could be learned
+PATTERN_SIDE = 4  # images carry 4x4 coarse patterns, which pooling and strided convolutions let through
+SUCCESSORS = 4  # words that may follow a word
+
+
+def draw_weights(network: Network, seed: int) -> dict[str, np.ndarray]:
+    """Draw every trained tensor in float32, by full name `layer.parameter` in canonical layout.
+
+    Weights of dense and convolution are normal with variance gain / fan_in, LSTM's uniform within 1 / sqrt(units) as PyTorch
+    draws them; batch norm's scale and shift are 1 + 0.1 n and 0.1 n with n standard normal.
+    """
+    weights = {}
+    for layer in network.layers:
+        for parameter, shape in layer.parameters.items():
+            name = f"{layer.name}.{parameter}"
+            weights[name] = _draw(_stream(seed, name), network, layer, parameter, shape)
+    return weights
+
+
+def synthetic_batches(network: Network, batch: int, count: int, seed: int) -> Arrays:
+    """Draw `count` mini-batches whose targets follow from their inputs by a seeded teacher, so that the loss can fall.
+
+    Returns inputs [count, B, *input_shape], float32 or int32 word numbers, and int32 targets [count, B] or [count, B, T].
+    Features and images: noise plus the pattern of their label. Words: a Markov chain; the target is the next word.
+    """
+    if network.vocabulary:
+        return _word_batches(network, batch, count, seed)
+    return _pattern_batches(network, batch, count, seed)
+
+
+def ring_length(network: Network, batch: int) -> int:
+    """Say how many distinct mini-batches a synthetic ring holds: 8, fewer where they pass 512 MiB, never fewer than 2."""
+    return max(2, min(RING_BATCHES, RING_BYTES // batch_bytes(network, batch)))
+
+
+def batch_bytes(network: Network, batch: int) -> int:
+    """Bytes of one mini-batch: inputs and targets are four bytes a value."""
+    return 4 * batch * (math.prod(network.input_shape) + math.prod(network.target_shape))
+
+
+def save_weights(path: Path, weights: dict[str, np.ndarray]) -> None:
+    """Write weights by full name as an uncompressed .npz (compressing noise costs time and saves nothing)."""
+    np.savez(path, **weights)  # type: ignore[arg-type]
+
+
+def save_batches(path: Path, inputs: np.ndarray, targets: np.ndarray) -> None:
+    """Write a ring of mini-batches as the keys `inputs` and `targets` of an uncompressed .npz."""
+    np.savez(path, inputs=inputs, targets=targets)
+
+
+def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: str, shape: tuple[int, ...]) -> np.ndarray:
+    if parameter == "bias":
+        return _uniform(rng, BIAS_RANGE, shape)
+    if layer.op == "lstm":
+        return _uniform(rng, 1 / math.sqrt(layer.attributes["units"]), shape)
+    values = rng.standard_normal(shape, dtype=np.float32)
+    if layer.op == "batch_norm":
+        return np.float32(0.1) * values + np.float32(parameter == "scale")
+    if layer.op == "embedding":
+        return np.float32(EMBEDDING_SCALE) * values
+    if layer.op in ("dense", "conv2d"):
+        values *= np.float32(math.sqrt(_gain_behind(network, layer) / math.prod(shape[1:])))  # in place: 0.5 GB
+        return values
+    raise ValueError(f"{layer.name}: no rule to draw the weights of a {layer.op}; add one to harness/arrays.py")
+
+
+def _gain_behind(network: Network, layer: Layer) -> float:
+    """Gain of the operations that the layer's output meets on its way to the next product: the first in `GAINS`."""
+    reached, met = {layer.name}, {""}
+    for follower in network.layers[network.layers.index(layer) + 1:]:
+        if reached.intersection(follower.inputs) and follower.op not in ("dense", "conv2d", "lstm"):
+            reached.add(follower.name)
+            met.add(follower.op)
+    return next(gain for op, gain in GAINS.items() if op in met)
+
+
+def _pattern_batches(network: Network, batch: int, count: int, seed: int) -> Arrays:
+    teacher = _stream(seed, "teacher")
+    labels = teacher.permutation(network.classes)[:LABELS].astype(np.int32)
+    patterns = _patterns(teacher, len(labels), network.input_shape)
+    inputs = np.empty((count, batch, *network.input_shape), np.float32)
+    targets = np.empty((count, batch), np.int32)
+    for number in range(count):
+        rng = _stream(seed, f"batch {number}")
+        rng.standard_normal(dtype=np.float32, out=inputs[number])
+        drawn = rng.integers(len(labels), size=batch)
+        targets[number] = labels[drawn]
+        for sample, pattern in zip(inputs[number], drawn, strict=True):  # sample by sample: a whole batch of patterns is 154 MB
+            sample += patterns[pattern]
+    return inputs, targets
+
+
+def _patterns(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Seeded patterns [count, *shape], standard normal: noise for features, coarse squares for images."""
+    if len(shape) != 3:
+        return rng.standard_normal((count, *shape), dtype=np.float32)
+    channels, height, width = shape
+    coarse = rng.standard_normal((count, channels, PATTERN_SIDE, PATTERN_SIDE), dtype=np.float32)
+    rows = np.arange(height) * PATTERN_SIDE // height
+    columns = np.arange(width) * PATTERN_SIDE // width
+    return coarse[:, :, rows[:, None], columns]  # (labels, C, H, W)
+
+
+def _word_batches(network: Network, batch: int, count: int, seed: int) -> Arrays:
+    """Each word has a few successors, drawn by Zipf's law: the frequent words of a real text are what a short training learns."""
+    teacher = _stream(seed, "teacher")
+    frequency = 1 / np.arange(1, network.vocabulary + 1)
+    shares = frequency / frequency.sum()
+    successors = teacher.choice(network.vocabulary, size=(network.vocabulary, SUCCESSORS), p=shares)
+    (length,) = network.input_shape
+    text = np.empty((count, batch, length + 1), np.int32)  # (N, B, T + 1)
+    for number in range(count):
+        rng = _stream(seed, f"batch {number}")
+        turns = rng.integers(SUCCESSORS, size=(batch, length))
+        text[number, :, 0] = rng.choice(network.vocabulary, size=batch, p=shares)
+        for position in range(length):
+            text[number, :, position + 1] = successors[text[number, :, position], turns[:, position]]
+    return np.ascontiguousarray(text[:, :, :-1]), np.ascontiguousarray(text[:, :, 1:])
+
+
+def _uniform(rng: np.random.Generator, bound: float, shape: tuple[int, ...]) -> np.ndarray:
+    return np.float32(bound) * (2 * rng.random(shape, dtype=np.float32) - 1)
+
+
+def _stream(seed: int, name: str) -> np.random.Generator:
+    digest = hashlib.sha256(name.encode()).digest()
+    return np.random.Generator(np.random.PCG64([seed, int.from_bytes(digest[:8], "little")]))

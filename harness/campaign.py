@@ -1,0 +1,114 @@
+"""One execution of a suite: prepare environments, run the processes in their order, keep the records, tell a watcher.
+
+A failed process is a row; only wrong input stops a campaign, and that before anything starts.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import VERSION, data_sets, environments, frameworks, machine
+from harness.environments import Environment
+from harness.inputs import Inputs
+from harness.plan import Machine, Trial, execution_order, make_trials
+from harness.process import Bench, Outcome, Sight, run_process
+from harness.records import SCHEMA, Records
+from harness.suite import Suite
+from harness.judge import Judge
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A suite made ready: what it plans, on what machine, in which environments."""
+
+    suite: Suite
+    suite_file: str
+    trials: list[Trial]
+    machine: dict[str, Any]
+    device_kind: frameworks.Device
+
+
+def prepare(suite: Suite, suite_file: str) -> Campaign:
+    """Plan a suite for this machine. Raises WrongUse for what cannot be meant; starts and builds nothing."""
+    described = machine.describe()
+    device_kind = choose_device(suite.device, described)
+    releases = {spec: release_of(spec, suite.interpreters, device_kind) for spec in suite.frameworks}
+    here = Machine(device_kind, described["cpu"]["allowed"], max(1, len(described["gpus"])))
+    trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
+    return Campaign(suite, suite_file, [_refuse_missing(trial) for trial in trials], described, device_kind)
+
+
+def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight], None],
+        built: Callable[[str], None], done: Callable[[Outcome, int, int], None]) -> None:
+    """Run a campaign into `folder`. `built` hears of environments, `watch` of windows, `done` of each finished process."""
+    planned = [trial.trial for trial in campaign.trials]
+    records = Records.resume(folder, planned) if resume else None
+    ready = make_environments(campaign, built)
+    if records is None:
+        records = Records.create(folder, _first_page(campaign, folder, ready))
+    finished = records.finished()
+    order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
+    suite = campaign.suite
+    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
+        judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
+        bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), judge, folder / "logs", watch)
+        for number, (trial, process) in enumerate(order):
+            if (trial.trial, process) in finished:
+                continue
+            outcome = run_process(bench, trial, process, number)
+            records.append(outcome.row, outcome.windows)
+            done(outcome, number + 1, len(order))
+    records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))
+    records.summarise()
+
+
+def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[str, Environment]:
+    """Build, or find, the environment of every release that a planned trial needs, by `framework==release`."""
+    ready = {}
+    for trial in campaign.trials:
+        name = f"{trial.framework}=={trial.release}"
+        if trial.status == "planned" and name not in ready:
+            interpreter = campaign.suite.interpreters.get(trial.framework)
+            if interpreter:
+                ready[name] = environments.existing(trial.framework, interpreter, campaign.device_kind)
+            else:
+                ready[name] = environments.build(trial.framework, trial.release, campaign.device_kind, built)
+    return ready
+
+
+def release_of(spec: str, interpreters: dict[str, Path], device_kind: frameworks.Device) -> str:
+    """The release that a spec means: its own, that of an existing interpreter, or the framework's default."""
+    framework, release = frameworks.parse(spec)
+    if framework in interpreters:
+        return environments.existing(framework, interpreters[framework], device_kind).release
+    return release
+
+
+def choose_device(asked: str, described: dict[str, Any]) -> frameworks.Device:
+    if asked == "auto":
+        return "cuda" if described["gpus"] else "cpu"
+    return "cuda" if asked == "cuda" else "cpu"
+
+
+def _refuse_missing(trial: Trial) -> Trial:
+    """Refuse a trial whose framework's recipe has nothing for this kind of device."""
+    reason = frameworks.unsupported(trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu")
+    if trial.status != "planned" or not reason:
+        return trial
+    fields = {key: value for key, value in trial.to_json().items() if key not in ("trial", "status", "reason")}
+    return Trial(**fields, status="unsupported", reason=reason)
+
+
+def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA, "name": folder.name, "started": datetime.now(UTC).isoformat(timespec="seconds"), "finished": None,
+        "dlbench": VERSION, "git_commit": campaign.machine["checkout"]["commit"],
+        "git_dirty": campaign.machine["checkout"]["dirty"], "suite": campaign.suite.model_dump(mode="json"),
+        "suite_file": campaign.suite_file, "seed": campaign.suite.seed, "machine": campaign.machine,
+        "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
+        "environments": {name: environment.to_json() for name, environment in ready.items()},
+        "trials": [trial.to_json() for trial in campaign.trials],
+    }

@@ -1,0 +1,255 @@
+"""The command line: each verb reads its words, calls the folder that does the work, and prints.
+
+Exit codes: 0 done, 1 the answer is no (a difference, failed rows), 2 wrong use or input, said in one message without a traceback.
+"""
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import networks
+from harness.errors import WrongUse
+from networks import UnknownNetwork, work
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Train the same networks in several frameworks, prove that they are the same, and time a mini-batch.")
+env_app = typer.Typer(no_args_is_help=True, help="The frameworks' environments under .envs/.")
+data_app = typer.Typer(no_args_is_help=True, help="Real data sets under $DLBENCH_DATA (default data/).")
+app.add_typer(env_app, name="env")
+app.add_typer(data_app, name="data")
+console = Console()
+
+Interpreters = Annotated[list[str] | None, typer.Option("--interpreter", metavar="FRAMEWORK=PATH",
+                                                        help="An interpreter that has the framework already.")]
+
+
+@app.command("networks")
+def show_networks(name: Annotated[str | None, typer.Argument(help="One network: its layers.")] = None) -> None:
+    """List the networks with their parameters and work, or print one network's layers."""
+    console.print(_layers(networks.get(name)) if name else _catalogue())
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False) -> None:
+    """Say what this machine is, which frameworks can run here, and what would make its numbers untrustworthy."""
+    from harness import doctor as examination
+
+    found = examination.examine()
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        examination.show(found, console)
+
+
+@app.command()
+def verify(
+    chosen: Annotated[str, typer.Option("--networks", help="Names with commas; all ten where not given.")] = "",
+    frameworks_: Annotated[str, typer.Option("--frameworks", help="Names or releases with commas.")] = "pytorch,tensorflow",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="Also write the verdicts here.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32",
+    tuning: Annotated[str, typer.Option(help="stock or tuned.")] = "stock",
+    interpreter: Interpreters = None,
+) -> None:
+    """Prove that frameworks train the same networks as the NumPy reference; exit 1 where one is different."""
+    from harness import verify as verification
+
+    wanted = {"frameworks": _words(frameworks_), "networks": _words(chosen) or networks.names(), "device": device,
+              "precisions": precision, "tunings": tuning, "interpreters": _pairs(interpreter)}
+    rows = verification.verify(wanted, console)
+    if out:
+        verification.write(rows, out)
+    if any(row["verdict"] == "different" for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    suite_file: Annotated[Path, typer.Argument(metavar="SUITE.yaml")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As in devices=1,2 batch=64.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: results/<suite>-<time>.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the campaign in DIR.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False,
+    interpreter: Interpreters = None,
+) -> None:
+    """Run a suite: a campaign with records, a table and a page."""
+    from harness import campaign as campaigns
+    from harness.display import Display
+    from harness.plan import execution_order
+    from harness.suite import load_suite
+
+    pairs = [f"interpreters.{name}={path}" for name, path in _pairs(interpreter).items()]
+    suite = load_suite(suite_file, [*(overrides or []), *pairs])
+    if resume and out is None:
+        raise WrongUse("--resume: name the campaign's folder with --out DIR")
+    prepared = campaigns.prepare(suite, str(suite_file))
+    if dry_run:
+        _print_plan(prepared)
+        return
+    folder = out or Path("results") / f"{suite_file.stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    work_list = execution_order(prepared.trials, suite.processes, suite.seed)
+    console.print(f"[bold]{suite.title or suite_file.stem}[/bold]: {len(prepared.trials)} trials, {len(work_list)} processes, "
+                  f"records in {folder}", highlight=False)
+    try:
+        with Display(console, suite, work_list) as display:
+            campaigns.run(prepared, folder, resume, display.watch, display.note, display.done)
+    except KeyboardInterrupt:
+        console.print(f"\nStopped; every finished process is kept. Go on with: dlbench run {suite_file} "
+                      f"{' '.join(overrides or [])} --out {folder} --resume", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    statuses = _report([folder], folder)
+    if "failed" in statuses:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaigns, as `dlbench run` wrote them.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: the (first) campaign's folder.")] = None,
+) -> None:
+    """Make tables, plots and a page from campaigns' records."""
+    _report(folders, out or folders[0])
+
+
+@env_app.command("list")
+def env_list() -> None:
+    """List the environments that exist."""
+    from harness import environments
+
+    table = Table("framework", "release", "device", "Python", "packages", "folder")
+    for each in environments.list_environments():
+        table.add_row(each.framework, each.release, each.device, each.python, str(len(each.packages)), str(each.interpreter.parents[1]))
+    console.print(table if table.row_count else f"No environments under {environments.root()}: dlbench env build pytorch")
+
+
+@env_app.command("build")
+def env_build(
+    specs: Annotated[list[str], typer.Argument(metavar="FRAMEWORK[==RELEASE]...")],
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Build environments; one that exists is left as it is."""
+    from harness import environments, frameworks, machine
+    from harness.campaign import choose_device
+
+    kind = choose_device(device, machine.describe())
+    for framework, release in [frameworks.parse(spec) for spec in specs]:
+        built = environments.build(framework, release, kind, lambda text: console.print(text, style="dim", highlight=False))
+        console.print(f"{framework}=={release} ({kind}): {built.interpreter}", highlight=False, soft_wrap=True)
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List the real sets and what of them is here."""
+    from harness import data_sets
+
+    for name in data_sets.names():
+        source = data_sets.available(name)
+        console.print(f"{name}: {source.text if source else 'not here: dlbench data fetch ' + name}", highlight=False)
+
+
+@data_app.command("fetch")
+def data_fetch(name: str) -> None:
+    """Fetch a real set from its publisher and check its SHA-256."""
+    from harness import data_sets
+
+    data_sets.fetch(name, lambda text: console.print(text, style="dim", highlight=False))
+
+
+def _report(folders: list[Path], out: Path) -> set[str]:
+    """Write the report, print the table and the page's path; return the statuses that occur."""
+    from analysis import records, report, trials
+
+    statuses = set()
+    try:
+        for folder in folders:
+            campaign = records.read(folder)
+            console.print(report.terminal_table(campaign))
+            statuses |= set(trials.summarise(campaign)["status"])
+        paths = report.write(folders, out)
+    except OSError as error:
+        raise WrongUse(f"{error.filename or out}: {error.strerror}; name another folder with --out") from None
+    page = next(path for path in paths if path.suffix == ".html")
+    console.print(f"Page: {page}", highlight=False, soft_wrap=True)
+    return statuses
+
+
+def _print_plan(prepared: object) -> None:
+    from harness.campaign import Campaign
+    from harness.display import duration
+    from harness.plan import estimate_seconds
+
+    assert isinstance(prepared, Campaign)
+    table = Table("framework", "network", "batch", "on", "precision", "tuning", "data", "processes", "about", "reason")
+    total = 0.0
+    for trial in prepared.trials:
+        planned = trial.status == "planned"
+        seconds = prepared.suite.processes * estimate_seconds(trial, prepared.suite) if planned else 0.0
+        total += seconds
+        where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"cpu, {trial.threads} threads"
+        table.add_row(f"{trial.framework} {trial.release}", trial.network, str(trial.batch), where, trial.precision, trial.tuning,
+                      trial.data, str(prepared.suite.processes) if planned else "-", duration(seconds) if planned else "-",
+                      trial.reason)
+    console.print(table)
+    console.print(f"{len(prepared.trials)} trials, about {duration(total)} once the environments are built. Nothing was started.")
+
+
+def _catalogue() -> Table:
+    table = Table("network", "what it is", "parameters", "forward\nmillion MACs", "backward\nmillion MACs", "activations\nMB a sample",
+                  "data", "batches")
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for name in [*networks.names(), *networks.names(small=True)]:
+        network = networks.get(name)
+        counts = work.multiply_adds(network).values()
+        table.add_row(name, network.title, f"{network.parameter_count:,}", f"{sum(f for f, _ in counts) / 1e6:,.4g}",
+                      f"{sum(b for _, b in counts) / 1e6:,.4g}", f"{work.activation_bytes(network) / 1e6:.3g}", network.data_set,
+                      " ".join(map(str, network.batches)))
+    return table
+
+
+def _layers(network: networks.Network) -> Table:
+    table = Table("layer", "operation", "inputs", "attributes", "output", "parameters", "million MACs\nforward", "backward",
+                  title=f"{network.name}: {network.title}")
+    for column in table.columns[5:]:
+        column.justify = "right"
+    counts = work.multiply_adds(network)
+    for layer in network.layers:
+        forward, backward = counts[layer.name]
+        attributes = " ".join(f"{key}={value}" for key, value in layer.attributes.items())
+        table.add_row(layer.name, layer.op, " ".join(layer.inputs), attributes, " x ".join(map(str, layer.output_shape)),
+                      f"{layer.parameter_count:,}" if layer.parameter_count else "", f"{forward / 1e6:,.4g}" if forward else "",
+                      f"{backward / 1e6:,.4g}" if backward else "")
+    table.add_row("[bold]total", "", "", "", "", f"{network.parameter_count:,}", f"{sum(f for f, _ in counts.values()) / 1e6:,.4g}",
+                  f"{sum(b for _, b in counts.values()) / 1e6:,.4g}")
+    return table
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _pairs(options: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for option in options or []:
+        name, equals, path = option.partition("=")
+        if not equals:
+            raise WrongUse(f"--interpreter {option}: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3")
+        pairs[name] = path
+    return pairs
+
+
+def main() -> None:
+    """Run the command line; wrong use ends with its message and 2."""
+    from analysis.records import BadRecords
+
+    try:
+        app()
+    except (WrongUse, UnknownNetwork, BadRecords) as error:
+        Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)

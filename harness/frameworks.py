@@ -1,0 +1,104 @@
+"""What configs/frameworks/NAME.yaml says of a framework: its runner, its releases, and the recipe of each one's environment.
+
+A recipe is data: a Python version and pip's arguments for each device. `harness.environments` carries it out. Words of the
+command line such as `pytorch==2.12.0` are read here.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from harness.errors import WrongUse
+from harness.validation import CHECKOUT, Strict, did_you_mean, load_yaml
+
+FOLDER = CHECKOUT / "configs" / "frameworks"
+
+Device = Literal["cpu", "cuda"]
+
+
+class Recipe(Strict):
+    """How to make the environment of one release; a device has either packages or a reason why it is unsupported."""
+
+    python: str = Field(pattern=r"^\d+\.\d+$")
+    packages: dict[Device, list[str]]
+    indexes: dict[Device, list[str]] = {}  # pip's extra indexes, each used only where it answers
+    unsupported: dict[Device, str] = {}
+    variables: dict[str, str] = {}  # of the worker's process
+    notes: str = ""
+
+    @model_validator(mode="after")
+    def _every_device_is_decided(self) -> "Recipe":
+        for device in ("cpu", "cuda"):
+            if bool(self.packages.get(device)) == (device in self.unsupported):
+                raise ValueError(f"give either packages.{device} or unsupported.{device} (the reason), and not both")
+        return self
+
+
+class Framework(Strict):
+    """One file of configs/frameworks. `distributions` are pip's names of the package whose version is the release."""
+
+    title: str
+    runner: str
+    distributions: list[str] = Field(min_length=1)
+    default: str
+    releases: dict[str, Recipe]
+
+    @model_validator(mode="after")
+    def _default_is_listed(self) -> "Framework":
+        if self.default not in self.releases:
+            raise ValueError(f"default: {self.default} is not among the releases ({', '.join(self.releases)})")
+        return self
+
+    def recipe(self, release: str) -> Recipe:
+        """Return the recipe of `release`; an unlisted one is the newest listed recipe with the version in its packages replaced.
+
+        Only requirements that pin exactly the newest listed release (`torch==2.13.0`, `jax==0.10.2 jaxlib==0.10.2`) change.
+        """
+        if release in self.releases:
+            return self.releases[release]
+        newest = max(self.releases, key=_version_key)
+        recipe = self.releases[newest]
+        packages = {
+            device: [_repin(package, newest, release) for package in listed] for device, listed in recipe.packages.items()
+        }
+        return recipe.model_copy(update={"packages": packages})
+
+
+def names(folder: Path = FOLDER) -> list[str]:
+    """List the frameworks, one file each."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load(name: str, folder: Path = FOLDER) -> Framework:
+    """Read the file of one framework; raise `WrongUse` with the closest name where there is none."""
+    if name not in names(folder):
+        raise WrongUse(f"framework {name}: unknown{did_you_mean(name, names(folder))}")
+    return load_yaml(folder / f"{name}.yaml", Framework)
+
+
+def parse(specification: str, folder: Path = FOLDER) -> tuple[str, str]:
+    """Split `pytorch==2.12.0` into framework and release; `pytorch` alone means its default release."""
+    name, separator, release = specification.strip().partition("==")
+    framework = load(name.strip(), folder)
+    if separator and not _is_version(release.strip()):
+        raise WrongUse(f"{specification}: a release is written as in {name.strip()}=={framework.default}")
+    return name.strip(), release.strip() or framework.default
+
+
+def unsupported(name: str, release: str, device: Device, folder: Path = FOLDER) -> str | None:
+    """Return the reason why `device` cannot run this release, None where it can."""
+    return load(name, folder).recipe(release).unsupported.get(device)
+
+
+def _repin(package: str, old: str, new: str) -> str:
+    requirement, separator, version = package.partition("==")
+    return f"{requirement}=={new}" if separator and version == old else package
+
+
+def _is_version(text: str) -> bool:
+    return text[:1].isdigit() and all(character.isalnum() or character in ".+-!" for character in text)
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

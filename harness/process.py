@@ -1,0 +1,155 @@
+"""One process of one trial: start its worker, check it, warm it up, find the window's length, time the windows.
+
+The first steps run one by one, so that frameworks can be compared loss by loss; then windows double until one is long enough. All
+windows are kept; those before the timed ones have negative numbers.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import networks
+from harness.environments import Environment
+from harness import frameworks
+from harness.inputs import Inputs
+from harness.machine import cores
+from harness.plan import Trial
+from harness.suite import Suite
+from harness.judge import Judge, Verdict
+from harness.worker import Failed, Unsupported, Worker
+
+SINGLE_STEPS = 8
+LONGEST_WINDOW = 2**20  # steps; a faster step than a microsecond is a missing synchronisation, not a measurement
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a watcher sees of a running process: the window just done and how many are to come."""
+
+    trial: Trial
+    process: int
+    phase: str  # starting, checking, building, warm-up, timing
+    window: int = 0
+    step_seconds: float = math.nan
+    loss: float = math.nan
+
+
+@dataclass
+class Outcome:
+    """A finished process: its row for processes.csv and its rows for windows.csv."""
+
+    row: dict[str, Any]
+    windows: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all processes of a campaign share."""
+
+    suite: Suite
+    environments: dict[str, Environment]
+    inputs: Inputs
+    judge: Judge
+    logs: Path
+    watch: Callable[[Sight], None]
+
+
+def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome:
+    """Run one process to its end. Whatever happens to its worker becomes the outcome's status and reason."""
+    log = bench.logs / f"{trial.trial}-{process}.log"
+    outcome = Outcome({
+        "trial": trial.trial, "process": process, "order": order, "status": "ok", "reason": "",
+        "started": datetime.now(UTC).isoformat(timespec="seconds"), "log": f"{bench.logs.name}/{log.name}",
+    })
+    log.unlink(missing_ok=True)
+    environment = bench.environments[f"{trial.framework}=={trial.release}"]
+    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
+    bench.watch(Sight(trial, process, "starting"))
+    try:
+        with Worker(environment.interpreter, frameworks.load(trial.framework).runner, log, variables(environment, trial), pinned) as worker:
+            _run(bench, trial, process, worker, outcome)
+    except Unsupported as refusal:
+        outcome.row.update(status="unsupported", reason=str(refusal))
+    except Failed as failure:
+        outcome.row.update(status="failed", reason=str(failure))
+    _number(outcome.windows)
+    return outcome
+
+
+def variables(environment: Environment, trial: Trial) -> dict[str, str]:
+    """Environment variables of a worker: as many threads as the trial says, IEEE products under fp32, no GPU under cpu."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(trial.threads))
+    pinned = threads if trial.device_kind == "cpu" else {}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {}
+    ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
+    return {**environment.variables, **pinned, **hidden, **ieee}
+
+
+def _run(bench: Bench, trial: Trial, process: int, worker: Worker, outcome: Outcome) -> None:
+    suite, limits = bench.suite, bench.suite.limits
+    network = networks.get(trial.network)
+    hello = worker.ask("hello", limits.start)
+    outcome.row.update(release=hello["release"], device_name=hello.get("device_name", ""))
+    task = {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
+    if process == 0 or trial.dropout:
+        bench.watch(Sight(trial, process, "checking"))
+        verdict = bench.judge.judge(worker, network, task)
+        _note_check(outcome, verdict)
+
+    bench.watch(Sight(trial, process, "building"))
+    began = time.monotonic()
+    built = worker.ask("build", limits.build, network=network.to_json(), batch=trial.batch, dropout=True, seed=suite.seed, **task)
+    worker.ask("load", limits.build, weights=str(bench.inputs.weights(network)))
+    residence = "device" if trial.data == "device" else "host"
+    worker.ask("feed", limits.build, batches=str(bench.inputs.batches(network, trial.batch, trial.data)), residence=residence)
+    outcome.row.update(parameters=built["parameters"], build_seconds=time.monotonic() - began)
+
+    last = 0.0
+    for _ in range(SINGLE_STEPS):
+        last = _window(bench, trial, worker, outcome, 1, "warm-up")
+    length = 1
+    while last < suite.window_seconds:
+        length *= 2
+        if length > LONGEST_WINDOW:
+            raise Failed("protocol", f"{LONGEST_WINDOW} steps in {last:.3g} s: the runner does not wait for its device")
+        last = _window(bench, trial, worker, outcome, length, "warm-up")
+    for _ in range(suite.windows):
+        _window(bench, trial, worker, outcome, length, "timing")
+    outcome.row.update(window_steps=length)
+
+
+def _window(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome, steps: int, phase: str) -> float:
+    """Run one window, keep it and return its seconds. A loss that is not finite ends the process as diverged."""
+    answer = worker.ask("run", bench.suite.limits.window, steps=steps)
+    seconds = answer["stop"] - answer["start"]
+    done = outcome.windows[-1]["last_step"] if outcome.windows else 0
+    outcome.windows.append({
+        "trial": trial.trial, "process": outcome.row["process"], "phase": phase, "steps": answer["steps"],
+        "last_step": done + answer["steps"], "start": answer["start"], "stop": answer["stop"], "seconds": seconds,
+        "step_seconds": seconds / answer["steps"], "loss": answer["loss"],
+    })
+    outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
+    timed = sum(window["phase"] == "timing" for window in outcome.windows)
+    bench.watch(Sight(trial, outcome.row["process"], phase, timed, seconds / answer["steps"], answer["loss"]))
+    if not math.isfinite(answer["loss"]):
+        raise Failed("diverged", f"the loss is {answer['loss']} after step {done + steps}")
+    return float(seconds)
+
+
+def _note_check(outcome: Outcome, verdict: Verdict) -> None:
+    """Keep the verdict. A different network is timed all the same: its row says so and is not ranked."""
+    if verdict.verdict == "unsupported":
+        raise Unsupported(verdict.reason)
+    outcome.row.update(check=verdict.verdict, check_reason=verdict.reason, loss_error=verdict.loss_error,
+                       gradient_error=verdict.gradient_error, trajectory_error=verdict.trajectory_error)
+
+
+def _number(windows: list[dict[str, Any]]) -> None:
+    """Give timed windows the numbers 0, 1, ... and those before them -n ... -1."""
+    before = sum(window.pop("phase") == "warm-up" for window in windows)
+    for position, window in enumerate(windows):
+        window["window"] = position - before

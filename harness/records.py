@@ -1,0 +1,100 @@
+"""Writes a campaign's folder: campaign.json, processes.csv, windows.csv, trials.csv, logs/. docs/records.md says what they hold.
+
+A process counts once its row stands in processes.csv; its windows are on disk before. So a campaign killed at any moment loses
+the process that ran, and nothing else. trials.csv is derived from the others and replaced as a whole.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis import records, trials
+from harness.errors import WrongUse
+
+SCHEMA = records.SCHEMA
+PROCESS_COLUMNS = (
+    "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check", "check_reason", "loss_error",
+    "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
+)
+WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
+
+
+class Records:
+    """The open folder of one campaign."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @classmethod
+    def create(cls, folder: Path, campaign: Mapping[str, Any]) -> "Records":
+        """Start a campaign in `folder`; WrongUse where one lies there already or the folder cannot be written."""
+        if (folder / "campaign.json").exists():
+            raise WrongUse(f"{folder} holds a campaign already: go on with --resume, or name another folder with --out")
+        try:
+            (folder / "logs").mkdir(parents=True, exist_ok=True)
+            _write_whole(folder / "campaign.json", json.dumps(campaign, indent=1))
+            _write_whole(folder / "processes.csv", ",".join(PROCESS_COLUMNS) + "\n")
+            _write_whole(folder / "windows.csv", ",".join(WINDOW_COLUMNS) + "\n")
+        except OSError as error:
+            raise WrongUse(f"{folder} cannot be written ({error.strerror}): name another folder with --out") from None
+        return cls(folder)
+
+    @classmethod
+    def resume(cls, folder: Path, planned: Sequence[str]) -> "Records":
+        """Go on with the campaign in `folder`, whose trials must be the planned ones; drops rows of unfinished processes."""
+        try:
+            campaign = records.read(folder)
+        except records.BadRecords as error:
+            raise WrongUse(str(error)) from None
+        begun = [trial["trial"] for trial in campaign.meta["trials"]]
+        if sorted(begun) != sorted(planned):
+            changed = sorted(set(begun) ^ set(planned))
+            raise WrongUse(f"{folder}: the suite plans other trials now ({', '.join(changed[:3])} ...): resume with the suite and "
+                           "overrides that began this campaign, or begin another with --out")
+        writer = cls(folder)
+        _write_rows(folder / "processes.csv", PROCESS_COLUMNS, campaign.processes.to_dict("records"), whole=True)
+        _write_rows(folder / "windows.csv", WINDOW_COLUMNS, campaign.windows.to_dict("records"), whole=True)
+        return writer
+
+    def finished(self) -> set[tuple[str, int]]:
+        """The (trial, process) pairs that need not run again."""
+        rows = records.read(self.folder).processes
+        return set(zip(rows["trial"], rows["process"].astype(int), strict=True))
+
+    def append(self, process: Mapping[str, Any], windows: Sequence[Mapping[str, Any]]) -> None:
+        """Add a finished process: first its windows, then the row that makes them count, then the trials derived anew."""
+        _write_rows(self.folder / "windows.csv", WINDOW_COLUMNS, windows)
+        _write_rows(self.folder / "processes.csv", PROCESS_COLUMNS, [process])
+        self.summarise()
+
+    def summarise(self) -> None:
+        """Derive trials.csv."""
+        trials.rewrite(self.folder)
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of campaign.json."""
+        path = self.folder / "campaign.json"
+        _write_whole(path, json.dumps({**json.loads(path.read_text()), **fields}, indent=1))
+
+
+def _write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], whole: bool = False) -> None:
+    target = path.with_suffix(".new") if whole else path
+    with target.open("w" if whole else "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", restval="", lineterminator="\n")
+        if whole:
+            writer.writeheader()
+        writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
+    if whole:
+        target.replace(path)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Replace a file in one step, so that a reader never sees half of it."""
+    new = path.with_suffix(".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)

@@ -1,0 +1,139 @@
+"""A suite: what to measure, read from YAML with `key=value` overrides and checked whole.
+
+Every key has a default and a reason beside it; an unknown key is an error. `harness.plan` turns a suite into trials.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
+
+import networks
+from harness.errors import WrongUse
+from harness.validation import Strict, read_yaml, short, validate
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Tuning = Literal["stock", "tuned"]
+SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks", "precision": "precisions", "tuning": "tunings"}
+
+
+class NetworkChoice(Strict):
+    """What a suite changes for one network; empty means the suite's, then the network's own."""
+
+    batches: tuple[PositiveInt, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+class Check(Strict):
+    """The proof of sameness that each trial gives before it is timed."""
+
+    batch: PositiveInt = 2  # the reference computes it in NumPy: small, whatever the trial's batch
+    steps: PositiveInt = 4  # momentum and its variants show from the second step on
+
+
+class Limits(Strict):
+    """Seconds after which a worker counts as hung."""
+
+    start: PositiveFloat = 300  # imports of a cold disk cache
+    build: PositiveFloat = 900  # compilers
+    check: PositiveFloat = 900
+    window: PositiveFloat = 600  # one window, the first (compiling) step included
+
+
+class Suite(Strict):
+    title: str = ""
+    frameworks: tuple[str, ...] = ("pytorch", "tensorflow")  # names, or releases as in pytorch==2.12.0
+    networks: dict[str, NetworkChoice] = Field(default_factory=dict)
+    batches: tuple[PositiveInt, ...] = ()  # per device; empty: each network's own
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where a GPU is
+    devices: tuple[PositiveInt, ...] = (1,)
+    threads: tuple[PositiveInt | Literal["all"], ...] = ("all",)  # on CPUs; pinned to as many cores
+    precisions: tuple[Precision, ...] = ("fp32",)
+    tunings: tuple[Tuning, ...] = ("stock",)
+    data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
+    processes: Annotated[int, Field(ge=1)] = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
+    windows: PositiveInt = 8  # timed windows a process
+    window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
+    seed: int = 1
+    check: Check = Check()
+    limits: Limits = Limits()
+    interpreters: dict[str, Path] = Field(default_factory=dict)  # framework: an interpreter that has it already
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out(cls, data: Any) -> Any:
+        """Accept what is pleasant to write: one value for a list of one, a list of names for a mapping of networks."""
+        if not isinstance(data, dict):
+            return data
+        data = {SHORTHANDS.get(key, key): value for key, value in data.items()}
+        chosen = data.get("networks", networks.names())
+        if isinstance(chosen, str):
+            chosen = [chosen]
+        if isinstance(chosen, list):
+            chosen = dict.fromkeys(chosen)
+        if isinstance(chosen, dict):
+            data["networks"] = {name: _lists(NetworkChoice, choice or {}) for name, choice in chosen.items()}
+        return _lists(cls, data)
+
+    @model_validator(mode="after")
+    def _know_the_networks(self) -> "Suite":
+        for name in self.networks:
+            networks.get(name)
+        if not self.networks:
+            raise ValueError("networks: the list is empty")
+        return self
+
+
+def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
+    """Read a suite and apply `key=value` overrides: YAML values, lists with commas, dots into mappings.
+
+    `networks=fcn5,resnet56` keeps what the suite says of those networks. Raises WrongUse naming file, key and remedy.
+    """
+    data = read_yaml(path)
+    for override in overrides or []:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise WrongUse(f"override '{override}': write key=value, for example devices=1,2")
+        _override(data, key.strip(), _value(value))
+    return validate(data, Suite, short(path))
+
+
+def _override(data: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        data = data.setdefault(parent, {})
+        if not isinstance(data, dict):
+            raise WrongUse(f"override '{key}': '{parent}' is not a mapping, so nothing below it can be set")
+    if not parents and SHORTHANDS.get(last, last) == "networks":
+        suite_says = data.get("networks")
+        names = value if isinstance(value, list) else [value]
+        value = {name: suite_says.get(name) for name in names} if isinstance(suite_says, dict) else names
+        last = "networks"
+    if not parents and SHORTHANDS.get(last, last) == "batches" and isinstance(data.get("networks"), dict):
+        for choice in data["networks"].values():
+            if isinstance(choice, dict):
+                choice.pop("batch", None), choice.pop("batches", None)
+    data.pop(SHORTHANDS.get(last, last), None)
+    data[last] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(f"[{text}]") if "," in text else yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise WrongUse(f"override value '{text}': {str(error).splitlines()[0]}") from None
+
+
+def _lists(model: type[BaseModel], data: Any) -> Any:
+    """Turn one value into a list of one wherever the model wants a list."""
+    if not isinstance(data, dict):
+        return data
+    written = {}
+    for key, value in data.items():
+        field = model.model_fields.get(SHORTHANDS.get(key, key))
+        wants_list = field is not None and str(field.annotation).startswith("tuple")
+        written[SHORTHANDS.get(key, key)] = [value] if wants_list and not isinstance(value, list) else value
+    return written

@@ -1,0 +1,114 @@
+"""Reads a YAML file into a pydantic model, and turns everything that can be wrong with it into one clear message.
+
+The message names the file, the key and the remedy; a misspelt key is answered with the closest known one. A key written twice
+is an error too: PyYAML would silently keep the last.
+"""
+
+import difflib
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import WrongUse
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+class Strict(BaseModel):
+    """The base of every model of a configuration file: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_yaml(path: Path, model: type[Model]) -> Model:
+    """Read `path` as a `model`, or raise `WrongUse` with every fault on a line of its own."""
+    return validate(read_yaml(path), model, short(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the mapping in `path`; raise `WrongUse` where there is no file, no mapping or no YAML."""
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except FileNotFoundError:
+        others = sorted(other.name for other in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        raise WrongUse(f"{short(path)}: no such file{did_you_mean(path.name, others)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUse(f"{short(path)}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise WrongUse(f"{short(path)}: not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise WrongUse(f"{short(path)}: must be a mapping of keys to values, is {type(data).__name__}")
+    return data
+
+
+def validate(data: dict[str, Any], model: type[Model], source: str) -> Model:
+    """Turn `data` into a `model`, or raise `WrongUse` that names `source`, each wrong key and its remedy."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        faults = [f"{source}: {_sentence(fault, model)}" for fault in error.errors(include_url=False)]
+        raise WrongUse("\n".join(faults)) from None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X? Known: ..." as the tail of a message, empty where nothing is known."""
+    known = sorted(known)
+    if not known:
+        return ""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return (f"; did you mean {close[0]}?" if close else ";") + f" Known: {', '.join(known)}"
+
+
+def short(path: Path) -> str:
+    """Name `path` from the checkout's root where it lies inside."""
+    absolute = path.absolute()
+    return str(absolute.relative_to(CHECKOUT)) if absolute.is_relative_to(CHECKOUT) else str(path)
+
+
+def _sentence(fault: Any, model: type[BaseModel]) -> str:
+    *parents, last = fault["loc"] or ("",)
+    key = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        owner = _model_at(model, parents)
+        return f"{key}: unknown key{did_you_mean(str(last), owner.model_fields if owner else ())}"
+    if fault["type"] == "missing":
+        return f"{key}: this key is missing; add it"
+    if fault["type"] == "value_error":  # a validator's own words need no quotation of the value
+        return f"{key}: {fault['ctx']['error']}" if key else str(fault["ctx"]["error"])
+    message = fault["msg"][0].lower() + fault["msg"][1:]
+    quotes = '; YAML reads it as a number or a truth value, so put it in "quotes"' if _is_unquoted_text(fault) else ""
+    return f"{key}: {message}, is {fault['input']!r}{quotes}"
+
+
+def _is_unquoted_text(fault: Any) -> bool:
+    return fault["type"] == "string_type" and isinstance(fault["input"], int | float)
+
+
+def _model_at(model: Any, parts: list[Any]) -> type[BaseModel] | None:
+    """Follow an error's location to the model there: fields by name, lists and mappings by their element's type."""
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        if not parts:
+            return model
+        field = model.model_fields.get(str(parts[0]))
+        return _model_at(field.annotation, parts[1:]) if field else None
+    inner = [_model_at(argument, parts[1:]) or _model_at(argument, parts) for argument in get_args(model)]
+    return next((found for found in inner if found), None)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """PyYAML's safe loader, with a key written twice as an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key} is written twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,97 @@
+"""`dlbench verify`: every framework's networks against the NumPy reference, a verdict a row, and one matrix at the end."""
+
+import csv
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import networks
+from harness import campaign, frameworks
+from harness.errors import WrongUse
+from harness.machine import cores
+from harness.plan import Trial
+from harness.process import variables
+from harness.suite import Suite
+from harness.validation import validate
+from harness.judge import Judge, Verdict
+from harness.worker import Failed, Worker
+
+COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error", "verdict", "reason")
+COLOURS = {"same": "green", "different": "bold red", "unsupported": "yellow"}
+
+
+def verify(wanted: dict[str, Any], console: Console) -> list[dict[str, Any]]:
+    """Check every network in every framework; `wanted` has a suite's keys. Prints a line a verdict, then the matrix."""
+    suite = validate({**wanted, "data": "device", "batches": 2, "processes": 1}, Suite, "dlbench verify")
+    prepared = campaign.prepare(suite, "dlbench verify")
+    ready = campaign.make_environments(prepared, lambda text: console.print(text, style="dim", highlight=False))
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
+        judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
+        for trial in prepared.trials:
+            environment = ready.get(f"{trial.framework}=={trial.release}")
+            if trial.status != "planned" or environment is None:
+                verdict = Verdict("unsupported", trial.reason)
+            else:
+                verdict = _verdict(judge, trial, environment.interpreter, variables(environment, trial), suite)
+            row = {"framework": trial.framework, "network": trial.network, **verdict.__dict__}
+            rows.append({column: row[column] for column in COLUMNS})
+            console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
+    console.print(matrix(rows))
+    return rows
+
+
+def write(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write the verdicts as CSV."""
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+    except OSError as error:
+        raise WrongUse(f"--out {path}: cannot be written ({error.strerror})") from None
+
+
+def matrix(rows: list[dict[str, Any]]) -> Table:
+    """Frameworks by networks: the largest gradient error where they are the same, else the verdict."""
+    names = list(dict.fromkeys(row["framework"] for row in rows))
+    table = Table("network", *names, title="Largest relative gradient error against the reference", caption="same unless said")
+    for network in dict.fromkeys(row["network"] for row in rows):
+        cells = {row["framework"]: row for row in rows if row["network"] == network}
+        table.add_row(network, *(_cell(cells[name]) for name in names))
+    errors = {name: [row["gradient_error"] for row in rows if row["framework"] == name and row["verdict"] == "same"] for name in names}
+    table.add_section()
+    table.add_row("largest", *(f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names))
+    return table
+
+
+def _verdict(judge: Judge, trial: Trial, interpreter: Path, worker_variables: dict[str, str], suite: Suite) -> Verdict:
+    module = frameworks.load(trial.framework).runner
+    log = judge.folder / "logs" / f"{trial.framework}-{trial.network}.log"
+    task = {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
+    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
+    with Worker(interpreter, module, log, worker_variables, pinned) as worker:
+        try:
+            worker.ask("hello", suite.limits.start)
+        except Failed as failure:
+            return Verdict("different", str(failure))
+        return judge.judge(worker, networks.get(trial.network), task)
+
+
+def _line(row: dict[str, Any]) -> str:
+    colour = COLOURS[row["verdict"]]
+    text = f"{row['framework']:<12} {row['network']:<14} [{colour}]{row['verdict']}[/{colour}]"
+    if row["verdict"] == "unsupported":
+        return f"{text}  {row['reason']}"
+    text += (f"  {row['parameters']:>11,} parameters, relative errors: loss {row['loss_error']:.1e}, "
+             f"gradient {row['gradient_error']:.1e}, trajectory {row['trajectory_error']:.1e}")
+    return f"{text}  {row['reason']}".rstrip()
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if row["verdict"] == "same":
+        return f"{row['gradient_error']:.1e}"
+    return f"[{COLOURS[row['verdict']]}]{row['verdict']}"

@@ -1,0 +1,204 @@
+"""One worker process, seen from the driver: start it, ask it, and turn whatever happens to it into a typed outcome.
+
+A worker answers (`ask` returns its fields), refuses (`Unsupported`) or fails (`Failed` with a kind and a reason). It never hangs the
+driver: each question has a time limit, and a worker that neither beats nor computes is ended. Only processes that descend from this
+one are ever ended; they carry a token in their environment, so orphans are found too.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+SILENCE_SECONDS = 60.0
+POLL_SECONDS = 0.5
+TOKEN = "DLBENCH_WORKER"
+
+
+class Unsupported(Exception):
+    """The worker's framework cannot do what was asked; the message is its reason."""
+
+
+class Failed(Exception):
+    """The worker failed: `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol."""
+
+    def __init__(self, kind: str, reason: str):
+        super().__init__(f"{kind}: {reason}")
+        self.kind = kind
+        self.reason = reason
+
+
+class Worker:
+    """A worker of `module` under `interpreter`; a context manager that leaves no process behind."""
+
+    def __init__(self, interpreter: Path | str, module: str, log: Path, variables: Mapping[str, str] | None = None,
+                 cores: Sequence[int] = (), clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS):
+        self.log = log
+        self.clock = clock
+        self.silence = silence
+        self.token = uuid.uuid4().hex
+        self.number = 0
+        self.last_sign = clock()
+        self.oom_kills = _oom_kills()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as log_file:
+            self.process = subprocess.Popen(
+                [str(interpreter), "-m", "runners", module], cwd=log.parent, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, text=True,
+                env=_environment(variables or {}, cores, self.token),
+            )
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            with contextlib.suppress(Failed, Unsupported):
+                self.ask("close", limit=10)
+        self.end()
+
+    def ask(self, command: str, limit: float, **arguments: Any) -> dict[str, Any]:
+        """Send one command and wait at most `limit` seconds for its answer."""
+        self.number += 1
+        self.last_sign = self.clock()
+        message = json.dumps({"id": self.number, "command": command, **arguments})
+        try:
+            assert self.process.stdin is not None
+            self.process.stdin.write(message + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise self._death(command) from None
+        answer = self._wait(command, self.clock() + limit, limit)
+        status = answer.pop("status", None)
+        if status == "unsupported":
+            raise Unsupported(answer["reason"])
+        if status == "failed":
+            raise Failed(answer["kind"], answer["reason"])
+        if status != "ok":
+            raise Failed("protocol", f"answer to '{command}' has status {status!r}")
+        return answer
+
+    def end(self) -> None:
+        """End the worker and every process that it started, also those that left its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for orphan in _processes_with(self.token):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                orphan.kill()
+        self.reader.join(timeout=5)  # the pipe's holders are gone, so it has come to its end
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        if not self.reader.is_alive():
+            self.process.stdout.close()
+
+    def log_tail(self, lines: int = 3) -> str:
+        """The last lines of the worker's log, joined to one."""
+        text = self.log.read_bytes()[-8000:].decode(errors="replace")
+        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])[-600:]
+
+    def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
+        cpu_seconds = _cpu_seconds(self.process.pid)
+        while True:
+            try:
+                line = self.lines.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                if self.process.poll() is not None and self.lines.empty():
+                    raise self._death(command) from None  # an orphan may keep the pipe open: the exit counts, not its end
+                if self.clock() > deadline:
+                    raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}") from None
+                if self.clock() - self.last_sign > self.silence:
+                    now = _cpu_seconds(self.process.pid)
+                    if now == cpu_seconds:
+                        raise Failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.silence:.0f} s"
+                                     ) from None
+                    self.last_sign, cpu_seconds = self.clock(), now  # a long call that holds Python's lock: alive
+                continue
+            if line is None:
+                raise self._death(command)
+            self.last_sign = self.clock()
+            answer = _parse(line)
+            if answer.get("id") == self.number:
+                del answer["id"]
+                return answer
+            if "beat" not in answer:
+                raise Failed("protocol", f"instead of an answer to '{command}' came {line.strip()[:200]!r}")
+            if self.clock() > deadline:
+                raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}")
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):
+            for line in self.process.stdout:
+                self.lines.put(line)
+        self.lines.put(None)
+
+    def _death(self, command: str) -> Failed:
+        try:
+            code = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return Failed("protocol", f"'{command}': the worker closed its answers but lives on; log: {self.log_tail()}")
+        if code == -signal.SIGKILL and _oom_kills() > self.oom_kills:
+            return Failed("out_of_memory", f"'{command}': the kernel's out-of-memory killer ended the worker")
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return Failed("crashed", f"the worker ended during '{command}' with {how}; log: {self.log_tail()}")
+
+
+def _environment(variables: Mapping[str, str], cores: Sequence[int], token: str) -> dict[str, str]:
+    paths = [str(ROOT), variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ, **variables, TOKEN: token, "DLBENCH_CORES": ",".join(map(str, cores)),
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1",
+    }
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise Failed("protocol", f"not a line of JSON: {line.strip()[:200]!r}")
+    return answer
+
+
+def _processes_with(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(TOKEN) == token:
+                found.append(process)
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return times.user + times.system
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel's out-of-memory killer has ended since boot (0 where /proc/vmstat does not say)."""
+    try:
+        text = Path("/proc/vmstat").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)

@@ -1,0 +1,292 @@
+"""PyTorch. `stock` is the tutorial's loop: an eager `nn.Module`, `CrossEntropyLoss`, `torch.optim.SGD`.
+
+`tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused optimiser, cuDNN's benchmark mode,
+pinned host memory and, on a GPU, the whole step captured in one CUDA graph. Mixed precision is `torch.autocast` in both.
+"""
+
+import contextlib
+import platform
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runners.protocol import Runner as BaseRunner
+from runners.protocol import Unsupported, assert_network
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
+PARAMETER_NAMES = {  # ours -> PyTorch's, where they differ
+    "batch_norm": {"scale": "weight", "shift": "bias"},
+    "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
+}
+
+
+class Net(nn.Module):
+    """The network's layers by name, run in their order."""
+
+    def __init__(self, network, dropout):
+        super().__init__()
+        self.layers = network["layers"]
+        self.parts = nn.ModuleDict()
+        shapes = {"input": network["input_shape"]}
+        for layer in self.layers:
+            self.parts[layer["name"]] = make_layer(layer, shapes[layer["inputs"][0]], dropout)
+            shapes[layer["name"]] = layer["output_shape"]
+
+    def forward(self, x):
+        outputs = {"input": x}
+        for layer in self.layers:
+            outputs[layer["name"]] = self.parts[layer["name"]](*(outputs[name] for name in layer["inputs"]))
+        return outputs[self.layers[-1]["name"]]
+
+
+def make_layer(layer, input_shape, dropout):
+    op, a = layer["op"], layer["attributes"]
+    if op == "dense":
+        return nn.Linear(input_shape[-1], a["units"])
+    if op == "conv2d":
+        return nn.Conv2d(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], bias=a["bias"])
+    if op == "max_pool":
+        return nn.MaxPool2d(a["kernel"], a["stride"], a["padding"])
+    if op == "avg_pool":
+        return nn.AvgPool2d(a["kernel"], a["stride"])
+    if op == "global_avg_pool":
+        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    if op == "relu":
+        return nn.ReLU()
+    if op == "sigmoid":
+        return nn.Sigmoid()
+    if op == "dropout":
+        return nn.Dropout(a["rate"] if dropout else 0.0)
+    if op == "batch_norm":
+        return nn.BatchNorm2d(input_shape[0], eps=a["epsilon"])
+    if op == "flatten":
+        return nn.Flatten()
+    if op == "embedding":
+        return nn.Embedding(a["vocabulary"], a["units"])
+    if op == "lstm":
+        return OneBiasLSTM(input_shape[-1], a["units"], batch_first=True)
+    if op == "add":
+        return Add()
+    if op == "subsample":
+        return Subsample(a["stride"])
+    if op == "pad_channels":
+        return PadChannels(a["extra"])
+    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+
+
+class OneBiasLSTM(nn.LSTM):
+    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.bias_hh_l0.requires_grad_(False).zero_()
+
+    def forward(self, x):
+        return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
+
+
+class Add(nn.Module):
+    def forward(self, left, right):
+        return left + right
+
+
+class Subsample(nn.Module):
+    def __init__(self, stride):
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x):
+        return x[:, :, :: self.stride, :: self.stride]  # (B, C, H, W)
+
+
+class PadChannels(nn.Module):
+    def __init__(self, extra):
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, x):
+        return F.pad(x, (0, 0, 0, 0, 0, self.extra))  # (B, C, H, W) -> (B, C + extra, H, W)
+
+
+class Runner(BaseRunner):
+    @staticmethod
+    def describe():
+        cuda = torch.cuda.is_available()
+        return {
+            "release": torch.__version__.split("+")[0],
+            "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+            "libraries": {"build": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+                          "mkldnn": torch.backends.mkldnn.is_available()},
+        }
+
+    def __init__(self, task):
+        refuse_what_is_missing(task)
+        self.task = task
+        self.device = torch.device(task.device)
+        self.tuned = task.tuning == "tuned"
+        self.images = len(task.network["input_shape"]) == 3
+        set_arithmetic(task)
+        torch.manual_seed(task.seed)
+
+        self.model = Net(task.network, task.dropout).to(self.device)
+        self.names = parameter_names(task.network)
+        assert_network(task.network, output_shapes(self.model, task.network, self.device), {
+            ours: tuple(parameter.shape) for ours, parameter in self._parameters().items()})
+        if self.tuned and self.images:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.forward = torch.compile(self.model) if self.tuned else self.model
+        self.loss_function = nn.CrossEntropyLoss()
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.SGD(trained, lr=task.network["learning_rate"], momentum=task.network["momentum"],
+                                         fused=True if self.tuned else None)
+        self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE, growth_interval=2**31 - 1,
+                                           enabled=task.precision == "fp16")
+        self.graph = self._capture() if self.tuned and task.device == "cuda" else None
+
+    def load(self, weights):
+        with torch.no_grad():  # in place: a captured graph keeps its addresses
+            for name, parameter in self._parameters().items():
+                parameter.copy_(torch.from_numpy(weights[name]))
+            for state in self.optimizer.state.values():
+                if state.get("momentum_buffer") is not None:
+                    state["momentum_buffer"].zero_()
+
+    def feed(self, inputs, targets, residence):
+        inputs = torch.from_numpy(inputs)  # (N, B, ...)
+        targets = torch.from_numpy(targets).long()  # (N, B) or (N, B, T)
+        self.ring = [self._place(x, y, residence) for x, y in zip(inputs, targets, strict=True)]
+        self.position = 0
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+    def step(self):
+        inputs, targets = self.ring[self.position % len(self.ring)]
+        self.position += 1
+        if self.graph:
+            self.static_inputs.copy_(inputs, non_blocking=True)
+            self.static_targets.copy_(targets, non_blocking=True)
+            self.graph.replay()
+        else:
+            inputs, targets = inputs.to(self.device), targets.to(self.device)
+            self.last_loss = self._train(inputs, targets)
+
+    def synchronize(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # waits for every kernel, the update's too; on the CPU a step returns when it is done
+
+    def loss(self):
+        return self.last_loss.item()
+
+    def gradients(self):
+        inputs, targets = self.ring[0]
+        self.optimizer.zero_grad()
+        loss = self._loss(inputs.to(self.device), targets.to(self.device))
+        (loss * self._scale()).backward()
+        gradients = {name: to_numpy(parameter.grad / self._scale()) for name, parameter in self._parameters().items()}
+        self.optimizer.zero_grad()
+        return gradients
+
+    def parameters(self):
+        return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
+
+    def peak_memory(self):
+        return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+
+    def _train(self, inputs, targets):
+        self.optimizer.zero_grad()
+        loss = self._loss(inputs, targets)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+    def _loss(self, inputs, targets):
+        precision = self.task.precision
+        mixed = torch.autocast(self.device.type, AUTOCAST[precision]) if precision in AUTOCAST else contextlib.nullcontext()
+        with mixed:
+            logits = self.forward(inputs)  # (B, K) or (B, T, K)
+            return self.loss_function(logits.flatten(0, -2), targets.flatten())
+
+    def _scale(self):
+        return LOSS_SCALE if self.task.precision == "fp16" else 1.0
+
+    def _capture(self):
+        """Capture one whole step; PyTorch's notes on CUDA graphs ask for some warm-up steps on a side stream first."""
+        network, batch = self.task.network, self.task.batch
+        kind = torch.long if network["vocabulary"] else torch.float32
+        self.static_inputs = torch.zeros(batch, *network["input_shape"], dtype=kind, device=self.device)
+        if self.images:
+            self.static_inputs = self.static_inputs.to(memory_format=torch.channels_last)
+        self.static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long, device=self.device)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._train(self.static_inputs, self.static_targets)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.last_loss = self._train(self.static_inputs, self.static_targets)
+        return graph
+
+    def _place(self, inputs, targets, residence):
+        if self.tuned and self.images:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if self.task.network["vocabulary"]:
+            inputs = inputs.long()
+        if residence == "device":
+            return inputs.to(self.device), targets.to(self.device)
+        if self.tuned and self.device.type == "cuda":
+            return inputs.pin_memory(), targets.pin_memory()
+        return inputs.clone(), targets.clone()
+
+    def _parameters(self):
+        theirs = dict(self.model.named_parameters())
+        return {ours: theirs[name] for ours, name in self.names.items()}
+
+
+def refuse_what_is_missing(task):
+    if task.tuning not in ("stock", "tuned"):
+        raise Unsupported(f"tuning '{task.tuning}': this runner has stock and tuned")
+    if task.device == "cuda" and not torch.cuda.is_available():
+        raise Unsupported("torch.cuda.is_available() is False in this environment")
+    if task.precision == "tf32" and task.device != "cuda":
+        raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+
+
+def set_arithmetic(task):
+    """fp32 is IEEE fp32: PyTorch keeps TF32 on in cuDNN unless told otherwise."""
+    torch.set_num_threads(task.threads)
+    tf32 = task.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = task.tuning == "tuned"
+
+
+def parameter_names(network):
+    """Our full name -> the module's: {"batch_norm1.scale": "parts.batch_norm1.weight", ...}."""
+    return {
+        f"{layer['name']}.{name}": f"parts.{layer['name']}.{PARAMETER_NAMES.get(layer['op'], {}).get(name, name)}"
+        for layer in network["layers"] for name in layer["parameters"]
+    }
+
+
+def output_shapes(model, network, device):
+    """Shapes that the modules really give, without the batch, seen by hooks during one forward pass of two samples."""
+    shapes = {}
+    hooks = [
+        part.register_forward_hook(lambda _part, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])}))
+        for name, part in model.parts.items()
+    ]
+    kind = torch.long if network["vocabulary"] else torch.float32
+    with torch.no_grad():
+        model(torch.zeros(2, *network["input_shape"], dtype=kind, device=device))
+    for hook in hooks:
+        hook.remove()
+    return shapes
+
+
+def to_numpy(tensor):
+    return tensor.detach().float().contiguous().cpu().numpy()

@@ -1,0 +1,243 @@
+"""Building environments: complete or absent, one build at a time, keyed by the recipe.
+
+The Python found on PATH is a shell script that acts as python, venv and pip, so nothing is downloaded and every process is real.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from harness import environments, frameworks, interpreters
+from harness.errors import WrongUse
+
+RELEASE = frameworks.load("reference").default
+PYTHON = frameworks.load("reference").recipe(RELEASE).python
+
+# FAKE_PIP_GATE is a named pipe: reading from it holds pip until the test opens the other end.
+FAKE_PYTHON = f"""#!/bin/sh
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m pip install "*)
+    echo "$*" >> "$FAKE_PIP_CALLS"
+    if [ -n "$FAKE_PIP_GATE" ]; then cat "$FAKE_PIP_GATE"; fi
+    echo "Collecting numpy"; echo "Installing collected packages: numpy"; echo "$FAKE_PIP_ERROR"
+    [ -z "$FAKE_PIP_ERROR" ] ;;
+  *ensurepip*) echo "{PYTHON} $0" ;;
+  *) echo '{{"python": "{PYTHON}.7", "packages": [["numpy", "'"${{FAKE_RELEASE:-{RELEASE}}}"'"], ["six", "1.0"]]}}' ;;
+esac
+"""
+
+BUILD = f"""
+from harness import environments
+environments.build("reference", "{RELEASE}", "cpu", lambda text: print(text, flush=True))
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path) -> Path:
+    fake = tmp_path / "bin" / f"python{PYTHON}"
+    fake.parent.mkdir()
+    fake.write_text(FAKE_PYTHON)
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("DLBENCH_ENVS", str(tmp_path / "envs"))
+    monkeypatch.setenv("FAKE_PIP_CALLS", str(tmp_path / "calls"))
+    return tmp_path
+
+
+def build(told: list[str] | None = None) -> environments.Environment:
+    return environments.build("reference", RELEASE, "cpu", (told if told is not None else []).append)
+
+
+def pip_calls(machine: Path) -> int:
+    return len((machine / "calls").read_text().splitlines())
+
+
+def folders(machine: Path) -> list[str]:
+    return sorted(path.name for path in (machine / "envs").glob("reference-*"))
+
+
+def test_a_build_makes_a_complete_environment_with_its_lock(machine):
+    told: list[str] = []
+    built = build(told)
+    folder = machine / "envs" / built.key
+    assert built == environments.Environment(
+        framework="reference", release=RELEASE, device="cpu", interpreter=folder / "bin/python", key=built.key,
+        python=f"{PYTHON}.7", packages=(f"numpy=={RELEASE}", "six==1.0"), variables={}, origin="built")
+    assert built.key.startswith(f"reference-{RELEASE}-cpu-") and folders(machine) == [built.key]
+    assert json.loads((folder / "environment.json").read_text())["schema_version"] == 1
+    assert told[1:] == ["  Installing collected packages: numpy"]
+    assert "Collecting numpy" in (machine / "envs/logs" / f"{built.key}.log").read_text()
+
+
+def test_a_second_build_finds_the_first_one(machine):
+    assert build() == build() == environments.find("reference", RELEASE, "cpu") == environments.list_environments()[0]
+    assert pip_calls(machine) == 1
+
+
+def test_nothing_is_found_before_a_build(machine):
+    assert environments.find("reference", RELEASE, "cpu") is None
+    assert environments.list_environments() == []
+
+
+def test_a_failed_build_leaves_no_folder_and_says_what_pip_said(machine, monkeypatch):
+    monkeypatch.setenv("FAKE_PIP_ERROR", "ERROR: No matching distribution found for numpy==2.4.6")
+    with pytest.raises(environments.BuildFailed, match="No matching distribution found for numpy") as caught:
+        build()
+    assert folders(machine) == []
+    log = Path(str(caught.value).rpartition("Whole log: ")[2])
+    assert "No matching distribution" in log.read_text()
+
+    monkeypatch.delenv("FAKE_PIP_ERROR")
+    assert build().release == RELEASE
+
+
+def test_an_environment_with_another_release_than_asked_for_is_refused(machine, monkeypatch):
+    monkeypatch.setenv("FAKE_RELEASE", "1.0.0")
+    with pytest.raises(environments.BuildFailed, match=f"release {RELEASE} was asked for, pip installed 1.0.0"):
+        build()
+    assert folders(machine) == []
+
+
+def test_the_half_of_a_killed_build_is_made_again(machine):
+    built = build()
+    folder = machine / "envs" / built.key
+    (folder / "environment.json").unlink()
+    (folder / "rubbish").write_text("half a download")
+    assert environments.find("reference", RELEASE, "cpu") is None
+    assert build() == built
+    assert not (folder / "rubbish").exists() and pip_calls(machine) == 2
+
+
+def test_an_environment_whose_python_is_gone_is_made_again(machine):
+    built = build()
+    built.interpreter.unlink()
+    built.interpreter.symlink_to(machine / "uninstalled")
+    assert environments.find("reference", RELEASE, "cpu") is None
+    assert build() == built
+
+
+def test_two_builds_at_once_run_pip_once(machine):
+    gate = machine / "gate"
+    os.mkfifo(gate)
+    variables = {**os.environ, "FAKE_PIP_GATE": str(gate)}
+    command = [sys.executable, "-c", BUILD]
+    with (subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE) as first,
+          subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE) as second):
+        assert first.stdout and second.stdout
+        said = [first.stdout.readline(), second.stdout.readline()]  # each has either the lock or told that it waits
+        gate.write_text("go\n")
+        assert (first.wait(), second.wait()) == (0, 0)
+    assert sum("another process is building it; waiting" in line for line in said) == 1
+    assert pip_calls(machine) == 1
+
+
+def test_a_build_waits_for_the_pip_of_a_killed_one(machine):
+    gate = machine / "gate"
+    os.mkfifo(gate)
+    variables = {**os.environ, "FAKE_PIP_GATE": str(gate)}
+    command = [sys.executable, "-c", BUILD]
+    with (subprocess.Popen(command, env=variables, text=True, stdout=subprocess.DEVNULL) as killed,
+          gate.open("w") as hold):  # opens once pip reads, and pip reads until it closes
+        killed.kill()
+        with subprocess.Popen(command, env=dict(os.environ), text=True, stdout=subprocess.PIPE) as second:
+            assert second.stdout
+            assert second.stdout.readline().endswith("another process is building it; waiting\n")
+            assert pip_calls(machine) == 1
+            hold.close()
+            second.communicate()
+        assert second.returncode == 0
+    assert pip_calls(machine) == 2 and len(environments.list_environments()) == 1
+
+
+def test_changed_variables_reach_an_environment_that_was_built_before(machine, monkeypatch):
+    build()
+    described = frameworks.load("reference")
+    recipe = described.recipe(RELEASE).model_copy(update={"variables": {"OMP_NUM_THREADS": "1"}})
+    changed = described.model_copy(update={"releases": {RELEASE: recipe}})
+    monkeypatch.setattr(frameworks, "load", lambda name: changed)
+    found = environments.find("reference", RELEASE, "cpu")
+    assert found is not None and found.variables == build().variables == {"OMP_NUM_THREADS": "1"}
+    assert pip_calls(machine) == 1
+
+
+@pytest.mark.parametrize(("change", "other"), [
+    ({"python": "3.12"}, True),
+    ({"packages": {"cpu": ["numpy==2.4.6", "six"]}}, True),
+    ({"indexes": {"cpu": ["https://example.org/simple"]}}, True),
+    ({"variables": {"OMP_NUM_THREADS": "1"}}, False),
+    ({"notes": "words"}, False),
+])
+def test_what_changes_the_installation_changes_the_key(change, other):
+    recipe = frameworks.load("reference").recipe(RELEASE)
+    keys = [environments._key("reference", RELEASE, "cpu", each) for each in (recipe, recipe.model_copy(update=change))]
+    assert (keys[0] != keys[1]) is other
+
+
+def test_an_unsupported_device_is_refused_with_its_reason(machine):
+    with pytest.raises(WrongUse, match="on cuda: unsupported: the reference is NumPy"):
+        environments.build("reference", RELEASE, "cuda")
+
+
+def test_an_existing_interpreter_is_described(machine, monkeypatch):
+    monkeypatch.setenv("FAKE_RELEASE", "1.26.4+local")
+    found = environments.existing("reference", interpreters.find(PYTHON), "cpu")
+    assert (found.release, found.origin, found.packages) == ("1.26.4", "existing", ("numpy==1.26.4+local", "six==1.0"))
+    assert found.interpreter == machine / "bin" / f"python{PYTHON}"
+    assert found.key.startswith("reference-1.26.4-cpu-")
+
+
+def test_this_interpreter_is_described_by_the_real_probe():
+    import numpy
+
+    found = environments.existing("reference", Path(sys.executable), "cpu")
+    assert found.release == numpy.__version__ and f"numpy=={numpy.__version__}" in found.packages
+    assert found.python == sys.version.split()[0]
+
+
+def test_an_interpreter_without_the_framework_is_refused(machine):
+    with pytest.raises(WrongUse, match="has none of tensorflow, tensorflow-cpu"):
+        environments.existing("tensorflow", interpreters.find(PYTHON), "cpu")
+
+
+def test_what_is_no_interpreter_is_refused(tmp_path):
+    with pytest.raises(WrongUse, match="is not a Python interpreter that runs"):
+        environments.existing("reference", tmp_path / "python", "cpu")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    class NotFound(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(int(self.path.strip("/")))
+
+        def log_message(self, *arguments):
+            pass
+
+    monkeypatch.setenv("no_proxy", "*")
+    with HTTPServer(("127.0.0.1", 0), NotFound) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("status", "used"), [(200, True), (403, True), (404, True), (503, False)])
+def test_an_extra_index_is_used_only_where_it_answers(server, status, used):
+    told: list[str] = []
+    assert environments._answers(f"{server}/{status}", told.append) is used
+    assert len(told) == (0 if used else 1)
+
+
+def test_an_index_that_cannot_be_reached_is_left_out_with_a_note():
+    told: list[str] = []
+    assert environments._answers("http://127.0.0.1:1/simple", told.append) is False
+    assert told[0].startswith("http://127.0.0.1:1/simple does not answer (")
+    assert told[0].endswith("pip's own configuration decides which build is installed")

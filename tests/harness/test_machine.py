@@ -1,0 +1,210 @@
+"""What a machine is and what makes its numbers untrustworthy, from made-up machines and a made-up /sys."""
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from harness import machine
+
+GPU = {
+    "index": 0, "name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "memory_used_bytes": 0, "driver": "580.1", "cuda": "13.0",
+    "sm_mhz": 1980, "memory_mhz": 3201, "sm_max_mhz": 1980, "memory_max_mhz": 3201, "power_limit_watts": 700.0,
+    "temperature_celsius": 30, "ecc": True, "persistence": True, "mig": False, "pcie_generation": 5, "pcie_generation_max": 5,
+    "pcie_width": 16, "pcie_width_max": 16, "throttle_reasons": [], "processes": [],
+}
+GOOD = {
+    "cpu": {"model": "A Processor", "logical": 16, "physical": 8, "allowed": 16, "quota_cores": None, "numa_nodes": 1,
+            "governor": "performance", "turbo": False, "hypervisor": False},
+    "memory": {"total_bytes": 64 * 2**30, "available_bytes": 60 * 2**30},
+    "load_average": [0.1, 0.1, 0.1],
+    "system": {"os": "Debian", "kernel": "6.1", "architecture": "x86_64", "python": "3.11.7"},
+    "gpus": [GPU],
+    "gpu_error": None,
+    "checkout": {"commit": "abc", "dirty": False},
+}
+
+
+def test_a_quiet_machine_raises_no_concern():
+    assert machine.concerns(GOOD) == []
+
+
+@pytest.mark.parametrize(("keys", "value", "text"), [
+    (["load_average"], [8.1, 1.0, 1.0], "load average 8.1 on 16 processors: others are computing here"),
+    (["cpu", "physical"], 3, "3 cores: the driver, the worker and the system share them"),
+    (["cpu", "quota_cores"], 2.5, "a control group grants 2.5 processors' time on 16 processors"),
+    (["cpu", "governor"], "powersave", "frequency governor powersave: the clock follows the load"),
+    (["cpu", "turbo"], True, "turbo is on: the clock falls as the processor warms"),
+    (["cpu", "hypervisor"], True, "virtual machine: neighbours share caches, memory bandwidth and processors"),
+    (["memory", "available_bytes"], 2**30, "1.0 GiB of memory are free"),
+    (["gpu_error"], "Driver/library version mismatch", "the NVIDIA driver does not answer: Driver/library version mismatch"),
+    (["gpus", 0, "processes"], [{"pid": 7, "name": "miner"}, {"pid": 8, "name": None}],
+     "GPU 0 (NVIDIA H200): other processes use it: 7 miner, 8 (name hidden)"),
+    (["gpus", 0, "throttle_reasons"], ["software power cap"],
+     "GPU 0 (NVIDIA H200): its clock is held down by software power cap"),
+    (["gpus", 0, "mig"], True, "GPU 0 (NVIDIA H200): MIG is on, so a trial sees a slice of the GPU"),
+    (["gpus", 0, "persistence"], False, "GPU 0 (NVIDIA H200): persistence is off, so the driver unloads between processes"),
+    (["gpus", 0, "pcie_width"], 8, "GPU 0 (NVIDIA H200): 8 PCIe lanes of 16"),
+])
+def test_each_fault_is_one_concern_with_a_remedy(keys, value, text):
+    bad = copy.deepcopy(GOOD)
+    *path, last = keys
+    place = bad
+    for key in path:
+        place = place[key]
+    place[last] = value
+    found = machine.concerns(bad)
+    assert [concern.text for concern in found] == [text]
+    assert found[0].remedy
+
+
+def test_what_could_not_be_read_is_no_concern():
+    blind = copy.deepcopy(GOOD)
+    blind["cpu"].update(governor=None, turbo=None, quota_cores=None, numa_nodes=None)
+    blind["gpus"] = [{**GPU, **{key: None for key in ("mig", "persistence", "ecc", "pcie_width", "pcie_width_max")}}]
+    assert machine.concerns(blind) == []
+
+
+def test_this_machine_is_described_as_json_and_can_be_judged():
+    described = json.loads(json.dumps(machine.describe()))
+    assert described.keys() == GOOD.keys() and described["cpu"].keys() == GOOD["cpu"].keys()
+    assert described["cpu"]["logical"] >= described["cpu"]["physical"] >= 1
+    assert all(concern.remedy for concern in machine.concerns(described))
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def test_the_processor_is_read_from_proc_and_sys(tmp_path):
+    root = write(tmp_path, {
+        "proc/cpuinfo": "processor : 0\nmodel name : Epyc\nflags : fpu hypervisor\n\nprocessor : 1\nmodel name : Epyc",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
+        "sys/devices/system/cpu/intel_pstate/no_turbo": "0",
+        "sys/devices/system/node/node0/cpulist": "0-1",
+        "sys/devices/system/node/node1/cpulist": "2-3",
+        "sys/fs/cgroup/cpu.max": "150000 100000",
+    })
+    cpu = machine._cpu(root)
+    assert {key: cpu[key] for key in ("model", "governor", "turbo", "numa_nodes", "quota_cores", "hypervisor")} == {
+        "model": "Epyc", "governor": "powersave", "turbo": True, "numa_nodes": 2, "quota_cores": 1.5, "hypervisor": True}
+
+
+@pytest.mark.parametrize(("files", "turbo"), [
+    ({"intel_pstate/no_turbo": "1"}, False), ({"cpufreq/boost": "1"}, True), ({"cpufreq/boost": "0"}, False), ({}, None),
+])
+def test_turbo_is_read_in_either_of_its_two_forms(tmp_path, files, turbo):
+    assert machine._turbo(write(tmp_path, files)) is turbo
+
+
+@pytest.fixture
+def two_sockets(tmp_path) -> Path:
+    """Two sockets, two cores each, two threads each, numbered as Linux does: 0-3 cores, sockets in turn, 4-7 their siblings."""
+    for processor in range(8):
+        core = processor % 4
+        write(tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology",
+              {"thread_siblings_list": f"{core},{core + 4}", "physical_package_id": str(core % 2)})
+    return tmp_path
+
+
+@pytest.mark.parametrize(("threads", "allowed", "chosen"), [
+    (2, set(range(8)), [0, 2]),
+    (4, set(range(8)), [0, 2, 1, 3]),
+    (6, set(range(8)), [0, 2, 1, 3, 4, 6]),
+    (99, set(range(8)), [0, 2, 1, 3, 4, 6, 5, 7]),
+    (2, {4, 5, 6}, [4, 6]),
+    (2, {0, 4}, [0, 4]),
+])
+def test_physical_cores_are_chosen_before_their_siblings(two_sockets, threads, allowed, chosen):
+    assert machine.cores(threads, two_sockets, allowed) == chosen
+
+
+def test_without_topology_every_processor_is_a_core(tmp_path):
+    assert machine.cores(2, tmp_path, {3, 5, 7}) == [3, 5]
+
+
+def test_by_default_only_processors_of_this_process_are_chosen(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {1, 6})
+    assert machine.cores(8, tmp_path) == [1, 6]
+
+
+def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
+    assert machine._processors("0-2,8") == (0, 1, 2, 8)
+    assert machine._processors("") == ()
+
+
+def fake_nvml(**changes) -> SimpleNamespace:
+    """NVML of one H200: every function answers its value; "!text" is raised as an error."""
+    class NVMLError(Exception):
+        pass
+
+    class LibraryNotFound(NVMLError):
+        pass
+
+    answers = {
+        "nvmlInit": None, "nvmlShutdown": None, "nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": object(),
+        "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_000_000_000, used=0),
+        "nvmlSystemGetDriverVersion": "580.1", "nvmlSystemGetCudaDriverVersion_v2": 13000, "nvmlDeviceGetTemperature": 30,
+        "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetEccMode": [1, 1], "nvmlDeviceGetPersistenceMode": 1,
+        "nvmlDeviceGetMigMode": [0, 0], "nvmlDeviceGetCurrPcieLinkGeneration": 5, "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+        "nvmlDeviceGetCurrPcieLinkWidth": 16, "nvmlDeviceGetMaxPcieLinkWidth": 16,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": 0x1, "nvmlDeviceGetComputeRunningProcesses": [],
+    }
+    answers.update({name: NVMLError(value) if isinstance(value, str) and value.startswith("!") else value
+                    for name, value in changes.items()})
+    if changes.get("nvmlInit") == "absent":
+        answers["nvmlInit"] = LibraryNotFound()
+
+    def function(value):
+        def answer(*arguments):
+            if isinstance(value, Exception):
+                raise value
+            return value
+        return answer
+
+    assert all(hasattr(pynvml, name) for name in answers)
+    clocks = {0: 1980, 1: 3201}
+    return SimpleNamespace(
+        NVMLError=NVMLError, NVMLError_LibraryNotFound=LibraryNotFound, NVML_CLOCK_SM=0, NVML_CLOCK_MEM=1, NVML_TEMPERATURE_GPU=0,
+        nvmlDeviceGetClockInfo=lambda handle, clock: clocks[clock], nvmlDeviceGetMaxClockInfo=lambda handle, clock: clocks[clock],
+        **{name: function(value) for name, value in answers.items()})
+
+
+def test_a_gpu_is_described_in_watts_bytes_and_megahertz(monkeypatch):
+    monkeypatch.setattr(machine, "pynvml", fake_nvml())
+    assert machine._gpus() == ([GPU], None)
+
+
+def test_what_a_gpu_cannot_tell_is_none(monkeypatch):
+    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlDeviceGetEccMode="!Not Supported", nvmlDeviceGetMemoryInfo="!No"))
+    gpus, _ = machine._gpus()
+    assert gpus == [{**GPU, "ecc": None, "memory_bytes": None, "memory_used_bytes": None}]
+
+
+def test_throttling_and_foreign_processes_are_named(monkeypatch):
+    processes = [SimpleNamespace(pid=machine.os.getpid()), SimpleNamespace(pid=2**31 - 1)]
+    monkeypatch.setattr(machine, "pynvml", fake_nvml(
+        nvmlDeviceGetCurrentClocksThrottleReasons=0x44, nvmlDeviceGetComputeRunningProcesses=processes))
+    gpus, _ = machine._gpus()
+    assert gpus[0]["throttle_reasons"] == ["software power cap", "hardware thermal slowdown"]
+    assert gpus[0]["processes"] == [{"pid": 2**31 - 1, "name": None}]
+
+
+def test_no_driver_is_no_gpu_and_a_broken_driver_is_said(monkeypatch):
+    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlInit="absent"))
+    assert machine._gpus() == ([], None)
+    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlInit="!Driver/library version mismatch"))
+    assert machine._gpus() == ([], "!Driver/library version mismatch")
+    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlDeviceGetHandleByIndex="!GPU is lost"))
+    assert machine._gpus() == ([], "!GPU is lost")
+
+
+def test_a_folder_that_is_no_clone_has_no_commit(tmp_path):
+    assert machine.checkout(tmp_path) == {"commit": None, "dirty": None}

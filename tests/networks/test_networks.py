@@ -1,0 +1,230 @@
+"""The catalogue against the published counts and shapes, and each guard of the builder against a network that it must refuse."""
+
+import json
+
+import pytest
+
+import networks
+from networks import catalogue
+from networks.builder import Builder
+
+PARAMETERS = {
+    "alexnet": 62_378_344,
+    "alexnet_cifar": 85_098,
+    "fcn5": 14_205_962,
+    "fcn5s": 11_492_328,
+    "fcn8s": 24_081_384,
+    "fcns": 117_997_696,
+    "lstm32": 6_180_624,
+    "lstm64": 6_180_624,
+    "resnet50": 25_557_032,
+    "resnet56": 853_018,
+}
+SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_lstm", "tiny_resnet"]
+IMAGE_OPERATIONS = {
+    "conv2d": lambda net: net.conv(2, kernel=1),
+    "max_pool": lambda net: net.max_pool(2, 2),
+    "avg_pool": lambda net: net.avg_pool(2, 2),
+    "global_avg_pool": lambda net: net.global_avg_pool(),
+    "batch_norm": lambda net: net.batch_norm(),
+    "flatten": lambda net: net.flatten(),
+    "subsample": lambda net: net.subsample(2),
+    "pad_channels": lambda net: net.pad_channels(1),
+}
+everyone = pytest.mark.parametrize("name", [*PARAMETERS, *SMALL])
+
+
+def shapes_of(network, *ops):
+    return [layer.output_shape for layer in network.layers if layer.op in ops]
+
+
+def test_the_published_networks_are_ten_and_their_small_relatives_apart():
+    assert networks.names() == sorted(PARAMETERS)
+    assert networks.names(small=True) == SMALL
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_parameters_are_those_published(name):
+    assert networks.get(name).parameter_count == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(("name", "input_shape", "vocabulary", "target_shape", "classes", "rate", "batches", "data_set"), [
+    ("fcn5", (784,), 0, (), 10, 0.05, (342, 512, 1024, 2048, 4096), "mnist"),
+    ("fcn5s", (512,), 0, (), 1000, 0.05, (8192,), "synthetic"),
+    ("fcn8s", (512,), 0, (), 1000, 0.05, (8192,), "synthetic"),
+    ("fcns", (26752,), 0, (), 26752, 0.05, (32, 64, 128, 256, 512, 1024), "synthetic"),
+    ("alexnet", (3, 224, 224), 0, (), 1000, 0.01, (16, 32, 64, 128), "synthetic"),
+    ("alexnet_cifar", (3, 32, 32), 0, (), 10, 0.01, (64, 128, 256, 512, 1024, 2048), "cifar10"),
+    ("resnet50", (3, 224, 224), 0, (), 1000, 0.01, (8, 16, 32, 64), "synthetic"),
+    ("resnet56", (3, 32, 32), 0, (), 10, 0.01, (16, 32, 64, 128), "cifar10"),
+    ("lstm32", (32,), 10000, (32,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
+    ("lstm64", (64,), 10000, (64,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
+])
+def test_inputs_targets_and_constants_are_those_published(
+        name, input_shape, vocabulary, target_shape, classes, rate, batches, data_set):
+    network = networks.get(name)
+    assert (network.input_shape, network.vocabulary, network.target_shape, network.classes) == (
+        input_shape, vocabulary, target_shape, classes)
+    assert (network.learning_rate, network.momentum, network.batches, network.data_set) == (rate, 0.9, batches, data_set)
+
+
+def test_the_widths_of_fcn5_are_2048_4096_1024_in_that_order():
+    assert shapes_of(networks.get("fcn5"), "dense") == [(2048,), (4096,), (1024,), (10,)]
+
+
+def test_alexnet_has_the_shapes_of_one_column_without_groups():
+    network = networks.get("alexnet")
+    assert shapes_of(network, "conv2d", "max_pool", "flatten", "dense") == [
+        (96, 55, 55), (96, 27, 27), (256, 27, 27), (256, 13, 13), (384, 13, 13), (384, 13, 13), (256, 13, 13), (256, 6, 6),
+        (9216,), (4096,), (4096,), (1000,)]
+    assert network.layer("conv2d2").parameters["weight"] == (256, 96, 5, 5)
+    assert [layer.op for layer in network.layers[-8:]] == [
+        "flatten", "dropout", "dense", "relu", "dropout", "dense", "relu", "dense"]
+
+
+def test_pooling_in_alexnet_cifar_rounds_down():
+    network = networks.get("alexnet_cifar")
+    assert shapes_of(network, "conv2d", "max_pool", "avg_pool", "flatten") == [
+        (32, 32, 32), (32, 15, 15), (32, 15, 15), (32, 7, 7), (64, 7, 7), (64, 3, 3), (576,)]
+
+
+def test_resnet50_has_its_stages_and_its_stride_in_the_3x3():
+    network = networks.get("resnet50")
+    convolutions = [layer for layer in network.layers if layer.op == "conv2d"]
+    assert len(convolutions) == 53
+    assert shapes_of(network, "add") == [(256, 56, 56)] * 3 + [(512, 28, 28)] * 4 + [(1024, 14, 14)] * 6 + [(2048, 7, 7)] * 3
+    strided = [(layer.attributes["kernel"], layer.attributes["filters"]) for layer in convolutions
+               if layer.attributes["stride"] == 2]
+    assert strided == [(7, 64), (3, 128), (1, 512), (3, 256), (1, 1024), (3, 512), (1, 2048)]  # each 1x1 is a projection
+    assert all(set(layer.parameters) == {"weight"} for layer in convolutions)
+
+
+def test_resnet56_has_55_convolutions_and_shortcuts_without_parameters():
+    network = networks.get("resnet56")
+    assert len(shapes_of(network, "conv2d")) == 55
+    assert shapes_of(network, "add") == [(16, 32, 32)] * 9 + [(32, 16, 16)] * 9 + [(64, 8, 8)] * 9
+    assert shapes_of(network, "subsample", "pad_channels") == [(16, 16, 16), (32, 16, 16), (32, 8, 8), (64, 8, 8)]
+    assert {layer.attributes["kernel"] for layer in network.layers if layer.op == "conv2d"} == {3}
+
+
+def test_the_lstm_has_one_bias_vector_a_layer():
+    assert networks.get("lstm32").parameter_shapes == {
+        "embedding1.weight": (10000, 256),
+        "lstm1.weight_input": (1024, 256), "lstm1.weight_hidden": (1024, 256), "lstm1.bias": (1024,),
+        "lstm2.weight_input": (1024, 256), "lstm2.weight_hidden": (1024, 256), "lstm2.bias": (1024,),
+        "dense1.weight": (10000, 256), "dense1.bias": (10000,),
+    }
+
+
+@everyone
+def test_every_layer_is_on_the_path_to_the_loss(name):
+    network = networks.get(name)
+    read = {source for layer in network.layers for source in layer.inputs}
+    assert [layer.name for layer in network.layers if layer.name not in read] == [network.layers[-1].name]
+
+
+@everyone
+def test_the_logits_are_a_bare_dense_layer(name):
+    assert networks.get(name).layers[-1].op == "dense"
+
+
+@everyone
+def test_a_relu_follows_every_addition(name):
+    layers = networks.get(name).layers
+    assert [after.op for before, after in zip(layers, layers[1:], strict=False) if before.op == "add"] == [
+        "relu" for layer in layers if layer.op == "add"]
+
+
+@everyone
+def test_batch_norm_scales_and_shifts_every_channel_with_epsilon_1e_5(name):
+    for layer in networks.get(name).layers:
+        if layer.op == "batch_norm":
+            channels = layer.output_shape[:1]
+            assert (layer.parameters, layer.attributes) == ({"scale": channels, "shift": channels}, {"epsilon": 1e-5})
+
+
+@everyone
+def test_the_json_form_survives_the_wire_and_carries_the_parameter_count(name):
+    network = networks.get(name)
+    read = json.loads(json.dumps(network.to_json()))
+    assert read["parameter_count"] == network.parameter_count
+    assert tuple(read["target_shape"]) == network.target_shape
+    assert [(layer["name"], layer["op"], tuple(layer["output_shape"])) for layer in read["layers"]] == [
+        (layer.name, layer.op, layer.output_shape) for layer in network.layers]
+
+
+def test_only_networks_with_dropout_say_so():
+    assert [name for name in [*PARAMETERS, *SMALL] if networks.get(name).has_dropout] == ["alexnet", "tiny_dropout"]
+
+
+def test_shape_of_knows_the_input_and_every_layer():
+    network = networks.get("tiny_fcn")
+    assert (network.shape_of("input"), network.shape_of("dense2")) == ((12,), (24,))
+
+
+def test_an_unknown_network_names_those_that_exist():
+    with pytest.raises(networks.UnknownNetwork, match="unknown network 'lenet'; there are alexnet, .*resnet56, resnet8, .*tiny_fcn"):
+        networks.get("lenet")
+
+
+def test_two_networks_cannot_have_one_name():
+    with pytest.raises(ValueError, match="fcn5: two networks of one name"):
+        catalogue.network("fcn5", batches=(1,), learning_rate=0.1)(lambda: Builder((1,)))
+    assert networks.get("fcn5").parameter_count == PARAMETERS["fcn5"]
+
+
+def test_the_builder_names_layers_by_operation_and_number_or_as_told():
+    net = Builder((4,))
+    assert [net.dense(3), net.sigmoid(), net.dense(2, name="logits")] == ["dense1", "sigmoid1", "logits"]
+    assert [layer.inputs for layer in net.layers] == [("input",), ("dense1",), ("sigmoid1",)]
+
+
+def test_a_layer_goes_behind_the_one_that_it_is_told():
+    net = Builder((4,))
+    first = net.dense(3)
+    net.dense(2)
+    net.dense(5, after=first)
+    assert (net.layers[-1].inputs, net.layers[-1].parameters["weight"]) == (("dense1",), (5, 3))
+
+
+def test_two_layers_cannot_have_one_name():
+    net = Builder((4,))
+    net.dense(3, name="hidden")
+    with pytest.raises(ValueError, match="hidden: a layer of that name exists already"):
+        net.dense(3, name="hidden")
+
+
+def test_a_layer_cannot_be_called_input():
+    with pytest.raises(ValueError, match="input: a layer of that name exists already"):
+        Builder((4,)).dense(3, name="input")
+
+
+def test_an_addition_of_two_shapes_names_both():
+    net = Builder((4,))
+    left, right = net.dense(3), net.dense(2)
+    with pytest.raises(ValueError, match=r"add: dense1 \(3,\) and dense2 \(2,\) differ in shape"):
+        net.add(left, right)
+    assert net.add(left, left) == "add1"
+
+
+def test_windows_larger_than_the_image_leave_an_empty_output():
+    net = Builder((3, 4, 4))
+    with pytest.raises(ValueError, match=r"conv2d1: output shape \(2, 0, 0\) is empty"):
+        net.conv(2, kernel=5)
+    assert net.shapes[net.conv(2, kernel=4)] == (2, 1, 1)
+
+
+def test_an_embedding_needs_words():
+    with pytest.raises(ValueError, match=r"embedding: the network's input is not words \(vocabulary is 0\)"):
+        Builder((4,)).embedding(3)
+    net = Builder((4,), vocabulary=7)
+    assert net.shapes[net.embedding(3)] == (4, 3)
+
+
+@pytest.mark.parametrize("op", IMAGE_OPERATIONS)
+def test_an_operation_on_images_refuses_a_vector(op):
+    with pytest.raises(ValueError, match=rf"{op} after input: needs C H W, has \(4,\)"):
+        IMAGE_OPERATIONS[op](Builder((4,)))
+    net = Builder((2, 4, 4))
+    IMAGE_OPERATIONS[op](net)
+    assert net.layers[0].op == op

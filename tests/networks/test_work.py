@@ -1,0 +1,114 @@
+"""The counted work against counts made by hand: multiply-adds, bytes and the matrix products themselves."""
+
+import pytest
+
+import networks
+from networks.work import (
+    MatrixProduct,
+    activation_bytes,
+    flops_per_step,
+    matrix_products,
+    multiply_adds,
+    parameter_bytes,
+)
+
+FORWARD = {  # sums of output values x window (or features), layer by layer
+    "fcn5": 784 * 2048 + 2048 * 4096 + 4096 * 1024 + 1024 * 10,
+    "fcns": 26752 * 2048 + 2 * 2048 * 2048 + 2048 * 26752,
+    "alexnet": (55 * 55 * 96 * 3 * 121 + 27 * 27 * 256 * 96 * 25 + 13 * 13 * 384 * 256 * 9 + 13 * 13 * 384 * 384 * 9
+                + 13 * 13 * 256 * 384 * 9 + 9216 * 4096 + 4096 * 4096 + 4096 * 1000),
+    "resnet56": (32 * 32 * 16 * 27 + 18 * 32 * 32 * 16 * 144 + 16 * 16 * 32 * 144 + 17 * 16 * 16 * 32 * 288 + 8 * 8 * 64 * 288
+                 + 17 * 8 * 8 * 64 * 576 + 64 * 10),
+    "resnet50": 4_089_184_256,  # torchvision's resnet50 (v1.5) at 224 x 224
+    "lstm32": 32 * (2 * 4 * 256 * (256 + 256) + 256 * 10000),
+}
+FIRST = {  # forward multiply-adds of the layer that reads the input, whose backward pass costs one product
+    "fcn5": 784 * 2048,
+    "fcns": 26752 * 2048,
+    "alexnet": 55 * 55 * 96 * 3 * 121,
+    "resnet56": 32 * 32 * 16 * 27,
+    "resnet50": 112 * 112 * 64 * 147,
+    "lstm32": 0,  # reads a table that is trained
+}
+everyone = pytest.mark.parametrize("name", networks.names() + networks.names(small=True))
+
+
+def total(name):
+    counts = multiply_adds(networks.get(name)).values()
+    return sum(forward for forward, _ in counts), sum(backward for _, backward in counts)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_multiply_adds_are_those_counted_by_hand(name):
+    assert total(name) == (FORWARD[name], 2 * FORWARD[name] - FIRST[name])
+
+
+def test_the_counts_by_hand_are_the_published_ones():
+    assert (FORWARD["alexnet"], FORWARD["resnet56"]) == (1_135_256_096, 125_485_696)
+
+
+def test_a_dense_network_is_these_products():
+    assert matrix_products(networks.get("tiny_fcn"), batch=7)[:5] == [
+        MatrixProduct("dense1", "dense", "forward", 7, 16, 12, "NT"),
+        MatrixProduct("dense1", "dense", "backward_weights", 16, 12, 7, "TN"),
+        MatrixProduct("dense2", "dense", "forward", 7, 24, 16, "NT"),
+        MatrixProduct("dense2", "dense", "backward_weights", 24, 16, 7, "TN"),
+        MatrixProduct("dense2", "dense", "backward_data", 7, 16, 24, "NN"),
+    ]
+
+
+def test_a_convolution_is_the_product_of_its_unfolded_input():
+    products = [product for product in matrix_products(networks.get("alexnet"), batch=2) if product.layer == "conv2d2"]
+    rows, window = 2 * 27 * 27, 96 * 5 * 5
+    assert products == [
+        MatrixProduct("conv2d2", "conv2d", "forward", rows, 256, window, "NT"),
+        MatrixProduct("conv2d2", "conv2d", "backward_weights", 256, window, rows, "TN"),
+        MatrixProduct("conv2d2", "conv2d", "backward_data", rows, window, 256, "NN"),
+    ]
+
+
+def test_an_lstm_is_one_product_of_all_words_and_one_of_the_state_for_each_word():
+    products = [product for product in matrix_products(networks.get("lstm32"), batch=64) if product.layer == "lstm1"]
+    assert products == [
+        MatrixProduct("lstm1", "lstm", "forward", 64 * 32, 1024, 256, "NT"),
+        MatrixProduct("lstm1", "lstm", "backward_weights", 1024, 256, 64 * 32, "TN"),
+        MatrixProduct("lstm1", "lstm", "backward_data", 64 * 32, 256, 1024, "NN"),
+        MatrixProduct("lstm1", "lstm", "forward", 64, 1024, 256, "NT", count=32),
+        MatrixProduct("lstm1", "lstm", "backward_data", 64, 256, 1024, "NN", count=32),
+        MatrixProduct("lstm1", "lstm", "backward_weights", 1024, 256, 64 * 32, "TN"),
+    ]
+
+
+def test_words_are_rows_of_the_last_dense_layer():
+    last = matrix_products(networks.get("lstm32"), batch=64)[-1]
+    assert last == MatrixProduct("dense1", "dense", "backward_data", 64 * 32, 256, 10000, "NN")
+
+
+@everyone
+def test_only_a_layer_that_reads_the_input_goes_without_its_gradient(name):
+    network = networks.get(name)
+    with_gradient = {product.layer for product in matrix_products(network, batch=1) if product.phase == "backward_data"}
+    without = [layer for layer in network.layers
+               if layer.op in ("dense", "conv2d", "lstm") and layer.name not in with_gradient]
+    assert [layer.inputs for layer in without] == ([] if network.vocabulary else [("input",)])
+
+
+@everyone
+def test_the_products_sum_to_the_multiply_adds_of_the_batch(name):
+    products = matrix_products(networks.get(name), batch=3)
+    forward = sum(product.multiply_adds for product in products if product.phase == "forward")
+    backward = sum(product.multiply_adds for product in products if product.phase != "forward")
+    assert (forward, backward) == tuple(3 * count for count in total(name))
+    assert flops_per_step(networks.get(name), batch=3) == 2 * (forward + backward)
+
+
+def test_an_addition_and_a_pooling_have_no_multiply_adds():
+    counts = multiply_adds(networks.get("tiny_bottleneck"))
+    assert counts["add1"] == counts["max_pool1"] == counts["batch_norm1"] == (0, 0)
+    assert counts["conv2d1"] == (8 * 8 * 4 * 147, 8 * 8 * 4 * 147)
+
+
+def test_bytes_are_four_for_each_value():
+    network = networks.get("tiny_dropout")  # 4x10x10 convolution and relu, 4x4x4 pooling, dense 12, relu, dense 6
+    assert activation_bytes(network) == 4 * (400 + 400 + 64 + 12 + 12 + 6)
+    assert parameter_bytes(network) == 4 * ((4 * 75 + 4) + (64 * 12 + 12) + (12 * 6 + 6))

@@ -1,0 +1,16 @@
+"""Writes something that is not JSON on the private descriptor."""
+
+import os
+
+from runners.reference_runner import Runner as Reference
+
+
+class Runner(Reference):
+    def step(self):
+        for descriptor in range(3, 20):
+            try:
+                if os.readlink("/proc/self/fd/%d" % descriptor).startswith("pipe:"):
+                    os.write(descriptor, b"I am not JSON\n")
+            except OSError:
+                continue
+        super().step()

@@ -1,0 +1,10 @@
+"""Hangs in its first step, its heart still beating."""
+
+import threading
+
+from runners.reference_runner import Runner as Reference
+
+
+class Runner(Reference):
+    def step(self):
+        threading.Event().wait()

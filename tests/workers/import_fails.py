@@ -1,0 +1,3 @@
+"""Cannot be imported, as a framework whose shared library is missing."""
+
+raise ImportError("libcublas.so.12: cannot open shared object file")
