@@ -12,9 +12,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from analysis import tables
 from analysis.tables import BYTE_UNITS, FASTEST, GROUP, NO_DIFFERENCE, TIME_UNITS, TOO_FEW
@@ -32,12 +34,12 @@ PANELS_ABREAST = 2
 ROW_HEIGHT = 0.3  # inches of a row of the relative speeds
 STEEP = 4.0  # times from the smallest to the largest value, from which a logarithmic axis is easier to read
 
-STYLE = {
+STYLE: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "figure.titlesize": 11, "svg.fonttype": "none",
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK,
-    "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "grid.color": GRID, "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "figure.facecolor": "white",
-    "axes.facecolor": "none", "savefig.facecolor": "white", "svg.hashsalt": "dlbench",
+    "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "grid.color": GRID, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "figure.facecolor": "white", "axes.facecolor": "none", "savefig.facecolor": "white", "svg.hashsalt": "dlbench",
 }
 
 
@@ -77,7 +79,7 @@ def relative_speed(speeds: pd.DataFrame) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(row - 1.2, -0.8)
         axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
-        axes.set_xlim(0, 1.3)
+        axes.set_xlim(0, max(1.35, 1.25 * np.nanmax([1.0, *table["relative_speed_high"]])))
         axes.grid(axis="x")
         axes.set_xlabel("speed relative to the fastest of its group, which is 1, with 95 % intervals")
         _finish(figure, "Relative speed of verified rows", styles)
@@ -100,15 +102,16 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
                 axes.plot(curve["last_step"], curve["loss"], color=style["color"], linewidth=width,
                           linestyle=LINES[position % len(LINES)], zorder=2 + position)
                 if trial["verified"] != "yes":
-                    axes.annotate(f"{trial['series']}: not verified", (0.97, 0.94 - 0.09 * position), xycoords="axes fraction",
-                                  ha="right", va="top", fontsize=8, color=style["color"])
+                    axes.annotate(f"{trial['series']}: not verified", (0.03, 0.03 + 0.09 * len(axes.texts)),
+                                  xycoords="axes fraction", fontsize=8)  # losses start high: this corner is empty
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tables.number(value)))
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            _one_two_five(axes.xaxis)
             axes.set_ylim(bottom=0)
             axes.set_xlabel("steps trained")
             axes.set_ylabel("training loss")
             axes.grid()
+        for style in styles.values():
+            style["marker"] = ""
         _finish(figure, "Loss while timed: frameworks that train one network give one curve", styles)
         return figure
 
@@ -122,8 +125,7 @@ def _by_batch(trials: pd.DataFrame, columns: list[str], scale: float, words: tup
         for axes, panel in panels:
             batches = sorted(panel["batch"].unique())
             present = [series for series in styles if series in set(panel["series"])]
-            spread = 0.8 if len(batches) == 1 else 0.08 * len(present)
-            width = spread / max(len(present), 3)
+            width = 0.8 / max(len(present), 3) if len(batches) == 1 else min(0.12, 0.6 / len(present))
             for position, series in enumerate(present):
                 own = panel[panel["series"] == series].sort_values("batch")
                 x = np.array([batches.index(batch) for batch in own["batch"]]) + width * (position - (len(present) - 1) / 2)
@@ -134,20 +136,28 @@ def _by_batch(trials: pd.DataFrame, columns: list[str], scale: float, words: tup
             axes.set_xlabel("batch per device")
             axes.set_ylabel(words[1])
             axes.grid(axis="y")
-            _scale(axes, panel[columns[0]], steep=len(batches) > 1)
+            _scale(axes, panel[columns] / scale, steep=len(batches) > 1)
         _finish(figure, words[0], styles)
         return figure
 
 
-def _scale(axes: Axes, values: "pd.Series[float]", steep: bool) -> None:
-    if steep and values.max() > STEEP * values.min():
+def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
+    largest, smallest = float(np.nanmax(values.to_numpy(float))), float(values.iloc[:, 0].min())
+    if steep and largest > STEEP * smallest:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tables.number(value)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_ylim(smallest / 1.4, 1.4 * largest)
+        _one_two_five(axes.yaxis)
     else:
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_ylim(0, 1.1 * largest)
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def _one_two_five(axis: Axis) -> None:
+    """Label a logarithmic axis at 1, 2, 5, 10, 20 ... in plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _bars(axes: Axes, x: Any, values: Any, style: dict[str, Any], width: float) -> None:
@@ -210,8 +220,8 @@ def _panels(table: pd.DataFrame, dropped: Sequence[str]) -> tuple[Figure, list[t
     groups = list(table.groupby([column for column in GROUP if column not in dropped], sort=False, dropna=False))
     across = min(PANELS_ABREAST, max(1, len(groups)))
     down = max(1, -(-len(groups) // across))
-    figure = Figure(figsize=(PANEL[0] * across, 0.7 + PANEL[1] * down), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)
+    figure = Figure(figsize=(PANEL[0] * across, 0.7 + PANEL[1] * down), layout=layout)
     grid = figure.subplots(down, across, squeeze=False).ravel()
     for axes in grid[len(groups):]:
         axes.set_axis_off()

@@ -48,7 +48,8 @@ class Campaign:
 
     @property
     def trials(self) -> list[dict[str, Any]]:
-        return self.meta["trials"]
+        trials: list[dict[str, Any]] = self.meta["trials"]
+        return trials
 
 
 def read(folder: str | Path) -> Campaign:

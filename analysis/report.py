@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
@@ -33,6 +34,7 @@ class Section:
     headline: str
     tables: dict[str, pd.DataFrame]  # by title, in the order of the page
     figures: dict[str, Figure]
+    drawn: dict[str, str]  # the same figures as SVG
 
 
 def write(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
@@ -42,22 +44,20 @@ def write(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
     (out / "plots").mkdir(parents=True, exist_ok=True)
     (out / "tables").mkdir(exist_ok=True)
     paths = []
-    drawn = {}
     for section in sections:
         for name, table in section.tables.items():
             paths.append(out / "tables" / f"{section.slug}{name}.csv")
             table.to_csv(paths[-1], index=False, lineterminator="\n")
         for name, figure in section.figures.items():
-            drawn[section.slug + name] = _svg(figure)
             svg, png = (out / "plots" / f"{section.slug}{name}.{kind}" for kind in ("svg", "png"))
-            svg.write_text(drawn[section.slug + name], encoding="utf-8")
+            svg.write_text(section.drawn[name], encoding="utf-8")
             figure.savefig(png, dpi=160)
             paths += [svg, png]
     for kind in ("md", "html"):
         environment = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
                                   trim_blocks=True, lstrip_blocks=True)
         environment.filters.update(markdown=_markdown, provenance=_provenance, inline=_inline)
-        page = environment.get_template(f"report.{kind}.j2").render(sections=sections, drawn=drawn, statistics=statistics)
+        page = environment.get_template(f"report.{kind}.j2").render(sections=sections, statistics=statistics)
         (out / f"report.{kind}").write_text(page, encoding="utf-8")
         paths.append(out / f"report.{kind}")
     return paths
@@ -70,12 +70,11 @@ def terminal_table(campaign: Campaign) -> Table:
     caption = tables.throughout(rows)
     table = Table(title=f"{campaign.meta['name']}: time per mini-batch", caption=caption, caption_justify="left")
     answer = tables.answer(rows, speeds)
-    for column in answer:
+    for column in answer.columns.astype(str):
         table.add_column(column, justify="right" if column == "batch" else "left", overflow="fold")
-    for row in answer.itertuples(index=False):
-        table.add_row(*(str(cell) for cell in row))
-    refused = tables.refused(rows)
-    for row in refused.to_dict("records"):
+    for cells in answer.itertuples(index=False):
+        table.add_row(*(str(cell) for cell in cells))
+    for row in tables.refused(rows).to_dict("records"):
         caption += f"\n{row['framework']}, {row['network']}, batch {row['batch']}: {row['verdict']}: {row['reason']}"
     table.caption = caption.strip()
     return table
@@ -85,8 +84,8 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     rows = trials.summarise(campaign)
     speeds = tables.relative(campaign, rows)
     answer = tables.answer(rows, speeds)
-    shown = {"answer": answer, "times": tables.times(rows, speeds), "memory": tables.memory(rows), "refused": tables.refused(rows),
-             "remarks": tables.remarks(rows)}
+    shown = {"answer": answer, "times": tables.times(rows, speeds), "memory": tables.memory(rows),
+             "refused": tables.refused(rows), "remarks": tables.remarks(rows)}
     figures = {}
     if (rows["verified"] == "yes").any():
         figures["step_time"] = plots.step_time(rows)
@@ -97,7 +96,8 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     if rows["peak_memory_bytes"].notna().any():
         figures["peak_memory"] = plots.peak_memory(rows)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
-    return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures)
+    return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures,
+                   {name: _svg(figure) for name, figure in figures.items()})
 
 
 def _headline(rows: pd.DataFrame) -> str:
@@ -120,7 +120,8 @@ def _provenance(campaign: Campaign) -> list[tuple[str, str]]:
         ("suite", f"{meta.get('suite_file') or 'given as keys'}, seed {meta.get('seed')}"),
         ("dlbench", f"{meta.get('dlbench', '')} at commit {commit[:12] or 'unknown'}"
                     + (", with uncommitted changes" if meta.get("git_dirty") else "")),
-        ("processor", ", ".join(filter(None, [cpu.get("model"), _count(cpu, "physical", "cores"), _count(cpu, "logical", "threads")]))),
+        ("processor", ", ".join(filter(None, [cpu.get("model"), _count(cpu, "physical", "cores"),
+                                              _count(cpu, "logical", "hardware threads")]))),
         ("memory", f"{size / 2**30:.3g} GiB" if size else ""),
         ("GPUs", ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none"),
         ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture") if system.get(key))),
@@ -134,20 +135,22 @@ def _count(cpu: dict[str, Any], key: str, unit: str) -> str:
 
 
 def _svg(figure: Figure) -> str:
+    """Draw a figure as SVG with text as text; Verdana has the widths of DejaVu Sans where that is not installed."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    with mpl.rc_context(plots.STYLE):  # text and identifiers of an SVG are decided as it is written
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
 
 
-def _inline(svg: str, title: str, number: int) -> str:
+def _inline(svg: str, name: str) -> str:
     """Prepare an SVG for the page: its neutral colours become the page's, its identifiers its own, and it scales."""
     svg = svg[svg.index("<svg"):]
     for colour, page in PAGE_COLOURS.items():
         svg = svg.replace(colour, page)
-    svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>f{number}-", svg)
-    svg = re.sub(r'<svg ([^>]*?)width="([\d.]+)pt" height="[\d.]+pt"',
-                 lambda found: f'<svg {found[1]}style="max-width:{float(found[2]) * 1.4:.0f}px" role="img" aria-label="{title}"', svg, count=1)
-    return re.sub(r"font: ([\d. a-z]*?)([\d.]+px) [^;\"]*", r"font: \1\2 system-ui, sans-serif", svg)
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    label = name.replace("_", " ")
+    return re.sub(r'width="([\d.]+)pt" height="[\d.]+pt"',
+                  lambda found: f'style="max-width: {1.4 * float(found[1]):.0f}px" role="img" aria-label="{label}"', svg, count=1)
 
 
 def _markdown(table: pd.DataFrame) -> str:

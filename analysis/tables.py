@@ -30,7 +30,7 @@ def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
     fastest, slower, `NO_DIFFERENCE` where the interval contains 1, or `TOO_FEW`.
     """
     campaign = without_diverged(campaign)
-    ranked = trials[trials["verified"] == "yes"].assign(contestant=lambda table: contestants(trials).loc[table.index])
+    ranked = trials.assign(contestant=contestants(trials))[trials["verified"] == "yes"]
     rows = []
     for _, group in ranked.groupby(GROUP, sort=False, dropna=False):
         group = group.sort_values("step_seconds")
@@ -52,12 +52,12 @@ def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
 
 def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     """Put the contestants side by side, a row a group, with a verdict. `speeds` is what `relative` returns."""
-    names = contestants(trials)
-    order = list(dict.fromkeys(names))
+    trials = trials.assign(contestant=contestants(trials))
+    order = list(dict.fromkeys(trials["contestant"]))
     unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
     rows = []
     for key, group in trials.groupby(GROUP, sort=False, dropna=False):
-        cells = {f"{names[index]} ({unit})": _time_cell(trial, scale) for index, trial in group.iterrows()}
+        cells = {f"{trial['contestant']} ({unit})": _time_cell(trial, scale) for _, trial in group.iterrows()}
         ranked = speeds[speeds["trial"].isin(group["trial"])]
         rows.append({**dict(zip(GROUP, key, strict=True)), **cells, "verdict": _verdict(ranked)})
     table = pd.DataFrame(rows, columns=[*GROUP, *(f"{name} ({unit})" for name in order), "verdict"]).fillna("")
@@ -66,29 +66,30 @@ def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
 
 def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     """List every measured trial: time per mini-batch, interval, rate, relative speed, loss and whether it is verified."""
-    measured = trials[trials["status"] == "ok"]
+    measured = trials.assign(contestant=contestants(trials))[trials["status"] == "ok"]
     unit, scale = best_unit(measured["step_seconds"], TIME_UNITS)
     by_trial = speeds.set_index("trial")
     rows = [{
-        **row[GROUP], "framework": contestants(trials)[index],
+        **row[GROUP], "framework": row["contestant"],
         f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
         f"95 % interval ({unit})": span(row["step_seconds_low"] / scale, row["step_seconds_high"] / scale),
         "samples per second": number(row["samples_per_second"]),
         "relative speed": _speed(by_trial.loc[row["trial"]]) if row["trial"] in by_trial.index else "not ranked",
         "loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}",
-        "processes x windows": f"{row['processes']} x {number(row['windows'] / row['processes'])}",
+        "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",
         "verified": row["verified"],
-    } for index, row in measured.iterrows()]
+    } for _, row in measured.iterrows()]
     return _without_constants(pd.DataFrame(rows), trials)
 
 
 def memory(trials: pd.DataFrame) -> pd.DataFrame:
     """List the peak memory of every measured trial that could say it."""
-    known = trials[(trials["status"] == "ok") & trials["peak_memory_bytes"].notna()]
+    known = trials.assign(contestant=contestants(trials))
+    known = known[(known["status"] == "ok") & known["peak_memory_bytes"].notna()]
     unit, scale = best_unit(known["peak_memory_bytes"], BYTE_UNITS)
     heading = f"peak memory ({unit})"
-    rows = [{**row[GROUP], "framework": contestants(trials)[index], heading: number(row["peak_memory_bytes"] / scale)}
-            for index, row in known.iterrows()]
+    rows = [{**row[GROUP], "framework": row["contestant"], heading: number(row["peak_memory_bytes"] / scale)}
+            for _, row in known.iterrows()]
     return _without_constants(pd.DataFrame(rows), trials)
 
 

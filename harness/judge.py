@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import networks
-from analysis.tolerances import tolerance_of
+from analysis.tolerances import kinks_of, tolerance_of
 from harness import arrays
 from harness.worker import Failed, Unsupported, Worker
 
@@ -96,7 +96,7 @@ class Judge:
 
     def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path, precision: str) -> Verdict:
         network = question.network
-        tolerance = tolerance_of(precision)
+        tolerance = tolerance_of(precision, kinks_of(network.name))
         wanted = self.losses[network.name]
         loss_error = abs(losses[0] - wanted[0]) / abs(wanted[0])
         with np.load(answers) as ours, np.load(self._reference_file(network.name)) as reference, \

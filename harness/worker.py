@@ -161,9 +161,11 @@ class Worker:
 
 
 def _environment(variables: Mapping[str, str], cores: Sequence[int], token: str) -> dict[str, str]:
-    paths = [str(ROOT), variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")]
+    """The driver's variables and the worker's own; but of PYTHONPATH and PYTHONHOME only the worker's, for its Python is another."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    paths = [str(ROOT), variables.get("PYTHONPATH", "")]
     return {
-        **os.environ, **variables, TOKEN: token, "DLBENCH_CORES": ",".join(map(str, cores)),
+        **inherited, **variables, TOKEN: token, "DLBENCH_CORES": ",".join(map(str, cores)),
         "PYTHONPATH": os.pathsep.join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1",
     }
 

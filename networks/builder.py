@@ -20,6 +20,8 @@ class Builder:
     def dense(self, units: int, after: str | None = None, name: str | None = None) -> str:
         """y = x W^T + b on the last axis; W is [units, features]."""
         *leading, features = self._shape(after)
+        if len(leading) == 2:
+            raise ValueError(f"dense after {after or self.last}: needs F or T F, has {self._shape(after)}; flatten the image first")
         parameters: dict[str, Shape] = {"weight": (units, features), "bias": (units,)}
         return self._add("dense", [after], (*leading, units), {"units": units}, parameters, name)
 
@@ -63,9 +65,9 @@ class Builder:
         return self._add("batch_norm", [after], shape, {"epsilon": 1e-5}, parameters, name)
 
     def add(self, left: str, right: str) -> str:
-        if self.shapes[left] != self.shapes[right]:
-            raise ValueError(f"add: {left} {self.shapes[left]} and {right} {self.shapes[right]} differ in shape")
-        return self._add("add", [left, right], self.shapes[left])
+        if self._shape(left) != self._shape(right):
+            raise ValueError(f"add: {left} {self._shape(left)} and {right} {self._shape(right)} differ in shape")
+        return self._add("add", [left, right], self._shape(left))
 
     def flatten(self, after: str | None = None) -> str:
         channels, height, width = self._image(after, "flatten")
@@ -80,6 +82,8 @@ class Builder:
     def pad_channels(self, extra: int, after: str | None = None) -> str:
         """Append `extra` channels of zeros behind the existing ones (shortcut A of He et al., arXiv 1512.03385)."""
         channels, height, width = self._image(after, "pad_channels")
+        if extra < 1:
+            raise ValueError(f"pad_channels after {after or self.last}: {extra} extra channels; at least one is needed")
         return self._add("pad_channels", [after], (channels + extra, height, width), {"extra": extra})
 
     def embedding(self, units: int, after: str | None = None, name: str | None = None) -> str:
@@ -92,6 +96,8 @@ class Builder:
 
     def lstm(self, units: int, after: str | None = None, name: str | None = None) -> str:
         """LSTM without peepholes over (T, F) -> (T, units), state zero at the start, gates in order i f g o, one bias vector."""
+        if len(self._shape(after)) != 2:
+            raise ValueError(f"lstm after {after or self.last}: needs T F, has {self._shape(after)}")
         length, features = self._shape(after)
         parameters: dict[str, Shape] = {
             "weight_input": (4 * units, features), "weight_hidden": (4 * units, units), "bias": (4 * units,),
@@ -104,6 +110,8 @@ class Builder:
         return self._add(op, [after], shape, {"kernel": kernel, "stride": stride, "padding": padding})
 
     def _shape(self, after: str | None) -> Shape:
+        if (after or self.last) not in self.shapes:
+            raise ValueError(f"there is no layer {after} to go on from; so far: {', '.join(self.shapes)}")
         return self.shapes[after or self.last]
 
     def _image(self, after: str | None, op: str) -> Shape:
@@ -129,4 +137,6 @@ class Builder:
 
 def _window(size: int, kernel: int, stride: int, padding: int) -> int:
     """Number of whole windows along one axis: rounds down."""
+    if kernel < 1 or stride < 1 or padding < 0:
+        raise ValueError(f"a window of kernel {kernel}, stride {stride} and padding {padding} does not exist")
     return (size + 2 * padding - kernel) // stride + 1

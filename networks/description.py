@@ -4,6 +4,7 @@ Shapes never include the batch. Canonical layouts: activations C H W, dense weig
 [out, in, kh, kw], LSTM gates in order i f g o with one bias vector.
 """
 
+import json
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -68,4 +69,5 @@ class Network:
 
     def to_json(self) -> dict[str, Any]:
         """The form that workers read: plain lists, numbers and strings, with the parameter count for them to assert."""
-        return {**asdict(self), "target_shape": self.target_shape, "parameter_count": self.parameter_count}
+        form = {**asdict(self), "target_shape": self.target_shape, "parameter_count": self.parameter_count}
+        return dict(json.loads(json.dumps(form)))  # tuples become lists, as on the wire

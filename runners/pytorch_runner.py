@@ -132,12 +132,11 @@ class Runner(BaseRunner):
 
         self.model = Net(task.network, task.dropout).to(self.device)
         self.names = parameter_names(task.network)
-        assert_network(task.network, output_shapes(self.model, task.network, self.device), {
-            ours: tuple(parameter.shape) for ours, parameter in self._parameters().items()})
+        assert_network(task.network, output_shapes(self.model, task.network, self.device), trained_shapes(self.model, self.names))
         if self.tuned and self.images:
             self.model = self.model.to(memory_format=torch.channels_last)
-        self.forward = torch.compile(self.model) if self.tuned else self.model
         self.loss_function = nn.CrossEntropyLoss()
+        self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.SGD(trained, lr=task.network["learning_rate"], momentum=task.network["momentum"],
                                          fused=True if self.tuned else None)
@@ -182,7 +181,7 @@ class Runner(BaseRunner):
     def gradients(self):
         inputs, targets = self.ring[0]
         self.optimizer.zero_grad()
-        loss = self._loss(inputs.to(self.device), targets.to(self.device))
+        loss = self.mean_loss(inputs.to(self.device), targets.to(self.device))
         (loss * self._scale()).backward()
         gradients = {name: to_numpy(parameter.grad / self._scale()) for name, parameter in self._parameters().items()}
         self.optimizer.zero_grad()
@@ -196,17 +195,18 @@ class Runner(BaseRunner):
 
     def _train(self, inputs, targets):
         self.optimizer.zero_grad()
-        loss = self._loss(inputs, targets)
+        loss = self.mean_loss(inputs, targets)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss.detach()
 
     def _loss(self, inputs, targets):
+        # autocast stands inside what is compiled: outside, torch 2.11's cache on disk gave an fp16 run the code of a bf16 run
         precision = self.task.precision
         mixed = torch.autocast(self.device.type, AUTOCAST[precision]) if precision in AUTOCAST else contextlib.nullcontext()
         with mixed:
-            logits = self.forward(inputs)  # (B, K) or (B, T, K)
+            logits = self.model(inputs)  # (B, K) or (B, T, K)
             return self.loss_function(logits.flatten(0, -2), targets.flatten())
 
     def _scale(self):
@@ -271,6 +271,12 @@ def parameter_names(network):
         f"{layer['name']}.{name}": f"parts.{layer['name']}.{PARAMETER_NAMES.get(layer['op'], {}).get(name, name)}"
         for layer in network["layers"] for name in layer["parameters"]
     }
+
+
+def trained_shapes(model, names):
+    """Shapes of everything that the optimiser trains: by our names, and by the module's own where the network has no such thing."""
+    ours = {name: our for our, name in names.items()}
+    return {ours.get(name, name): tuple(parameter.shape) for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def output_shapes(model, network, device):

@@ -327,8 +327,8 @@ class Runner(BaseRunner):
     def backward(self, dlogits, saved):
         """Yield each parameter's full name and gradient, from the last layer to the first.
 
-        Once they are out, nothing reads that layer's weights again, so they may be updated at once: FCN-S has 118 M parameters and
-        needs no room for all their gradients.
+        Once they are out, nothing reads that layer's weights again, so they may be updated at once: FCN-S has 118 M parameters
+        and needs no room for all their gradients.
         """
         gradients = {self.layers[-1]["name"]: dlogits}
         for layer in reversed(self.layers):

@@ -100,7 +100,7 @@ def test_a_failed_build_leaves_no_folder_and_says_what_pip_said(machine, monkeyp
 
 def test_an_environment_with_another_release_than_asked_for_is_refused(machine, monkeypatch):
     monkeypatch.setenv("FAKE_RELEASE", "1.0.0")
-    with pytest.raises(environments.BuildFailed, match=f"release {RELEASE} was asked for, pip installed 1.0.0"):
+    with pytest.raises(environments.BuildFailed, match=f"release {RELEASE} was asked for, 1.0.0 was installed"):
         build()
     assert folders(machine) == []
 
@@ -167,10 +167,71 @@ def test_changed_variables_reach_an_environment_that_was_built_before(machine, m
     assert pip_calls(machine) == 1
 
 
+@pytest.fixture
+def compiled(machine, monkeypatch) -> Path:
+    """The reference with a recipe whose script, returned, stops half-way until `half` exists in its build folder."""
+    script = machine / "compile"
+    script.write_text('#!/bin/sh\necho "==> compiling"; echo chatter\n[ -e "$2/half" ] || { touch "$2/half"; exit 3; }\n'
+                      'cp "$2/half" "${1%/bin/python}/library.so"\n')
+    script.chmod(0o755)
+    described = frameworks.load("reference")
+    recipe = described.recipe(RELEASE).model_copy(
+        update={"script": str(script), "variables": {"LD_LIBRARY_PATH": "{folder}/lib:{folder}/more"}})
+    changed = described.model_copy(update={"releases": {RELEASE: recipe}})
+    monkeypatch.setattr(frameworks, "load", lambda name: changed)
+    return script
+
+
+def test_a_script_runs_after_pip_and_goes_on_where_it_failed(machine, compiled):
+    with pytest.raises(environments.BuildFailed, match=f"{compiled} .*failed with exit code 3"):
+        build()
+    assert folders(machine) == [] and environments.find("reference", RELEASE, "cpu") is None
+    told: list[str] = []
+    built = build(told)
+    assert (built.interpreter.parent.parent / "library.so").exists() and pip_calls(machine) == 2
+    assert told[-2:] == [f"{built.key}: {compiled}", "  ==> compiling"]
+    assert "chatter" in (machine / "envs/logs" / f"{built.key}.log").read_text()
+
+
+def test_a_changed_script_is_another_environment(machine, compiled):
+    recipe = frameworks.load("reference").recipe(RELEASE)
+    before = environments._key("reference", RELEASE, "cpu", recipe)
+    compiled.write_text(compiled.read_text() + "# another compiler flag\n")
+    assert environments._key("reference", RELEASE, "cpu", recipe) != before
+
+
+def test_folder_in_a_variable_is_the_environments_own(machine, compiled):
+    with pytest.raises(environments.BuildFailed):
+        build()
+    folder = machine / "envs" / build().key
+    expanded = {"LD_LIBRARY_PATH": f"{folder}/lib:{folder}/more"}
+    assert build().variables == expanded
+    found = environments.find("reference", RELEASE, "cpu")
+    assert found is not None and found.variables == expanded
+    assert environments.existing("reference", folder / "bin/python", "cpu").variables == expanded
+
+
+def test_missing_system_packages_are_named_with_the_remedy(machine, monkeypatch):
+    described = frameworks.load("reference")
+    recipe = described.recipe(RELEASE).model_copy(update={"system": ["libnowhere-dev", "libneither-dev"]})
+    changed = described.model_copy(update={"releases": {RELEASE: recipe}})
+    monkeypatch.setattr(frameworks, "load", lambda name: changed)
+    (machine / "bin/dpkg-query").write_text("#!/bin/sh\nexit 1\n")
+    (machine / "bin/apt-get").write_text('#!/bin/sh\necho "E: Unable to locate package libnowhere-dev"; exit 100\n')
+    (machine / "bin/id").write_text("#!/bin/sh\necho 0\n")
+    for fake in ("dpkg-query", "apt-get", "id"):
+        (machine / "bin" / fake).chmod(0o755)
+    with pytest.raises(environments.BuildFailed, match="(?s)libnowhere-dev libneither-dev.*Unable to locate package"):
+        build()
+    assert folders(machine) == [] and not (machine / "calls").exists()
+
+
 @pytest.mark.parametrize(("change", "other"), [
     ({"python": "3.12"}, True),
     ({"packages": {"cpu": ["numpy==2.4.6", "six"]}}, True),
     ({"indexes": {"cpu": ["https://example.org/simple"]}}, True),
+    ({"system": ["libopenblas0"]}, True),
+    ({"script": "scripts/find-python"}, True),
     ({"variables": {"OMP_NUM_THREADS": "1"}}, False),
     ({"notes": "words"}, False),
 ])

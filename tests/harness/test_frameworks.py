@@ -86,7 +86,8 @@ def test_a_device_without_packages_is_unsupported_with_its_reason(folder):
 def test_a_misspelt_key_names_the_file_and_the_close_key(folder):
     assert refusal(folder, "    python:", "    pyhton:") == (
         "releases.1.9.python: this key is missing; add it\n"
-        "releases.1.9.pyhton: unknown key; did you mean python? Known: indexes, notes, packages, python, unsupported, variables")
+        "releases.1.9.pyhton: unknown key; did you mean python? Known: indexes, notes, packages, python, script, "
+        "system, unsupported, variables")
 
 
 def test_a_device_that_is_neither_supported_nor_refused_is_an_error(folder):
@@ -101,6 +102,11 @@ def test_a_device_that_is_both_supported_and_refused_is_an_error(folder):
 
 def test_a_default_that_is_not_listed_is_an_error(folder):
     assert refusal(folder, 'default: "1.9"', 'default: "1.8"') == "default: 1.8 is not among the releases (1.9, 1.10)"
+
+
+def test_a_script_that_does_not_exist_is_an_error(folder):
+    assert refusal(folder, '    python: "3.9"', '    script: scripts/nowhere\n    python: "3.9"') == (
+        "releases.1.9: script: scripts/nowhere is no file of the checkout")
 
 
 def test_a_python_version_read_as_a_number_asks_for_quotes(folder):

@@ -1,0 +1,246 @@
+"""CNTK 2.7 on a CPU: its layers library, `cross_entropy_with_softmax`, and a `Trainer` with `momentum_sgd`, as its tutorials.
+
+CNTK keeps images C H W, dense kernels [in, out] and LSTM gates side by side in the order i g f o; weights and gradients are
+turned at the border (`to_cntk`, `to_canonical`). Samples, and the words of a sequence, are dynamic axes that no shape shows.
+The embedding is `C.gather` and not `C.layers.Embedding`: the gradient of the latter is sparse, and momentum_sgd then leaves out
+the momentum of every word that is not in the batch (CNTK's issue 2411), which is another optimiser. Python 3.6 syntax.
+"""
+
+import platform
+import warnings
+
+import numpy as np
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it warns of any Linux but Ubuntu 16.04, and of the GPU that it cannot use
+    import cntk as C
+
+from runners.protocol import Runner as BaseRunner
+from runners.protocol import Unsupported, assert_network
+
+CANONICAL_NAMES = {
+    "dense": {"W": "weight", "b": "bias"},
+    "conv2d": {"W": "weight", "b": "bias"},
+    "batch_norm": {"scale": "scale", "bias": "shift"},
+    "embedding": {"E": "weight"},
+    "lstm": {"W": "weight_input", "H": "weight_hidden", "b": "bias"},
+}
+EXCHANGE = [0, 2, 1, 3]  # i g f o of CNTK's cell (cntk/layers/blocks.py) to i f g o, and back
+PRECISIONS = {
+    "tf32": "TF32 is a format of NVIDIA's tensor cores; the CPU has none",
+    "bf16": "CNTK's types are float16, float32 and float64: 'data type \"bfloat16\" is not supported'",
+    "fp16": "CNTK trains in float16 on GPUs only; on a CPU its convolution says 'FP16 convolution is only supported via cuDNN.'",
+}
+
+
+def build(network, source, dropout, seed):
+    """Apply the layers to `source`: return every layer's output by name, and every trained parameter by our full name."""
+    outputs, trained = {"input": source}, {}
+    for number, layer in enumerate(network["layers"]):
+        inputs = [outputs[name] for name in layer["inputs"]]
+        apply = make_layer(layer, inputs[0].shape, dropout, seed + number)
+        outputs[layer["name"]] = apply(*inputs)
+        names = CANONICAL_NAMES.get(layer["op"], {})
+        for parameter in getattr(apply, "parameters", ()):
+            trained[layer["name"] + "." + names.get(parameter.name, parameter.name)] = parameter
+    ours = {parameter.uid for parameter in trained.values()}
+    trained.update({other.name or other.uid: other for other in outputs[layer["name"]].parameters if other.uid not in ours})
+    return outputs, trained
+
+
+def make_layer(layer, input_shape, dropout, seed):
+    """Return the layer as something to be called with CNTK's tensors: a function of its layers library wherever that has one."""
+    op, a = layer["op"], layer["attributes"]
+    if op == "dense":
+        return C.layers.Dense(a["units"], input_rank=1)  # on the last axis
+    if op == "conv2d":
+        own = pads_itself(a, input_shape)
+        convolution = C.layers.Convolution2D(window(a), a["filters"], strides=a["stride"], pad=own, bias=a["bias"])
+        return convolution if own or not a["padding"] else Framed(convolution, a["padding"], 0.0)
+    if op == "max_pool":
+        own = pads_itself(a, input_shape)
+        pooling = C.layers.MaxPooling(window(a), strides=a["stride"], pad=own)
+        return pooling if own or not a["padding"] else Framed(pooling, a["padding"], -np.inf)
+    if op == "avg_pool":
+        return C.layers.AveragePooling(window(a), strides=a["stride"])
+    if op == "global_avg_pool":
+        return lambda x: C.reshape(C.layers.GlobalAveragePooling()(x), (x.shape[0],))  # (C, 1, 1) -> (C)
+    if op == "relu":
+        return C.relu
+    if op == "sigmoid":
+        return C.sigmoid
+    if op == "dropout":
+        return C.layers.Dropout(a["rate"], seed=seed) if dropout else C.layers.identity
+    if op == "batch_norm":
+        return C.layers.BatchNormalization(map_rank=1, epsilon=a["epsilon"])  # in training by the batch alone: blending is off
+    if op == "flatten":
+        return lambda x: C.reshape(x, (-1,))
+    if op == "embedding":
+        return Embedding(a["vocabulary"], a["units"])
+    if op == "lstm":
+        return C.layers.Recurrence(C.layers.LSTM(a["units"]))
+    if op == "add":
+        return C.plus
+    if op == "subsample":
+        return lambda x: C.slice(x, [1, 2], [0, 0], [0, 0], strides=[a["stride"]] * 2)  # an end of 0 is the end of the axis
+    if op == "pad_channels":
+        return lambda x: C.pad(x, [(0, a["extra"]), (0, 0), (0, 0)])
+    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+
+
+def window(a):
+    return a["kernel"], a["kernel"]
+
+
+def pads_itself(a, input_shape):
+    """Say whether CNTK's own padding is ours: it puts the centre of the first window on the first pixel, which is (kernel - 1) / 2
+    a side for odd kernels (its maximum leaves the frame out). It refuses kernels larger than the image, although padded they fit."""
+    return a["kernel"] == 2 * a["padding"] + 1 and a["kernel"] <= min(input_shape[1:])
+
+
+class Framed:
+    """A convolution or pooling of images with an explicit frame around them."""
+
+    def __init__(self, layer, padding, value):
+        self.layer = layer
+        self.parameters = layer.parameters
+        self.pattern = [(0, 0), (padding, padding), (padding, padding)]
+        self.value = value
+
+    def __call__(self, x):
+        return self.layer(C.pad(x, self.pattern, constant_value=self.value))
+
+
+class Embedding:
+    """Rows of a table; the gradient of `gather` is dense, so that the momentum of all words decays."""
+
+    def __init__(self, vocabulary, units):
+        self.parameters = [C.Parameter((vocabulary, units), init=C.glorot_uniform(), name="E")]
+
+    def __call__(self, words):
+        return C.gather(self.parameters[0], words)
+
+
+class Runner(BaseRunner):
+    @staticmethod
+    def describe():
+        return {
+            "release": C.__version__,
+            "device_name": platform.processor() or platform.machine(),
+            "libraries": {"devices": [str(device) for device in C.device.all_devices()]},
+        }
+
+    def __init__(self, task):
+        refuse_what_is_missing(task)
+        network = task.network
+        C.device.try_set_default_device(C.device.cpu())
+        C.cntk_py.set_max_num_cputhreads(task.threads)  # OpenMP's and MKL's
+
+        self.classes = network["classes"]
+        variable = C.sequence.input_variable if network["vocabulary"] else C.input_variable
+        self.input = variable(() if network["vocabulary"] else tuple(network["input_shape"]))
+        self.target = variable(self.classes, is_sparse=True)
+        outputs, self.trained = build(network, self.input, task.dropout, task.seed)
+        self.ops = {layer["name"] + "." + name: layer["op"] for layer in network["layers"] for name in layer["parameters"]}
+        shapes = {name: canonical_shape(parameter.shape, self.ops.get(name)) for name, parameter in self.trained.items()}
+        assert_network(network, output_shapes(network, outputs), shapes)
+
+        model = outputs[network["layers"][-1]["name"]]
+        self.criterion = C.cross_entropy_with_softmax(model, self.target)
+        self.learner = make_learner(list(self.trained.values()), network)
+        self.trainer = C.Trainer(model, self.criterion, [self.learner])
+
+    def load(self, weights):
+        for name, parameter in self.trained.items():
+            parameter.value = to_cntk(weights[name], parameter.shape, self.ops[name])
+        self.learner.reset_smoothed_gradients()  # CNTK's word for the momentum
+
+    def feed(self, inputs, targets, residence):
+        inputs = np.ascontiguousarray(inputs, np.float32)  # (N, B, ...); numbers of words too: gather takes floats
+        self.on_device = residence == "device"
+        self.ring = [self._place(batch) if self.on_device else batch for batch in zip(inputs, targets)]
+        self.samples = targets[0].size  # of a batch: B, or B T
+        self.position = 0
+
+    def step(self):
+        self.trainer.train_minibatch(self._arguments(self.position % len(self.ring)))
+        self.position += 1
+
+    def synchronize(self):
+        pass  # on the CPU train_minibatch returns when the learner has updated the parameters
+
+    def loss(self):
+        return float(self.trainer.previous_minibatch_loss_average)  # over samples, or words
+
+    def gradients(self):
+        sums = self.criterion.grad(self._arguments(0), wrt=list(self.trained.values()))  # of the samples' and words' losses
+        return {name: to_canonical(sums[parameter] / np.float32(self.samples), self.ops[name])
+                for name, parameter in self.trained.items()}
+
+    def parameters(self):
+        return {name: to_canonical(parameter.value, self.ops[name]) for name, parameter in self.trained.items()}
+
+    def _arguments(self, position):
+        batch = self.ring[position]
+        inputs, targets = batch if self.on_device else self._place(batch)
+        return {self.input: inputs, self.target: targets}
+
+    def _place(self, batch):
+        """Copy a batch to CNTK's memory; targets (B) or (B, T) become one-hot, and sparse."""
+        inputs, targets = batch
+        return C.Value(batch=inputs), C.Value.one_hot(targets.tolist(), self.classes)
+
+
+def make_learner(parameters, network):
+    """v = m v + g, w = w - lr v with g of the mean loss: no unit gain (CNTK's default), and nothing scaled by a batch's size."""
+    ignore = C.learners.IGNORE
+    rate = C.learning_parameter_schedule(network["learning_rate"], minibatch_size=ignore)
+    momentum = C.momentum_schedule(network["momentum"], minibatch_size=ignore)
+    return C.momentum_sgd(parameters, rate, momentum, unit_gain=False, minibatch_size=ignore)
+
+
+def refuse_what_is_missing(task):
+    if task.tuning != "stock":
+        raise Unsupported(f"tuning '{task.tuning}': CNTK's documented performance settings are for GPUs and several workers "
+                          "(optimized_rnnstack is cuDNN's); for a CPU it names none")
+    if task.device != "cpu":
+        raise Unsupported(f"device '{task.device}': {what_the_gpu_says()}")
+    if task.precision != "fp32":
+        raise Unsupported(PRECISIONS.get(task.precision, f"precision '{task.precision}': this runner has fp32"))
+
+
+def what_the_gpu_says():
+    try:
+        return f"this runner is for the wheel `cntk`, which is the CPU's; here CNTK has {C.device.gpu(0)}"
+    except ValueError as error:
+        return f"the wheel `cntk` is the CPU's, and C.device.gpu(0) answers \"{str(error).strip().splitlines()[0]}\""
+
+
+def output_shapes(network, outputs):
+    """Shapes of all layers' outputs without the batch; the words of a sequence are an axis of their own, which has no length."""
+    words = tuple(network["input_shape"]) if network["vocabulary"] else ()
+    return {name: (words if len(output.dynamic_axes) == 2 else ()) + tuple(output.shape) for name, output in outputs.items()}
+
+
+def canonical_shape(shape, op):
+    if op in ("dense", "lstm"):
+        return tuple(reversed(shape))  # [in, out]
+    return tuple(shape[:1]) if len(shape) == 3 else tuple(shape)  # a convolution's bias is (C, 1, 1)
+
+
+def to_cntk(array, shape, op):
+    array = exchange_gates(array) if op == "lstm" else array
+    array = array.T if op in ("dense", "lstm") else array
+    return np.ascontiguousarray(array, np.float32).reshape(shape)
+
+
+def to_canonical(array, op):
+    shape = canonical_shape(array.shape, op)
+    array = array.T if op in ("dense", "lstm") else array
+    array = exchange_gates(array) if op == "lstm" else array
+    return np.ascontiguousarray(array, np.float32).reshape(shape)
+
+
+def exchange_gates(array):
+    """Exchange the second and third quarter of the first axis, which is four gates."""
+    return array.reshape(4, -1)[EXCHANGE].reshape(array.shape)

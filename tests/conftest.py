@@ -1,0 +1,66 @@
+"""What tests of several folders share: a judge, real workers in their frameworks' environments, and planted faults."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import networks
+from harness import environments, frameworks
+from harness.judge import Judge
+from harness.worker import Worker
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory):
+    """The judge of all verdicts: two samples, four steps, the reference's answers kept for the session."""
+    return Judge(tmp_path_factory.mktemp("judge"), batch=2, steps=4, seed=1, limit=600)
+
+
+@pytest.fixture
+def verdict(judge, tmp_path):
+    """Return the verdict on a network in a framework's own worker: `verdict("pytorch", "tiny_fcn")`.
+
+    `plant` changes the network's JSON on its way to the worker, `module` puts a faulty runner of tests.workers in the place of
+    the framework's; other keywords change the task. Skips with its reason where the framework has no environment here.
+    """
+
+    def ask(framework, network, plant=None, module=None, **task):
+        environment = environment_of(framework)
+        task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock", **task}
+        variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}
+        module = module or frameworks.load(framework).runner
+        with Worker(environment.interpreter, module, tmp_path / f"{framework}.log", variables) as worker:
+            worker.ask("hello", limit=300)
+            asked = Planted(worker, plant) if plant else worker
+            return judge.judge(asked, networks.get(network), task)
+
+    return ask
+
+
+class Planted:
+    """A worker that is told of another network than the judge believes."""
+
+    def __init__(self, worker, change):
+        self.worker = worker
+        self.change = change
+        self.token = worker.token
+
+    def ask(self, command, limit, **arguments):
+        if command == "build":
+            self.change(arguments["network"])
+        return self.worker.ask(command, limit, **arguments)
+
+
+def environment_of(framework):
+    """The framework's environment: $DLBENCH_<FRAMEWORK>_PYTHON, the driver for the reference, or one that dlbench has built."""
+    given = os.environ.get(f"DLBENCH_{framework.upper()}_PYTHON")
+    if given:
+        return environments.existing(framework, Path(given), "cpu")
+    if framework == "reference":
+        return environments.existing(framework, Path(sys.executable), "cpu")
+    found = environments.find(framework, frameworks.load(framework).default, "cpu")
+    if not found:
+        pytest.skip(f"no environment for {framework} here: dlbench env build {framework}")
+    return found

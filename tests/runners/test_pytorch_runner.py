@@ -1,0 +1,81 @@
+"""PyTorch's runner trains the reference's networks, and faults planted in its real code are caught and named."""
+
+import pytest
+
+import networks
+
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+@pytest.mark.parametrize("network", SMALL)
+def test_a_small_network_is_the_same(verdict, network):
+    found = verdict("pytorch", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.parameters == networks.get(network).parameter_count
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
+def test_bf16_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, network):
+    found = verdict("pytorch", network, precision="bf16")
+    assert found.verdict == "same"
+    assert found.gradient_error > 1e-4
+
+
+def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):
+    found = verdict("pytorch", "tiny_fcn", precision="tf32")
+    assert (found.verdict, found.reason) == ("unsupported", "TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+
+
+def test_nesterov_momentum_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_nesterov")
+    assert found.verdict == "different"
+    assert "Nesterov" in found.reason
+
+
+def test_an_ignored_learning_rate_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_learning_rate")
+    assert found.verdict == "different"
+    assert "learning rate 0.1, not 0.05" in found.reason
+
+
+def test_a_trainable_input_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_trainable_input")
+    assert found.verdict == "different"
+    assert "trained parameters that the network has not: parts.image" in found.reason
+
+
+def test_batch_norm_without_scale_is_named(verdict):
+    found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_no_scale")
+    assert found.verdict == "different"
+    assert "batch_norm1: no trained parameter scale" in found.reason
+
+
+def test_pooling_that_rounds_up_is_named(verdict):
+    found = verdict("pytorch", "tiny_cnn", module="tests.workers.pytorch_ceil")
+    assert found.verdict == "different"
+    assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
+
+
+def test_relu_on_the_logits_is_caught(verdict):
+    found = verdict("pytorch", "tiny_fcn", plant=add_relu_to_the_logits)
+    assert found.verdict == "different"
+    assert "loss" in found.reason
+
+
+def test_a_dead_branch_is_caught_with_the_layer_where_it_begins(verdict):
+    found = verdict("pytorch", "tiny_resnet", plant=cut_a_branch)
+    assert found.verdict == "different"
+    assert "gradients differ" in found.reason
+
+
+def add_relu_to_the_logits(network):
+    last = network["layers"][-1]
+    network["layers"].append({"name": "relu9", "op": "relu", "inputs": [last["name"]], "attributes": {},
+                              "output_shape": last["output_shape"], "parameters": {}})
+
+
+def cut_a_branch(network):
+    """Let the last addition add the shortcut to itself: its two convolutions no longer reach the loss."""
+    addition = [layer for layer in network["layers"] if layer["op"] == "add"][-1]
+    addition["inputs"] = [addition["inputs"][1]] * 2

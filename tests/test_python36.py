@@ -1,0 +1,56 @@
+"""Whatever a framework's own Python loads is written for that Python: every file is compiled by a real one, where one is found.
+
+Which files and which Python follow from configs/frameworks: the protocol, the runner, and the faulty runners of the tests.
+Only the syntax is judged here. A library's newer function shows when that framework's runner is tested.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import frameworks, interpreters
+from harness.errors import WrongUse
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py", "tests/workers/__init__.py"]
+COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]"
+
+
+def old_pythons():
+    """Every pair of a framework and a Python older than this one that a release of it needs."""
+    pairs = {(name, recipe.python) for name in frameworks.names() for recipe in frameworks.load(name).releases.values()}
+    return sorted(pair for pair in pairs if tuple(map(int, pair[1].split("."))) < sys.version_info[:2])
+
+
+def files_of(framework):
+    runner = frameworks.load(framework).runner.replace(".", "/") + ".py"
+    faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "workers").glob(f"{framework}*.py"))
+    return [*EVERY_WORKER, runner, *faulty]
+
+
+def compile_with(python, files):
+    try:
+        interpreter = interpreters.find(python)
+    except WrongUse as missing:
+        pytest.skip(str(missing))
+    return subprocess.run([interpreter, "-c", COMPILE, *files], capture_output=True, text=True, check=False, cwd=CHECKOUT)
+
+
+@pytest.mark.parametrize(("framework", "python"), old_pythons())
+def test_the_files_that_an_old_python_loads_are_written_for_it(framework, python):
+    compiled = compile_with(python, files_of(framework))
+    assert (compiled.returncode, compiled.stderr) == (0, "")
+
+
+def test_cntk_and_the_reference_are_among_them():
+    assert {("cntk", "3.6"), ("reference", "3.6")} <= set(old_pythons())
+    assert {"runners/cntk_runner.py", "tests/workers/cntk_gates.py"} <= set(files_of("cntk"))
+
+
+def test_a_newer_syntax_is_found(tmp_path):
+    (tmp_path / "walrus.py").write_text("(number := 1)\n", encoding="utf-8")
+    compiled = compile_with("3.6", [str(tmp_path / "walrus.py")])
+    assert compiled.returncode == 1
+    assert "walrus.py" in compiled.stderr and "SyntaxError" in compiled.stderr

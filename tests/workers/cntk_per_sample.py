@@ -1,0 +1,15 @@
+"""CNTK with its learning rate per sample, as its older scripts have it: the sum over the batch moves the weights, not the mean."""
+
+import cntk as C
+
+from runners import cntk_runner
+from runners.cntk_runner import Runner as Correct
+
+
+def make_learner(parameters, network):
+    rate = C.learning_parameter_schedule_per_sample(network["learning_rate"])
+    return C.momentum_sgd(parameters, rate, C.momentum_schedule(network["momentum"]), unit_gain=False)
+
+
+cntk_runner.make_learner = make_learner
+Runner = Correct

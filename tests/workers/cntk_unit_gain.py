@@ -1,0 +1,14 @@
+"""CNTK with its default momentum, which scales each gradient by 1 - m ("unit gain")."""
+
+import cntk as C
+
+from runners import cntk_runner
+from runners.cntk_runner import Runner as Correct
+
+
+def make_learner(parameters, network):
+    return C.momentum_sgd(parameters, network["learning_rate"], network["momentum"], minibatch_size=C.learners.IGNORE)
+
+
+cntk_runner.make_learner = make_learner
+Runner = Correct

@@ -1,0 +1,16 @@
+"""PyTorch with the input as a trained variable, as DLBench's TensorFlow scripts had it."""
+
+import torch
+
+from runners import pytorch_runner
+from runners.pytorch_runner import Runner as Correct
+
+
+class Net(pytorch_runner.Net):
+    def __init__(self, network, dropout):
+        super().__init__(network, dropout)
+        self.parts.register_parameter("image", torch.nn.Parameter(torch.zeros(network["input_shape"])))
+
+
+pytorch_runner.Net = Net
+Runner = Correct
