@@ -61,7 +61,8 @@ class Framework(Strict):
     def recipe(self, release: str) -> Recipe:
         """Return the recipe of `release`; an unlisted one is the newest listed recipe with the version in its packages replaced.
 
-        Only requirements that pin exactly the newest listed release (`torch==2.13.0`, `jax==0.10.2 jaxlib==0.10.2`) change.
+        Only requirements that pin exactly the newest listed release (`torch==2.13.0`, `jax==0.10.2 jaxlib==0.10.2`) change;
+        where none does, because a script builds the framework, only listed releases can be had: `WrongUse`.
         """
         if release in self.releases:
             return self.releases[release]
@@ -70,6 +71,8 @@ class Framework(Strict):
         packages = {
             device: [_repin(package, newest, release) for package in listed] for device, listed in recipe.packages.items()
         }
+        if packages == recipe.packages:
+            raise WrongUse(f"{self.title} {release}: no such release here; there is {', '.join(self.releases)}")
         return recipe.model_copy(update={"packages": packages})
 
 

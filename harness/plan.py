@@ -79,7 +79,7 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine, has_se
                                         dropout=network.has_dropout, processes_planned=suite.processes,
                                         status=status, reason=reason,
                                     ))
-    return trials
+    return list({trial.trial: trial for trial in trials}.values())  # a value given twice is one trial
 
 
 def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tuple[Trial, int]]:

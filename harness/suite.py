@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validat
 
 import networks
 from harness.errors import WrongUse
-from harness.validation import Strict, read_yaml, short, validate
+from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "tuned"]
@@ -68,22 +68,26 @@ class Suite(Strict):
         """Accept what is pleasant to write: one value for a list of one, a list of names for a mapping of networks."""
         if not isinstance(data, dict):
             return data
-        data = {SHORTHANDS.get(key, key): value for key, value in data.items()}
+        data = _lists(cls, data)
         chosen = data.get("networks", networks.names())
         if isinstance(chosen, str):
             chosen = [chosen]
         if isinstance(chosen, list):
+            if not all(isinstance(name, str) for name in chosen):
+                raise ValueError("networks: write a list of names, or a mapping as in fcn5: {batch: 512}")
             chosen = dict.fromkeys(chosen)
         if isinstance(chosen, dict):
             data["networks"] = {name: _lists(NetworkChoice, choice or {}) for name, choice in chosen.items()}
-        return _lists(cls, data)
+        return data
 
     @model_validator(mode="after")
     def _know_the_networks(self) -> "Suite":
         for name in self.networks:
-            networks.get(name)
-        if not self.networks:
-            raise ValueError("networks: the list is empty")
+            if name not in networks.names() + networks.names(small=True):
+                raise ValueError(f"networks: unknown network {name}{did_you_mean(name, networks.names())}")
+        for key in ("frameworks", "networks", "devices", "threads", "precisions", "tunings", "data"):
+            if not getattr(self, key):
+                raise ValueError(f"{key}: the list is empty")
         return self
 
 
@@ -102,22 +106,29 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
 
 
 def _override(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set one key, in either spelling; what is set for all networks replaces what the file says of each."""
     *parents, last = key.split(".")
     for parent in parents:
-        data = data.setdefault(parent, {})
+        if data.get(parent) is None:
+            data[parent] = {}
+        data = data[parent]
         if not isinstance(data, dict):
             raise WrongUse(f"override '{key}': '{parent}' is not a mapping, so nothing below it can be set")
-    if not parents and SHORTHANDS.get(last, last) == "networks":
-        suite_says = data.get("networks")
-        names = value if isinstance(value, list) else [value]
-        value = {name: suite_says.get(name) for name in names} if isinstance(suite_says, dict) else names
-        last = "networks"
-    if not parents and SHORTHANDS.get(last, last) == "batches" and isinstance(data.get("networks"), dict):
-        for choice in data["networks"].values():
+    last = SHORTHANDS.get(last, last)
+    each = data.get("networks", data.get("network"))
+    if not parents and isinstance(each, dict):
+        if last == "networks" and not isinstance(value, dict):
+            value = {name: each.get(name) for name in (value if isinstance(value, list) else [value])}
+        for choice in each.values():
             if isinstance(choice, dict):
-                choice.pop("batch", None), choice.pop("batches", None)
-    data.pop(SHORTHANDS.get(last, last), None)
+                _drop(choice, last)
+    _drop(data, last)
     data[last] = value
+
+
+def _drop(data: dict[str, Any], key: str) -> None:
+    for spelling in [spelling for spelling in data if SHORTHANDS.get(spelling, spelling) == key]:
+        del data[spelling]
 
 
 def _value(text: str) -> Any:
@@ -131,9 +142,12 @@ def _lists(model: type[BaseModel], data: Any) -> Any:
     """Turn one value into a list of one wherever the model wants a list."""
     if not isinstance(data, dict):
         return data
-    written = {}
-    for key, value in data.items():
-        field = model.model_fields.get(SHORTHANDS.get(key, key))
+    written: dict[str, Any] = {}
+    for spelling, value in data.items():
+        key = SHORTHANDS.get(spelling, spelling)
+        if key in written:
+            raise ValueError(f"{spelling}: {key} is written twice; a key and its shorthand are the same")
+        field = model.model_fields.get(key)
         wants_list = field is not None and str(field.annotation).startswith("tuple")
-        written[SHORTHANDS.get(key, key)] = [value] if wants_list and not isinstance(value, list) else value
+        written[key] = [value] if wants_list and not isinstance(value, list | tuple) else value
     return written

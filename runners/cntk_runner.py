@@ -93,8 +93,10 @@ def window(a):
 
 
 def pads_itself(a, input_shape):
-    """Say whether CNTK's own padding is ours: it puts the centre of the first window on the first pixel, which is (kernel - 1) / 2
-    a side for odd kernels (its maximum leaves the frame out). It refuses kernels larger than the image, although padded they fit."""
+    """Say whether CNTK's own padding is ours: it puts the centre of the first window on the first pixel.
+
+    For odd kernels that is (kernel - 1) / 2 a side. CNTK refuses kernels larger than the image, even where they fit the frame.
+    """
     return a["kernel"] == 2 * a["padding"] + 1 and a["kernel"] <= min(input_shape[1:])
 
 
@@ -137,9 +139,7 @@ class Runner(BaseRunner):
         C.cntk_py.set_max_num_cputhreads(task.threads)  # OpenMP's and MKL's
 
         self.classes = network["classes"]
-        variable = C.sequence.input_variable if network["vocabulary"] else C.input_variable
-        self.input = variable(() if network["vocabulary"] else tuple(network["input_shape"]))
-        self.target = variable(self.classes, is_sparse=True)
+        self.input, self.target = make_variables(network)
         outputs, self.trained = build(network, self.input, task.dropout, task.seed)
         self.ops = {layer["name"] + "." + name: layer["op"] for layer in network["layers"] for name in layer["parameters"]}
         shapes = {name: canonical_shape(parameter.shape, self.ops.get(name)) for name, parameter in self.trained.items()}
@@ -189,6 +189,13 @@ class Runner(BaseRunner):
         """Copy a batch to CNTK's memory; targets (B) or (B, T) become one-hot, and sparse."""
         inputs, targets = batch
         return C.Value(batch=inputs), C.Value.one_hot(targets.tolist(), self.classes)
+
+
+def make_variables(network):
+    """Return the variables of inputs, words by their numbers, and of targets, one-hot: without the axes of batch and words."""
+    if network["vocabulary"]:
+        return C.sequence.input_variable(()), C.sequence.input_variable(network["classes"], is_sparse=True)
+    return C.input_variable(tuple(network["input_shape"])), C.input_variable(network["classes"], is_sparse=True)
 
 
 def make_learner(parameters, network):

@@ -1,8 +1,8 @@
 """MXNet 1.9.1. `stock` is Gluon's tutorial loop: a `HybridBlock` hybridized with static allocation, `gluon.Trainer` with SGD.
 
-`tuned` adds what MXNet's own pages advise: static shapes and a hybridized loss, words in the order T B (the fused LSTM's own), and
-on a GPU cuDNN's fastest algorithms whatever their workspace, and pinned host memory. The oneDNN subgraphs of its performance
-page are for inference only. Python 3.6 syntax.
+`tuned` adds what MXNet's own pages advise: static shapes, a hybridized loss, words in the order T B (the fused LSTM's own) and, on
+a GPU, cuDNN's fastest algorithms whatever their workspace and pinned host memory. The oneDNN subgraphs of its performance page
+are for inference: `optimize_for(backend="MKLDNN")` trains nothing and says nothing. Python 3.6 syntax.
 """
 
 import os
@@ -10,15 +10,15 @@ import platform
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # MXNet reads it once, as it is loaded; the driver sets it for every CPU trial
 
-import mxnet as mx  # noqa: E402
-import numpy as np  # noqa: E402
-from mxnet import autograd, gluon  # noqa: E402
-from mxnet.contrib import amp  # noqa: E402
-from mxnet.contrib.amp.lists import symbol_bf16  # noqa: E402
-from mxnet.gluon import nn, rnn  # noqa: E402
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+from mxnet.contrib import amp
+from mxnet.contrib.amp.lists import symbol_bf16
+from mxnet.gluon import nn, rnn
 
-from runners.protocol import Runner as BaseRunner  # noqa: E402
-from runners.protocol import Unsupported, assert_network  # noqa: E402
+from runners.protocol import Runner as BaseRunner
+from runners.protocol import Unsupported, assert_network
 
 AMP = {"bf16": "bfloat16", "fp16": "float16"}
 LOSS_SCALE = 1024.0  # of fp16, fixed, so that a trajectory can be compared: amp's own scale adapts and skips steps
@@ -201,13 +201,10 @@ class Runner(BaseRunner):
 
     def _output_shapes(self):
         """Shapes that MXNet infers for every layer, without the batch."""
-        network, batch = self.task.network, self.task.batch
         outputs = self.net.outputs(mx.sym.var("input"))
         _, shapes, _ = mx.sym.Group(list(outputs.values())).infer_shape(input=self._batch_shape())
-        found = {}
-        for name, shape in zip(outputs, shapes):
-            found[name] = shape[:1] + shape[2:] if self.time_first else shape[1:]
-        return found
+        batch_axis = 1 if self.time_first else 0
+        return {name: shape[:batch_axis] + shape[batch_axis + 1:] for name, shape in zip(outputs, shapes)}  # noqa: B905
 
     def _batch_shape(self):
         shape = (self.task.batch,) + tuple(self.task.network["input_shape"])
@@ -233,7 +230,7 @@ def refuse_what_is_missing(task):
     if task.precision == "tf32" and task.device != "cuda":
         raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
     if task.precision == "tf32" and not any(layer["op"] in ("conv2d", "lstm") for layer in task.network["layers"]):
-        raise Unsupported("TF32 in dense layers: MXNet 1.9.1 never sets CUBLAS_TF32_TENSOR_OP_MATH; only cuDNN's operators may use it")
+        raise Unsupported("TF32 in dense layers: MXNet 1.9.1 knows cuBLAS's default and fp16 modes; cuDNN alone may use TF32")
     if task.precision == "bf16" and task.device == "cuda":
         raise Unsupported("bf16 on cuda: MXNet 1.9.1 has bfloat16 operators from oneDNN alone, on the CPU")
     if task.device == "cuda" and mx.context.num_gpus() == 0:
@@ -254,7 +251,7 @@ def set_arithmetic(task):
         refuse_a_gpu_without_kernels()
     precision = AMP.get(task.precision, "float32")
     if precisions and precision not in precisions:
-        raise Unsupported(f"{precision} after {precisions[0]}: amp.init changes MXNet's operators for good; start another process")
+        raise Unsupported(f"{precision} after {precisions[0]}: amp.init changes MXNet for good; start another process")
     if precision == "bfloat16" and not precisions:
         # amp's list has operators without an input, on which its own wrapper fails: 'NoneType' object is not iterable
         amp.init(precision, fp32_ops=[name for name in symbol_bf16.FP32_FUNCS if not name.startswith("_zeros")])
@@ -273,7 +270,7 @@ def refuse_a_gpu_without_kernels():
 
 
 def trained_parameters(net, network):
-    """Our full name -> Gluon's parameter, of all that the trainer trains; Gluon's own name where the network has no such thing."""
+    """All that the trainer trains, by our full names; by Gluon's own where the network has no such parameter."""
     ours = {
         getattr(net.parts[layer["name"]], PARAMETER_NAMES.get(layer["op"], {}).get(name, name)).name: f"{layer['name']}.{name}"
         for layer in network["layers"] for name in layer["parameters"]

@@ -43,7 +43,7 @@ def test_every_shipped_file_is_valid_and_pins_its_default(name):
     recipe = framework.recipe(framework.default)
     assert framework.runner == f"runners.{name}_runner"
     for packages in recipe.packages.values():
-        assert any(package.endswith(f"=={framework.default}") for package in packages)
+        assert recipe.script or any(package.endswith(f"=={framework.default}") for package in packages)
 
 
 def test_a_name_alone_means_the_default_release(folder):
@@ -72,6 +72,12 @@ def test_an_unlisted_release_is_the_newest_recipe_with_its_version_replaced(fold
     assert recipe.python == "3.11"
     assert recipe.packages == {"cpu": ["toy==1.11", "toylib==1.11", "numpy==1.23.5"]}
     assert recipe.unsupported == {"cuda": "its wheel has no GPU libraries"}
+
+
+def test_an_unlisted_release_of_what_a_script_builds_is_refused(folder):
+    (folder / "toy.yaml").write_text(TOY.replace("toy==1.10, toylib==1.10, ", ""))
+    with pytest.raises(WrongUse, match=r"Toy 1\.11: no such release here; there is 1\.9, 1\.10"):
+        frameworks.load("toy", folder).recipe("1.11")
 
 
 def test_a_listed_release_stays_as_it_is_written(folder):

@@ -1,4 +1,4 @@
-"""CNTK with its learning rate per sample, as its older scripts have it: the sum over the batch moves the weights, not the mean."""
+"""CNTK with its learning rate per sample, as its older scripts have it: the batch's sum moves the weights, not its mean."""
 
 import cntk as C
 

@@ -1,0 +1,260 @@
+"""Caffe: a net written with `caffe.NetSpec` and trained by `caffe.SGDSolver`, as in BVLC's notebooks; data through `MemoryData`.
+
+A `MemoryData` layer reads NumPy memory where it lies and goes round the ring by itself, so no step copies its batch. Words run
+time-major (T, B), as Caffe's LSTM wants them: batches are turned once, in `feed`. Gates are i f o g (g is canonical i f g o's
+third). On the CPU only matrix products have threads, OpenBLAS's; all of Caffe's own loops run on one.
+"""
+
+import ctypes
+import platform
+import tempfile
+from collections import Counter
+
+import caffe
+import numpy as np
+from caffe import layers as L
+from caffe import params as P
+from caffe.proto import caffe_pb2
+from google.protobuf import text_format
+
+from runners.protocol import Runner as BaseRunner
+from runners.protocol import Unsupported, assert_network
+
+BLOBS = {  # our names of a layer's blobs, in Caffe's order
+    "dense": ("weight", "bias"), "conv2d": ("weight", "bias"), "batch_norm": ("scale", "shift"), "embedding": ("weight",),
+    "lstm": ("weight_input", "bias", "weight_hidden"),
+}
+GATES = [0, 1, 3, 2]  # i f g o to i f o g, and back
+IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")  # their backward passes do not read their own output
+
+
+class Runner(BaseRunner):
+    @staticmethod
+    def describe():
+        blas = openblas()
+        blas.openblas_get_config.restype = ctypes.c_char_p
+        return {"release": caffe.__version__, "device_name": platform.processor() or platform.machine(),
+                "libraries": {"openblas": blas.openblas_get_config().decode()}}
+
+    def __init__(self, task):
+        refuse_what_is_missing(task)
+        self.task = task
+        self.words = bool(task.network["vocabulary"])
+        openblas().openblas_set_num_threads(task.threads)  # Caffe has no call for it
+        caffe.set_mode_cpu()
+        self.proto = write_net(task)
+        self.ring, self.position = None, 0
+        self._make_solver()
+        self.gates = gated_parameters(task.network)
+        self.blobs = parameter_blobs(task.network, self.proto, self.net)
+        assert_network(task.network, self._output_shapes(), {name: tuple(blob.shape) for name, blob in self.blobs.items()})
+
+    def load(self, weights):
+        if self.solver.iter:  # the momentum is C++'s own, out of Python's reach: only a new solver has none
+            self._make_solver()
+            self.blobs = parameter_blobs(self.task.network, self.proto, self.net)
+        for name, blob in self.blobs.items():
+            blob.data[...] = self._turn_gates(name, weights[name])
+
+    def feed(self, inputs, targets, residence):
+        if self.words:
+            inputs, targets = inputs.swapaxes(1, 2), targets.swapaxes(1, 2)  # (N, B, T) -> (N, T, B)
+        batches, samples = len(inputs), self._samples()
+        image = (list(self.task.network["input_shape"]) + [1, 1])[:3] if not self.words else (1, 1, 1)
+        self.ring = (np.array(inputs, np.float32, order="C").reshape(batches * samples, *image),  # word numbers are floats, too
+                     np.array(targets, np.float32, order="C").reshape(batches * samples, 1, 1, 1))
+        self.position = 0
+        self._turn_ring(0)
+
+    def step(self):
+        self.solver.step(1)
+        self.position += 1
+
+    def synchronize(self):
+        pass  # solver.step returns when the parameters are updated
+
+    def loss(self):
+        return float(self.net.blobs["loss"].data)
+
+    def gradients(self):
+        self._turn_ring(0)
+        self.net.clear_param_diffs()  # Caffe adds to what is there
+        self.net.forward()
+        self.net.backward()
+        gradients = {name: self._turn_gates(name, blob.diff) for name, blob in self.blobs.items()}
+        self._turn_ring(self.position)
+        return gradients
+
+    def parameters(self):
+        return {name: self._turn_gates(name, blob.data) for name, blob in self.blobs.items()}
+
+    def _make_solver(self):
+        self.net = self.solver = self.blobs = None  # frees the old one's memory first
+        with tempfile.NamedTemporaryFile("w", suffix=".prototxt") as file:
+            file.write(text_format.MessageToString(write_solver(self.task, self.proto)))
+            file.flush()
+            self.solver = caffe.SGDSolver(file.name)
+        self.net = self.solver.net
+        if "going_on" in self.net.blobs:
+            self.net.blobs["going_on"].data[...] = 1
+            self.net.blobs["going_on"].data[0] = 0  # the first word of a sequence starts from a state of zeros
+        if self.ring:
+            self._turn_ring(self.position)
+
+    def _turn_ring(self, position):
+        """Let the next forward pass read batch `position` of the ring."""
+        inputs, targets = self.ring
+        self.net.set_input_arrays(inputs, targets)
+        for _ in range(position % (len(inputs) // self._samples())):
+            self.net.forward(end="input")
+
+    def _samples(self):
+        """Rows of the data layer in one batch: images, vectors, or words."""
+        return self.task.batch * (self.task.network["input_shape"][0] if self.words else 1)
+
+    def _output_shapes(self):
+        """Shapes that Caffe gave the layers' outputs, without the batch: axis 1 of (T, B, F), elsewhere axis 0."""
+        tops = {layer.name: layer.top[0] for layer in self.proto.layer}
+        shapes = {}
+        for layer in self.task.network["layers"]:
+            if layer["name"] in tops:  # a dropout that is off is not there
+                shape = list(self.net.blobs[tops[layer["name"]]].shape)
+                del shape[1 if self.words else 0]
+                shapes[layer["name"]] = shape
+        return shapes
+
+    def _turn_gates(self, name, array):
+        if name not in self.gates:
+            return np.array(array)
+        return array.reshape(4, -1)[GATES].reshape(array.shape)
+
+
+def refuse_what_is_missing(task):
+    if task.tuning != "stock":
+        raise Unsupported(f"tuning '{task.tuning}': Caffe's guide to performance (performance_hardware.md) has clocks and ECC of "
+                          "NVIDIA's GPUs, nothing for a CPU")
+    if task.device != "cpu":
+        raise Unsupported("Cannot use GPU in CPU-only Caffe: check mode. (Caffe's own error; this build has CPU_ONLY set)")
+    if task.precision != "fp32":
+        raise Unsupported(f"precision {task.precision}: Caffe 1.0's blobs are float or double (INSTANTIATE_CLASS), and Python's "
+                          "nets are float")
+
+
+def openblas():
+    """The library that Caffe is linked with, not NumPy's own copy of another name."""
+    return ctypes.CDLL("libopenblas.so.0")
+
+
+def write_solver(task, net):
+    """Caffe's update is V = momentum V + lr g, W = W - V: ours while lr is constant."""
+    return caffe_pb2.SolverParameter(
+        net_param=net, type="SGD", base_lr=task.network["learning_rate"], lr_policy="fixed", momentum=task.network["momentum"],
+        weight_decay=0, max_iter=2**31 - 1, display=0, snapshot_after_train=False, random_seed=task.seed,
+        solver_mode=caffe_pb2.SolverParameter.CPU)
+
+
+def write_net(task):
+    """The network as a NetParameter: layers under our names, Caffe's helpers under names of its own (BatchNorm1, ...)."""
+    network = task.network
+    net = caffe.NetSpec()
+    net["input"], net["label"] = read_ring(task)
+    tops = {"input": net["input"]}
+    labels = net["label"]
+    if network["vocabulary"]:
+        time_major = {"dim": [network["input_shape"][0], task.batch]}
+        tops["input"] = net["words"] = L.Reshape(net["input"], shape=time_major)
+        labels = net["word_labels"] = L.Reshape(net["label"], shape=time_major)
+        net["going_on"] = L.Input(shape=time_major)
+    operations = {layer["name"]: layer["op"] for layer in network["layers"]}
+    readers = Counter(source for layer in network["layers"] for source in layer["inputs"])
+    shapes = {"input": network["input_shape"]}
+    for layer in network["layers"]:
+        name, source = layer["name"], layer["inputs"][0]
+        in_place = readers[source] == 1 and may_be_in_place(layer["op"], operations.get(source))
+        inputs = [tops[each] for each in layer["inputs"]]
+        shapes[name] = layer["output_shape"]
+        tops[name] = inputs[0] if layer["op"] == "dropout" and not task.dropout else make_layer(
+            layer, inputs, shapes[source], in_place, net, task.batch)
+        if tops[name] is not inputs[0]:
+            net[name] = tops[name]
+    net["loss"] = L.SoftmaxWithLoss(tops[name], labels, softmax_param={"axis": len(network["target_shape"]) + 1},
+                                    loss_param={"normalization": P.Loss.VALID})
+    return net.to_proto()
+
+
+def read_ring(task):
+    rows, shape = task.batch, (list(task.network["input_shape"]) + [1, 1])[:3]
+    if task.network["vocabulary"]:
+        rows, shape = task.batch * task.network["input_shape"][0], [1, 1, 1]
+    return L.MemoryData(batch_size=rows, channels=shape[0], height=shape[1], width=shape[2], ntop=2)
+
+
+def may_be_in_place(op, before):
+    """Caffe's examples write ReLU and its like over their input where nobody else reads it; AlexNet's dropout over its ReLU."""
+    return before in IN_PLACE_AFTER or (op == "dropout" and before == "relu")
+
+
+def make_layer(layer, inputs, input_shape, in_place, net, batch):
+    op, a, x = layer["op"], layer["attributes"], inputs[0]
+    if op == "dense":
+        return L.InnerProduct(x, num_output=a["units"], axis=len(input_shape))
+    if op == "conv2d":
+        return L.Convolution(x, num_output=a["filters"], kernel_size=a["kernel"], stride=a["stride"], pad=a["padding"],
+                             bias_term=a["bias"])
+    if op == "max_pool":
+        return pool(x, P.Pooling.MAX, a["kernel"], a["stride"], a["padding"])
+    if op == "avg_pool":
+        return pool(x, P.Pooling.AVE, a["kernel"], a["stride"], a["padding"])
+    if op == "subsample":
+        return pool(x, P.Pooling.MAX, 1, a["stride"], 0)
+    if op == "global_avg_pool":
+        return L.Flatten(L.Pooling(x, pool=P.Pooling.AVE, global_pooling=True))
+    if op == "relu":
+        return L.ReLU(x, in_place=in_place)
+    if op == "sigmoid":
+        return L.Sigmoid(x, in_place=in_place)
+    if op == "dropout":
+        return L.Dropout(x, dropout_ratio=a["rate"], in_place=in_place)
+    if op == "batch_norm":
+        return batch_norm(x, a["epsilon"], in_place)
+    if op == "add":
+        return L.Eltwise(*inputs, operation=P.Eltwise.SUM)
+    if op == "flatten":
+        return L.Flatten(x)
+    if op == "pad_channels":
+        zeros = L.DummyData(shape={"dim": [batch, a["extra"], *input_shape[1:]]}, data_filler={"type": "constant", "value": 0})
+        return L.Concat(x, zeros, axis=1)
+    if op == "embedding":
+        return L.Embed(x, input_dim=a["vocabulary"], num_output=a["units"], bias_term=False)
+    if op == "lstm":
+        return L.LSTM(x, net["going_on"], recurrent_param={"num_output": a["units"]})
+    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+
+
+def pool(x, method, kernel, stride, padding):
+    """Caffe rounds up unless told otherwise, so that a part of a window is one, too."""
+    return L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding, ceil_mode=False)
+
+
+def batch_norm(x, epsilon, in_place):
+    """Caffe's BatchNorm only normalises; its running statistics are blobs too, which the solver must leave alone."""
+    frozen = [{"lr_mult": 0}] * 3
+    normalised = L.BatchNorm(x, eps=epsilon, use_global_stats=False, param=frozen, in_place=in_place)
+    return L.Scale(normalised, bias_term=True, in_place=True)
+
+
+def parameter_blobs(network, proto, net):
+    """Every blob that the solver trains (lr_mult is not 0): under our full names, else under Caffe's own layer and number."""
+    names = {layer["name"]: BLOBS.get(layer["op"], ()) for layer in network["layers"]}
+    multipliers = {layer.name: [spec.lr_mult for spec in layer.param] for layer in proto.layer}
+    blobs = {}
+    for layer, theirs in net.params.items():
+        ours = names.get(layer, ())
+        for number, blob in enumerate(theirs):
+            if multipliers[layer][number:number + 1] != [0]:
+                blobs[f"{layer}.{ours[number] if number < len(ours) else number}"] = blob
+    return blobs
+
+
+def gated_parameters(network):
+    return {f"{layer['name']}.{name}" for layer in network["layers"] if layer["op"] == "lstm" for name in layer["parameters"]}

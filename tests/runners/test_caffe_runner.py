@@ -1,0 +1,68 @@
+"""Caffe's runner trains the reference's networks, and faults planted in its real code are caught and named."""
+
+import pytest
+
+import networks
+
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+@pytest.mark.parametrize("network", SMALL)
+def test_a_small_network_is_the_same(verdict, network):
+    found = verdict("caffe", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.parameters == networks.get(network).parameter_count
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_openblas_has_as_many_threads_as_the_task_says(verdict, threads):
+    """The worker refuses, with the number that OpenBLAS itself gives: the only way from there to here."""
+    found = verdict("caffe", "tiny_fcn", module="tests.workers.caffe_threads", threads=threads)
+    assert (found.verdict, found.reason) == ("unsupported", f"OpenBLAS has {threads} threads")
+
+
+def test_weights_loaded_after_steps_bring_no_momentum(verdict):
+    found = verdict("caffe", "tiny_lstm", module="tests.workers.caffe_reloads")
+    assert (found.verdict, found.reason) == ("same", "")
+
+
+def test_momentum_that_survives_new_weights_is_caught(verdict):
+    found = verdict("caffe", "tiny_fcn", module="tests.workers.caffe_keeps_momentum")
+    assert found.verdict == "different"
+    assert "the optimiser differs" in found.reason
+
+
+def test_pooling_that_rounds_up_is_named(verdict):
+    found = verdict("caffe", "tiny_cnn", module="tests.workers.caffe_ceil")
+    assert found.verdict == "different"
+    assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
+
+
+def test_batch_norm_without_scale_is_named(verdict):
+    found = verdict("caffe", "tiny_resnet", module="tests.workers.caffe_no_scale")
+    assert found.verdict == "different"
+    assert "batch_norm1: no trained parameter scale" in found.reason
+
+
+def test_statistics_that_the_solver_trains_are_named(verdict):
+    found = verdict("caffe", "tiny_resnet", module="tests.workers.caffe_trained_statistics")
+    assert found.verdict == "different"
+    assert "trained parameters that the network has not: BatchNorm1.0, BatchNorm1.1, BatchNorm1.2" in found.reason
+
+
+def test_an_lstm_that_keeps_its_state_between_batches_is_caught(verdict):
+    found = verdict("caffe", "tiny_lstm", module="tests.workers.caffe_keeps_state")
+    assert found.verdict == "different"
+    assert "gradients agree" in found.reason
+
+
+@pytest.mark.parametrize(("task", "reason"), [
+    ({"device": "cuda"}, "Cannot use GPU in CPU-only Caffe: check mode."),
+    ({"precision": "bf16"}, "Caffe 1.0's blobs are float or double"),
+    ({"tuning": "tuned"}, "tuning 'tuned': Caffe's guide to performance"),
+])
+def test_what_caffe_cannot_do_is_unsupported_with_the_reason(verdict, task, reason):
+    found = verdict("caffe", "tiny_fcn", **task)
+    assert found.verdict == "unsupported"
+    assert reason in found.reason

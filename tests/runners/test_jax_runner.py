@@ -1,0 +1,82 @@
+"""JAX's runner trains the reference's networks, and faults planted in its real code are caught and named."""
+
+import pytest
+
+import networks
+
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+@pytest.mark.parametrize("network", SMALL)
+def test_a_small_network_is_the_same(verdict, network):
+    found = verdict("jax", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.parameters == networks.get(network).parameter_count
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("network", ["tiny_cnn", "tiny_resnet", "tiny_lstm"])
+def test_channels_last_and_unrolled_scans_are_the_same(verdict, network):
+    found = verdict("jax", network, tuning="tuned")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_mixed_precision_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, precision):
+    found = verdict("jax", "tiny_lstm", precision=precision)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error > 1e-4
+
+
+def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):
+    found = verdict("jax", "tiny_fcn", precision="tf32")
+    assert (found.verdict, found.reason) == ("unsupported", "TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+
+
+def test_a_gpu_that_jax_does_not_see_is_unsupported_in_its_own_words(verdict):
+    found = verdict("jax", "tiny_fcn", device="cuda")
+    assert found.verdict == "unsupported"
+    assert found.reason.startswith("jax.devices('cuda'): ")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_xla_has_as_many_threads_as_the_task_says(verdict, threads):
+    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_threads", threads=threads)
+    assert (found.verdict, found.reason) == ("unsupported", f"{threads} threads in XLA's pool")
+
+
+def test_nesterov_momentum_is_named(verdict):
+    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_nesterov")
+    assert found.verdict == "different"
+    assert "Nesterov" in found.reason
+
+
+def test_a_trainable_input_is_named(verdict):
+    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_trainable_input")
+    assert found.verdict == "different"
+    assert "trained parameters that the network has not: image.value" in found.reason
+
+
+def test_pooling_that_rounds_up_is_named(verdict):
+    found = verdict("jax", "tiny_cnn", module="tests.workers.jax_ceil")
+    assert found.verdict == "different"
+    assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
+
+
+def test_batch_norm_by_running_averages_is_caught(verdict):
+    found = verdict("jax", "tiny_resnet", module="tests.workers.jax_running_averages")
+    assert found.verdict == "different"
+    assert "loss" in found.reason
+
+
+def test_relu_on_the_logits_is_caught(verdict):
+    found = verdict("jax", "tiny_fcn", plant=add_relu_to_the_logits)
+    assert found.verdict == "different"
+    assert "loss" in found.reason
+
+
+def add_relu_to_the_logits(network):
+    last = network["layers"][-1]
+    network["layers"].append({"name": "relu9", "op": "relu", "inputs": [last["name"]], "attributes": {},
+                              "output_shape": last["output_shape"], "parameters": {}})

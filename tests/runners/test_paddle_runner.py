@@ -1,0 +1,77 @@
+"""Paddle's runner trains the reference's networks, and faults planted in its real code are caught and named."""
+
+import pytest
+
+import networks
+
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+@pytest.mark.parametrize("network", SMALL)
+def test_a_small_network_is_the_same(verdict, network):
+    found = verdict("paddle", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.parameters == networks.get(network).parameter_count
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("network", ["tiny_cnn", "tiny_resnet", "tiny_lstm"])
+def test_a_static_program_and_the_multi_tensor_optimiser_are_the_same(verdict, network):
+    found = verdict("paddle", network, tuning="tuned")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_auto_cast_that_would_do_nothing_is_unsupported_in_paddles_own_words(verdict, precision):
+    found = verdict("paddle", "tiny_fcn", precision=precision)
+    assert found.verdict == "unsupported"
+    assert "current place is Place(cpu), so it makes no effect" in found.reason
+
+
+def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):
+    found = verdict("paddle", "tiny_fcn", precision="tf32")
+    assert (found.verdict, found.reason) == ("unsupported", "TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+
+
+def test_a_gpu_that_paddle_does_not_see_is_unsupported_in_its_own_words(verdict):
+    found = verdict("paddle", "tiny_fcn", device="cuda")
+    assert found.verdict == "unsupported"
+    assert found.reason.startswith("paddle.device.set_device: ")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_thread_of_paddle_has_as_many_openmp_threads_as_the_task_says(verdict, threads):
+    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_threads", threads=threads)
+    assert (found.verdict, found.reason) == ("unsupported", f"OpenMP gives {threads} threads here and {threads} elsewhere")
+
+
+@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+def test_nesterov_momentum_is_named(verdict, tuning):
+    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_nesterov", tuning=tuning)
+    assert found.verdict == "different"
+    assert "Nesterov" in found.reason
+
+
+def test_a_second_bias_that_is_trained_is_named(verdict):
+    found = verdict("paddle", "tiny_lstm", module="tests.workers.paddle_second_bias")
+    assert found.verdict == "different"
+    assert "trained parameters that the network has not: parts.lstm1.bias_hh_l0" in found.reason
+
+
+def test_pooling_that_rounds_up_is_named(verdict):
+    found = verdict("paddle", "tiny_cnn", module="tests.workers.paddle_ceil")
+    assert found.verdict == "different"
+    assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
+
+
+def test_a_dead_branch_is_caught(verdict):
+    found = verdict("paddle", "tiny_resnet", plant=cut_a_branch)
+    assert found.verdict == "different"
+    assert found.reason
+
+
+def cut_a_branch(network):
+    """Let the last addition add the shortcut to itself: its two convolutions no longer reach the loss."""
+    addition = [layer for layer in network["layers"] if layer["op"] == "add"][-1]
+    addition["inputs"] = [addition["inputs"][1]] * 2

@@ -1,0 +1,18 @@
+"""JAX with pooling that rounds up, as Caffe pools unless told otherwise."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from runners import jax_runner
+from runners.jax_runner import Runner
+
+__all__ = ["Runner"]
+
+
+def max_pool(x, a, style):
+    kernel, stride, padding = jax_runner.window(a, style)
+    more = [(low, high + step - 1) for (low, high), step in zip(padding, stride, strict=True)]
+    return lax.reduce_window(x, -jnp.inf, lax.max, kernel, stride, more)
+
+
+jax_runner.max_pool = max_pool

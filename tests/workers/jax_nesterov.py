@@ -1,0 +1,17 @@
+"""JAX with Nesterov's momentum, as Torch's DLBench scripts had it."""
+
+import jax
+
+from runners import jax_runner
+from runners.jax_runner import Runner
+
+__all__ = ["Runner"]
+
+
+def sgd(parameters, velocity, gradients, learning_rate, momentum):
+    velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
+    ahead = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
+    return jax.tree.map(lambda w, d: w - learning_rate * d, parameters, ahead), velocity
+
+
+jax_runner.sgd = sgd
