@@ -15,7 +15,7 @@ from harness.environments import Environment
 from harness.inputs import Inputs
 from harness.plan import Machine, Trial, execution_order, make_trials
 from harness.process import Bench, Outcome, Sight, run_process
-from harness.records import SCHEMA, Records
+from harness.records import SCHEMA, Records, refuse_existing
 from harness.suite import Suite
 from harness.judge import Judge
 
@@ -45,10 +45,13 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         built: Callable[[str], None], done: Callable[[Outcome, int, int], None]) -> None:
     """Run a campaign into `folder`. `built` hears of environments, `watch` of windows, `done` of each finished process."""
     planned = [trial.trial for trial in campaign.trials]
-    records = Records.resume(folder, planned) if resume else None
+    if not resume:
+        refuse_existing(folder)  # before environments are built
+    records = Records.resume(folder, planned, campaign.suite.model_dump(mode="json")) if resume else None
     ready = make_environments(campaign, built)
     if records is None:
         records = Records.create(folder, _first_page(campaign, folder, ready))
+        records.summarise()  # so that a campaign stopped in its first process has its table too
     finished = records.finished()
     order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
     suite = campaign.suite

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 the answer is no (a difference, failed rows), 2 wrong use 
 """
 
 import json
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import networks
@@ -94,14 +96,15 @@ def run(
         return
     folder = out or Path("results") / f"{suite_file.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     work_list = execution_order(prepared.trials, suite.processes, suite.seed)
-    console.print(f"[bold]{suite.title or suite_file.stem}[/bold]: {len(prepared.trials)} trials, {len(work_list)} processes, "
-                  f"records in {folder}", highlight=False)
+    counts = f"{len(prepared.trials)} trials, {len(work_list)} processes"
+    console.print(f"{suite.title or suite_file.stem}: {counts}, records in {folder}", markup=False, highlight=False, soft_wrap=True)
     try:
         with Display(console, suite, work_list) as display:
             campaigns.run(prepared, folder, resume, display.watch, display.note, display.done)
     except KeyboardInterrupt:
-        console.print(f"\nStopped; every finished process is kept. Go on with: dlbench run {suite_file} "
-                      f"{' '.join(overrides or [])} --out {folder} --resume", highlight=False, soft_wrap=True)
+        again = _resumption(suite_file, overrides, interpreter, folder)
+        console.print(f"\nStopped; every finished process is kept. Go on with: {again}",
+                      markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     statuses = _report([folder], folder)
     if "failed" in statuses:
@@ -139,7 +142,7 @@ def env_build(
 
     kind = choose_device(device, machine.describe())
     for framework, release in [frameworks.parse(spec) for spec in specs]:
-        built = environments.build(framework, release, kind, lambda text: console.print(text, style="dim", highlight=False))
+        built = environments.build(framework, release, kind, _dim)
         console.print(f"{framework}=={release} ({kind}): {built.interpreter}", highlight=False, soft_wrap=True)
 
 
@@ -158,7 +161,7 @@ def data_fetch(name: str) -> None:
     """Fetch a real set from its publisher and check its SHA-256."""
     from harness import data_sets
 
-    data_sets.fetch(name, lambda text: console.print(text, style="dim", highlight=False))
+    data_sets.fetch(name, _dim)
 
 
 def _report(folders: list[Path], out: Path) -> set[str]:
@@ -179,6 +182,15 @@ def _report(folders: list[Path], out: Path) -> set[str]:
     return statuses
 
 
+def _dim(text: str) -> None:
+    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _resumption(suite_file: Path, overrides: list[str] | None, interpreter: list[str] | None, folder: Path) -> str:
+    options = [word for pair in interpreter or [] for word in ("--interpreter", pair)]
+    return shlex.join(["dlbench", "run", str(suite_file), *(overrides or []), *options, "--out", str(folder), "--resume"])
+
+
 def _print_plan(prepared: object) -> None:
     from harness.campaign import Campaign
     from harness.display import duration
@@ -194,7 +206,7 @@ def _print_plan(prepared: object) -> None:
         where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"cpu, {trial.threads} threads"
         table.add_row(f"{trial.framework} {trial.release}", trial.network, str(trial.batch), where, trial.precision, trial.tuning,
                       trial.data, str(prepared.suite.processes) if planned else "-", duration(seconds) if planned else "-",
-                      trial.reason)
+                      escape(trial.reason))
     console.print(table)
     console.print(f"{len(prepared.trials)} trials, about {duration(total)} once the environments are built. Nothing was started.")
 
@@ -251,5 +263,5 @@ def main() -> None:
     try:
         app()
     except (WrongUse, UnknownNetwork, BadRecords) as error:
-        Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -38,7 +38,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """Say something that is worth keeping on the screen, such as an environment being built."""
-        self.progress.console.print(f"[dim]{text}[/dim]", highlight=False)
+        self.progress.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def watch(self, sight: Sight) -> None:
         """Show what the process at work does."""
@@ -53,8 +53,8 @@ class Display:
         self.began = now
         self.progress.update(self.task, advance=1, left=self._left())
         if outcome.row["status"] != "ok":
-            self.progress.console.print(f"[yellow]{key[0]} process {key[1]}: {outcome.row['status']}: {outcome.row['reason']}",
-                                        highlight=False)
+            self.progress.console.print(f"{key[0]} process {key[1]}: {outcome.row['status']}: {outcome.row['reason']}",
+                                        style="yellow", markup=False, highlight=False, soft_wrap=True)
         elif not self.console.is_terminal:
             step = outcome.windows[-1]["step_seconds"]
             self.console.print(f"{number}/{total} {key[0]} process {key[1]}: {duration(step)} a step, {self._left()}",

@@ -22,8 +22,8 @@ from networks import work
 UNIT_ROUNDOFF_FP32 = 2.0**-24
 DRAWS = 3  # of weights and batches, before a gradient that a kink could explain counts as different
 FLOOR = 0.1  # of a layer's gradient: below it a tensor's own norm says more of rounding than of the network
-MANY_ACTIVATIONS = 40_000_000  # bytes a sample: above, pre-activations are drawn away from the kinks
-FP32_TRAJECTORY = 0.02  # kinks turn while a network trains: found 3e-3 (AlexNet); Nesterov's momentum is 0.3 off after four steps
+MANY_ACTIVATIONS = 5_000_000  # bytes a sample: above, pre-activations are drawn away from the kinks
+FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-56); Nesterov's momentum is 0.4 off after three steps
 OTHER_OPTIMISER = "the optimiser differs"
 
 
@@ -50,6 +50,7 @@ class Verdict:
     loss_error: float = math.nan
     gradient_error: float = math.nan
     trajectory_error: float = math.nan
+    failure: str = ""  # the kind, where the worker failed instead of answering
 
 
 class Judge:
@@ -88,7 +89,7 @@ class Judge:
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
         except Failed as failure:
-            return Verdict("different", str(failure))
+            return Verdict("different", str(failure), failure=failure.kind)
         finally:
             answers.unlink(missing_ok=True)
 
@@ -125,6 +126,8 @@ class Judge:
         wanted = self.losses[question.reference]
         loss_error = abs(losses[0] - wanted[0]) / abs(wanted[0])
         with np.load(answers) as ours, np.load(question.reference) as reference, np.load(question.weights) as start:
+            if misfit := _misfit(network, ours):
+                return Verdict("different", misfit, parameters, loss_error)
             gradients = _gradient_errors(network, ours, reference)
             moves = {
                 name: _move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"], start[name], question.steps)
@@ -176,6 +179,17 @@ def _name_gradients(network: networks.Network, errors: dict[str, float], toleran
     last = strays[-1]
     return (f"{len(strays)} of {len(errors)} gradients differ, from the loss backwards first {last} "
             f"({network.layer(last.partition('.')[0]).op}, relative error {errors[last]:.2g}, allowed {tolerance:.2g})")
+
+
+def _misfit(network: networks.Network, ours: Mapping[str, np.ndarray]) -> str:
+    """Name the first answer that is missing or of another shape; NumPy would broadcast some of these, and raise on others."""
+    for name, shape in network.parameter_shapes.items():
+        for kind in ("gradient", "parameter"):
+            if f"{kind}/{name}" not in ours:
+                return f"no {kind} of {name} was answered"
+            if (found := ours[f"{kind}/{name}"].shape) != shape:
+                return f"the {kind} of {name} has shape {found}, not {shape}"
+    return ""
 
 
 def _gradient_errors(network: networks.Network, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> dict[str, float]:

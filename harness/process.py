@@ -144,6 +144,8 @@ def _note_check(outcome: Outcome, verdict: Verdict) -> None:
     """Keep the verdict. A different network is timed all the same: its row says so and is not ranked."""
     if verdict.verdict == "unsupported":
         raise Unsupported(verdict.reason)
+    if verdict.failure:  # nothing more can be asked of this worker: one that hangs would hang again
+        raise Failed(verdict.failure, verdict.reason.partition(": ")[2])
     outcome.row.update(check=verdict.verdict, check_reason=verdict.reason, loss_error=verdict.loss_error,
                        gradient_error=verdict.gradient_error, trajectory_error=verdict.trajectory_error)
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from analysis import records, trials
 from harness.errors import WrongUse
 
@@ -19,6 +21,8 @@ PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check", "check_reason", "loss_error",
     "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
 )
+WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes")  # read as floats, for they may be empty
+MEASURES = ("processes", "windows", "window_seconds", "seed", "check")  # keys of a suite that trials do not show
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
 
 
@@ -31,8 +35,7 @@ class Records:
     @classmethod
     def create(cls, folder: Path, campaign: Mapping[str, Any]) -> "Records":
         """Start a campaign in `folder`; WrongUse where one lies there already or the folder cannot be written."""
-        if (folder / "campaign.json").exists():
-            raise WrongUse(f"{folder} holds a campaign already: go on with --resume, or name another folder with --out")
+        refuse_existing(folder)
         try:
             (folder / "logs").mkdir(parents=True, exist_ok=True)
             _write_whole(folder / "campaign.json", json.dumps(campaign, indent=1))
@@ -43,20 +46,26 @@ class Records:
         return cls(folder)
 
     @classmethod
-    def resume(cls, folder: Path, planned: Sequence[str]) -> "Records":
-        """Go on with the campaign in `folder`, whose trials must be the planned ones; drops rows of unfinished processes."""
+    def resume(cls, folder: Path, planned: Sequence[str], suite: Mapping[str, Any]) -> "Records":
+        """Go on with the campaign in `folder`; drops rows of unfinished processes.
+
+        Raises WrongUse where its trials are not the planned ones, or `suite` (as JSON) measures them otherwise.
+        """
         try:
             campaign = records.read(folder)
         except records.BadRecords as error:
             raise WrongUse(str(error)) from None
+        remedy = "resume with the suite and overrides that began this campaign, or begin another with --out"
+        for key in MEASURES:
+            if suite[key] != campaign.meta["suite"].get(key):
+                raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {campaign.meta['suite'].get(key)}: {remedy}")
         begun = [trial["trial"] for trial in campaign.meta["trials"]]
         if sorted(begun) != sorted(planned):
             changed = sorted(set(begun) ^ set(planned))
-            raise WrongUse(f"{folder}: the suite plans other trials now ({', '.join(changed[:3])} ...): resume with the suite and "
-                           "overrides that began this campaign, or begin another with --out")
+            raise WrongUse(f"{folder}: the suite plans other trials now ({', '.join(changed[:3])} ...): {remedy}")
         writer = cls(folder)
-        _write_rows(folder / "processes.csv", PROCESS_COLUMNS, campaign.processes.to_dict("records"), whole=True)
-        _write_rows(folder / "windows.csv", WINDOW_COLUMNS, campaign.windows.to_dict("records"), whole=True)
+        _write_rows(folder / "processes.csv", PROCESS_COLUMNS, _as_written(campaign.processes), whole=True)
+        _write_rows(folder / "windows.csv", WINDOW_COLUMNS, _as_written(campaign.windows), whole=True)
         return writer
 
     def finished(self) -> set[tuple[str, int]]:
@@ -78,6 +87,19 @@ class Records:
         """Change fields of campaign.json."""
         path = self.folder / "campaign.json"
         _write_whole(path, json.dumps({**json.loads(path.read_text()), **fields}, indent=1))
+
+
+def refuse_existing(folder: Path) -> None:
+    """Raise WrongUse where `folder` holds a campaign already."""
+    if (folder / "campaign.json").exists():
+        raise WrongUse(f"{folder} holds a campaign already: go on with --resume, or name another folder with --out")
+
+
+def _as_written(table: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    for row in rows:
+        row.update({key: int(row[key]) for key in WHOLE_OR_EMPTY if key in row and row[key] == row[key]})
+    return rows
 
 
 def _write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], whole: bool = False) -> None:

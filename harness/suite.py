@@ -31,7 +31,7 @@ class Check(Strict):
     """The proof of sameness that each trial gives before it is timed."""
 
     batch: PositiveInt = 2  # the reference computes it in NumPy: small, whatever the trial's batch
-    steps: PositiveInt = 4  # momentum and its variants show from the second step on
+    steps: PositiveInt = 3  # momentum and its variants show from the second step on; each step more lets kinks turn
 
 
 class Limits(Strict):
@@ -114,15 +114,15 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
         data = data[parent]
         if not isinstance(data, dict):
             raise WrongUse(f"override '{key}': '{parent}' is not a mapping, so nothing below it can be set")
-    last = SHORTHANDS.get(last, last)
+    meant = SHORTHANDS.get(last, last)
     each = data.get("networks", data.get("network"))
     if not parents and isinstance(each, dict):
-        if last == "networks" and not isinstance(value, dict):
+        if meant == "networks" and not isinstance(value, dict):
             value = {name: each.get(name) for name in (value if isinstance(value, list) else [value])}
         for choice in each.values():
             if isinstance(choice, dict):
-                _drop(choice, last)
-    _drop(data, last)
+                _drop(choice, meant)
+    _drop(data, meant)
     data[last] = value
 
 
@@ -144,7 +144,7 @@ def _lists(model: type[BaseModel], data: Any) -> Any:
         return data
     written: dict[str, Any] = {}
     for spelling, value in data.items():
-        key = SHORTHANDS.get(spelling, spelling)
+        key = SHORTHANDS.get(spelling) or spelling
         if key in written:
             raise ValueError(f"{spelling}: {key} is written twice; a key and its shorthand are the same")
         field = model.model_fields.get(key)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import networks
@@ -17,7 +18,7 @@ from harness.process import variables
 from harness.suite import Suite
 from harness.validation import validate
 from harness.judge import Judge, Verdict
-from harness.worker import Failed, Worker
+from harness.worker import Failed, Unsupported, Worker
 
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error", "verdict", "reason")
 COLOURS = {"same": "green", "different": "bold red", "unsupported": "yellow"}
@@ -27,7 +28,7 @@ def verify(wanted: dict[str, Any], console: Console) -> list[dict[str, Any]]:
     """Check every network in every framework; `wanted` has a suite's keys. Prints a line a verdict, then the matrix."""
     suite = validate({**wanted, "data": "device", "batches": 2, "processes": 1}, Suite, "dlbench verify")
     prepared = campaign.prepare(suite, "dlbench verify")
-    ready = campaign.make_environments(prepared, lambda text: console.print(text, style="dim", highlight=False))
+    ready = campaign.make_environments(prepared, lambda text: console.print(text, style="dim", markup=False, highlight=False))
     rows = []
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
@@ -76,6 +77,8 @@ def _verdict(judge: Judge, trial: Trial, interpreter: Path, worker_variables: di
     with Worker(interpreter, module, log, worker_variables, pinned) as worker:
         try:
             worker.ask("hello", suite.limits.start)
+        except Unsupported as refusal:
+            return Verdict("unsupported", str(refusal))
         except Failed as failure:
             return Verdict("different", str(failure))
         return judge.judge(worker, networks.get(trial.network), task)
@@ -84,11 +87,12 @@ def _verdict(judge: Judge, trial: Trial, interpreter: Path, worker_variables: di
 def _line(row: dict[str, Any]) -> str:
     colour = COLOURS[row["verdict"]]
     text = f"{row['framework']:<12} {row['network']:<14} [{colour}]{row['verdict']}[/{colour}]"
+    reason = escape(row["reason"])  # a framework's error may hold what looks like rich's markup
     if row["verdict"] == "unsupported":
-        return f"{text}  {row['reason']}"
+        return f"{text}  {reason}"
     text += (f"  {row['parameters']:>11,} parameters, relative errors: loss {row['loss_error']:.1e}, "
              f"gradient {row['gradient_error']:.1e}, trajectory {row['trajectory_error']:.1e}")
-    return f"{text}  {row['reason']}".rstrip()
+    return f"{text}  {reason}".rstrip()
 
 
 def _cell(row: dict[str, Any]) -> str:

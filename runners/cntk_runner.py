@@ -158,7 +158,7 @@ class Runner(BaseRunner):
     def feed(self, inputs, targets, residence):
         inputs = np.ascontiguousarray(inputs, np.float32)  # (N, B, ...); numbers of words too: gather takes floats
         self.on_device = residence == "device"
-        self.ring = [self._place(batch) if self.on_device else batch for batch in zip(inputs, targets)]
+        self.ring = [self._place(batch) if self.on_device else batch for batch in zip(inputs, targets)]  # noqa: B905 (Python 3.6)
         self.samples = targets[0].size  # of a batch: B, or B T
         self.position = 0
 

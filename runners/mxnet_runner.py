@@ -1,8 +1,8 @@
 """MXNet 1.9.1. `stock` is Gluon's tutorial loop: a `HybridBlock` hybridized with static allocation, `gluon.Trainer` with SGD.
 
-`tuned` adds what MXNet's own pages advise: static shapes, a hybridized loss, words in the order T B (the fused LSTM's own) and, on
-a GPU, cuDNN's fastest algorithms whatever their workspace and pinned host memory. The oneDNN subgraphs of its performance page
-are for inference: `optimize_for(backend="MKLDNN")` trains nothing and says nothing. Python 3.6 syntax.
+`tuned` adds what MXNet's own pages advise: static shapes, a hybridized loss, words in the order T B (the fused LSTM's own); on a
+GPU also cuDNN's fastest algorithms whatever their workspace, and pinned host memory. The oneDNN subgraphs of its performance
+page are for inference: `optimize_for(backend="MKLDNN")` trains nothing and says nothing. Python 3.6 syntax.
 """
 
 import os

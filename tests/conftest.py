@@ -14,8 +14,8 @@ from harness.worker import Worker
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
-    """The judge of all verdicts: two samples, four steps, the reference's answers kept for the session."""
-    return Judge(tmp_path_factory.mktemp("judge"), batch=2, steps=4, seed=1, limit=600)
+    """The judge of all verdicts: two samples, three steps, the reference's answers kept for the session."""
+    return Judge(tmp_path_factory.mktemp("judge"), batch=2, steps=3, seed=1, limit=600)
 
 
 @pytest.fixture

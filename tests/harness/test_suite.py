@@ -46,9 +46,9 @@ def test_an_empty_mapping_is_every_published_network_under_the_defaults(load):
 
 
 def test_one_value_and_shorthand_keys_stand_for_lists_of_one(load):
-    short = load(text="{framework: jax, network: fcn5, batch: 64, precision: bf16, tuning: tuned, devices: 2, threads: 4, data: real}")
-    long = load(text="{frameworks: [jax], networks: {fcn5: {}}, batches: [64], precisions: [bf16], tunings: [tuned], devices: [2], "
-                     "threads: [4], data: [real]}")
+    short = load(text="{framework: jax, network: fcn5, batch: 64, precision: bf16, tuning: tuned, devices: 2, data: real}")
+    long = load(text="{frameworks: [jax], networks: {fcn5: {}}, batches: [64], precisions: [bf16], tunings: [tuned], "
+                     "devices: [2], data: [real]}")
     assert short == long
     assert short.batches == (64,)
 
@@ -61,7 +61,7 @@ def test_one_value_and_shorthand_keys_stand_for_lists_of_one(load):
     (" processes = 7 ", {"processes": 7}),
     ("limits.window=5", {"limits": Limits(window=5)}),
     ("limits.start=1.5", {"limits": Limits(window=30, start=1.5)}),
-    ("check.batch=4", {"check": {"batch": 4, "steps": 4}}),
+    ("check.batch=4", {"check": {"batch": 4}}),
     ("interpreters.jax=/usr/bin/python3", {"interpreters": {"jax": Path("/usr/bin/python3")}}),
 ])
 def test_an_override_changes_its_key_and_nothing_else(load, override: str, changed: dict):
@@ -93,8 +93,8 @@ def test_an_override_for_all_networks_is_stronger_than_what_the_file_says_of_one
     assert getattr(suite, field) == value
     assert {getattr(choice, field) for choice in suite.networks.values()} == {()}
     kept = {"batches", "precisions", "tunings"} - {field}
-    before, after = ({name: choice.model_dump(include=kept) for name, choice in each.networks.items()} for each in (load(), suite))
-    assert after == before
+    before = {name: choice.model_dump(include=kept) for name, choice in load().networks.items()}
+    assert {name: choice.model_dump(include=kept) for name, choice in suite.networks.items()} == before
 
 
 def test_an_override_with_dots_changes_one_network(load):
@@ -105,9 +105,10 @@ def test_an_override_with_dots_changes_one_network(load):
 
 @pytest.mark.parametrize(("overrides", "message"), [
     (["procesess=3"], "{file}: procesess: unknown key; did you mean processes? Known: "),
-    (["networks.fcn5.bach=3"], "{file}: networks.fcn5.bach: unknown key; did you mean batches? Known: batches, data, precisions, tunings"),
+    (["networks.fcn5.bach=3"],
+     "{file}: networks.fcn5.bach: unknown key; did you mean batches? Known: batches, data, precisions, tunings"),
     (["limits.windows=3"], "{file}: limits.windows: unknown key; did you mean window? Known: build, check, start, window"),
-    (["networks=resnet5"], "{file}: networks: unknown network resnet5; did you mean resnet50? Known: alexnet, "),
+    (["networks=resnet5"], "{file}: networks: unknown network resnet5; did you mean resnet56? Known: alexnet, "),
     (["networks="], "{file}: networks.None.[key]: "),
     (["devices="], "{file}: devices.0: "),
     (["batch=-4"], "{file}: batches.0: input should be greater than 0, is -4"),

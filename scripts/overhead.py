@@ -1,0 +1,309 @@
+"""What dlbench costs: its training step against the same network in a loop written by hand, for PyTorch and TensorFlow.
+
+Both sides are processes of one interpreter with the same threads, cores, mini-batch size and number of batches on the device,
+started in random order. dlbench's side is a real worker. It also says how much of a core the driver used while the worker was
+timed. Run it where dlbench is installed: .venv/bin/python scripts/overhead.py
+"""
+
+import argparse
+import contextlib
+import csv
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import networks
+from analysis import statistics
+from harness import arrays, campaign, frameworks, machine
+from harness.environments import Environment
+from harness.errors import WrongUse
+from harness.inputs import Inputs
+from harness.plan import Trial, execution_order
+from harness.process import variables
+from harness.suite import Suite
+from harness.validation import did_you_mean, validate
+from harness.worker import Failed, Unsupported, Worker
+
+LOOPS = Path(__file__).resolve().parent / "overhead_loops"
+FRAMEWORKS = ("pytorch", "tensorflow")
+SMALL_BATCHES = {"fcn5": 64, "resnet50": 2, "lstm32": 8}  # small: what a step costs on top shows most beside a short step
+COLUMNS = ("framework", "release", "network", "batch", "device", "threads", "side", "process", "window", "steps", "step_seconds",
+           "driver_share")
+SINGLE_STEPS = 3
+WINDOW_SECONDS = 0.3
+LIMIT_SECONDS = 600
+
+TimedRun = Callable[[int], float]  # steps -> seconds
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What both sides share."""
+
+    trial: Trial
+    environment: Environment
+    inputs: Inputs
+    log: Path
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure and print; 0 when every process was timed, 1 when one failed, 2 for wrong use."""
+    options = _arguments(words)
+    console = Console()
+
+    def note(text: str) -> None:
+        console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+    try:
+        suite, prepared = _plan(options)
+        environments = campaign.make_environments(prepared, note)
+        rows, failures = measure(prepared.trials, environments, suite, note)
+        if options.out:
+            write(rows, options.out)
+    except (WrongUse, networks.UnknownNetwork) as error:
+        print(f"overhead: {error}", file=sys.stderr)
+        return 2
+    console.print(table(summarise(rows)))
+    shares = [row["driver_share"] for row in rows if row["side"] == "dlbench"]
+    if shares:
+        console.print(f"While its worker was timed the driver used {100 * np.median(shares):.2g} % of a core "
+                      f"(median of {len(shares)} windows; at most {100 * max(shares):.2g} %).", highlight=False)
+    return 1 if failures else 0
+
+
+def measure(trials: Sequence[Trial], environments: dict[str, Environment], suite: Suite,
+            note: Callable[[str], None]) -> tuple[list[dict[str, Any]], int]:
+    """Run both sides of every trial, interleaved in random order; return a row a window, and how many processes failed."""
+    planned = [trial for trial in trials if trial.status == "planned"]
+    for trial in trials:
+        if trial.status != "planned":
+            note(f"{trial.trial}: {trial.status}: {trial.reason}")
+    generator = random.Random(suite.seed)
+    rows: list[dict[str, Any]] = []
+    failures = len(trials) - len(planned)
+    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
+        inputs = Inputs(Path(scratch), suite.seed)
+        for trial, process in execution_order(planned, suite.processes, suite.seed):
+            environment = environments[f"{trial.framework}=={trial.release}"]
+            for name, side in generator.sample(sorted(SIDES.items()), len(SIDES)):
+                setting = Setting(trial, environment, inputs, Path(scratch) / "logs" / f"{trial.trial}-{name}-{process}.log")
+                try:
+                    with side(setting) as timed_run:
+                        found = take_windows(timed_run, suite.windows, suite.window_seconds)
+                except (Failed, Unsupported) as error:
+                    note(f"{trial.trial} {name} process {process}: {error}")
+                    failures += 1
+                    continue
+                step = float(np.median([row["step_seconds"] for row in found]))
+                note(f"{trial.trial} {name} process {process}: {1000 * step:.4g} ms a step")
+                rows += [{**_names(trial), "side": name, "process": process, **row} for row in found]
+    return rows, failures
+
+
+def take_windows(timed_run: TimedRun, windows: int, window_seconds: float) -> list[dict[str, Any]]:
+    """Warm up, double until a window is long enough, then time windows: a row each, with the driver's share of a core."""
+    for _ in range(SINGLE_STEPS):
+        last = timed_run(1)
+    steps = 1
+    while last < window_seconds:
+        steps *= 2
+        last = timed_run(steps)
+    rows = []
+    for window in range(windows):
+        busy, began = time.process_time(), time.monotonic()
+        seconds = timed_run(steps)
+        share = (time.process_time() - busy) / (time.monotonic() - began)
+        rows.append({"window": window, "steps": steps, "step_seconds": seconds / steps, "driver_share": share})
+    return rows
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row a case: median step seconds of both sides, and dlbench's by the bare loop's with its 95 % interval.
+
+    A case with a side that gave no process has no row.
+    """
+    keys = ("framework", "release", "network", "batch", "device", "threads")
+    found = []
+    for case in dict.fromkeys(tuple(row[key] for key in keys) for row in rows):
+        mine = [row for row in rows if tuple(row[key] for key in keys) == case]
+        ours, bare = _times(mine, "dlbench"), _times(mine, "bare")
+        if ours and bare:
+            ratio = statistics.ratio(ours, bare)
+            found.append({**dict(zip(keys, case, strict=True)), "bare_seconds": statistics.estimate(bare).value,
+                          "dlbench_seconds": statistics.estimate(ours).value, "ratio": ratio.value, "low": ratio.low,
+                          "high": ratio.high, "processes": ratio.processes})
+    return found
+
+
+def table(found: Sequence[dict[str, Any]]) -> Table:
+    """Lay out what `summarise` returns."""
+    releases = dict.fromkeys(f"{row['framework']} {row['release']}" for row in found)
+    where = dict.fromkeys(f"{row['device']} with {row['threads']} threads" for row in found)
+    shown = Table("framework", "network", "batch", "bare", "dlbench", "ratio", "95 % interval", box=box.SIMPLE_HEAD,
+                  title="A step of dlbench by a step of a loop written by hand",
+                  caption=f"milliseconds a step; {', '.join([*where, *releases])}")
+    for column in shown.columns[2:6]:
+        column.justify = "right"
+    for row in found:
+        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        if row["processes"] < statistics.MINIMUM_PROCESSES:
+            interval = f"none: {row['processes']} of {statistics.MINIMUM_PROCESSES} processes"
+        times = [f"{1000 * row[side]:.4g}" for side in ("bare_seconds", "dlbench_seconds")]
+        shown.add_row(row["framework"], row["network"], str(row["batch"]), *times, f"{row['ratio']:.3f}", interval)
+    return shown
+
+
+def write(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write a row a window, from which the table can be made again."""
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise WrongUse(f"--out {path}: cannot be written ({error.strerror})") from None
+
+
+@contextlib.contextmanager
+def dlbench_side(setting: Setting) -> Iterator[TimedRun]:
+    """A worker as `dlbench run` starts it, without the check; its steps timed by runners.protocol."""
+    trial, network, environment = setting.trial, networks.get(setting.trial.network), setting.environment
+    module = frameworks.load(trial.framework).runner
+    with Worker(environment.interpreter, module, setting.log, variables(environment, trial), _cores(trial)) as worker:
+        worker.ask("hello", LIMIT_SECONDS)
+        worker.ask("build", LIMIT_SECONDS, network=network.to_json(), batch=trial.batch, dropout=True, seed=1,
+                   device=trial.device_kind, threads=trial.threads, precision=trial.precision, tuning=trial.tuning)
+        worker.ask("load", LIMIT_SECONDS, weights=str(setting.inputs.weights(network)))
+        worker.ask("feed", LIMIT_SECONDS, batches=str(setting.inputs.batches(network, trial.batch, "device")), residence="device")
+
+        def timed_run(steps: int) -> float:
+            answer = worker.ask("run", LIMIT_SECONDS, steps=steps)
+            return float(answer["stop"] - answer["start"])
+
+        yield timed_run
+
+
+@contextlib.contextmanager
+def bare_side(setting: Setting) -> Iterator[TimedRun]:
+    """The loop written by hand in a process of its own; refused where it trains another number of parameters."""
+    trial, network = setting.trial, networks.get(setting.trial.network)
+    command = [str(setting.environment.interpreter), str(LOOPS / f"{trial.framework}_loops.py"), "--network", trial.network,
+               "--batch", str(trial.batch), "--batches", str(arrays.ring_length(network, trial.batch)),
+               "--device", trial.device_kind, "--threads", str(trial.threads), "--cores", *map(str, _cores(trial))]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    setting.log.parent.mkdir(parents=True, exist_ok=True)
+    with setting.log.open("w") as log, subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        env={**inherited, **variables(setting.environment, trial), "PYTHONNOUSERSITE": "1"},
+    ) as process:
+        try:
+            parameters = int(_answer(process, setting.log))
+            if parameters != network.parameter_count:
+                raise Failed("different", f"the loop written by hand trains {parameters:,} parameters, "
+                                          f"{network.name} has {network.parameter_count:,}")
+
+            def timed_run(steps: int) -> float:
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # it has died: its missing answer says so
+                    os.write(process.stdin.fileno(), f"{steps}\n".encode())
+                return _answer(process, setting.log)
+
+            yield timed_run
+        finally:
+            process.kill()
+
+
+SIDES = {"bare": bare_side, "dlbench": dlbench_side}
+
+
+def _answer(process: "subprocess.Popen[str]", log: Path) -> float:
+    """Read one number; a process that says nothing for LIMIT_SECONDS is ended."""
+    assert process.stdout is not None
+    timer = threading.Timer(LIMIT_SECONDS, process.kill)
+    timer.start()
+    try:
+        line = process.stdout.readline()
+        return float(line)
+    except ValueError:
+        tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+        raise Failed("crashed", f"the loop written by hand answered {line.strip()[:100]!r}; log: {tail}") from None
+    finally:
+        timer.cancel()
+
+
+def _plan(options: argparse.Namespace) -> tuple[Suite, campaign.Campaign]:
+    for what, chosen, known in (("frameworks", options.frameworks, FRAMEWORKS), ("networks", options.networks, SMALL_BATCHES)):
+        for name in chosen:
+            if name.partition("==")[0] not in known:
+                raise WrongUse(f"--{what} {name}: there is no loop written by hand for it{did_you_mean(name, known)}")
+    wanted = {
+        "frameworks": options.frameworks, "device": options.device, "data": "device", "processes": options.processes,
+        "windows": options.windows, "window_seconds": WINDOW_SECONDS, "interpreters": options.interpreter,
+        "networks": {name: {"batches": options.batches or [SMALL_BATCHES[name]]} for name in options.networks},
+    }
+    suite = validate(wanted, Suite, "overhead")
+    return suite, campaign.prepare(suite, "overhead")
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="overhead.py", description="Time dlbench's steps against loops written by hand.")
+    parser.add_argument("--frameworks", type=_words, default=list(FRAMEWORKS), help="names or releases with commas")
+    parser.add_argument("--networks", type=_words, default=list(SMALL_BATCHES), help=f"of {', '.join(SMALL_BATCHES)}")
+    parser.add_argument("--batches", type=_numbers, default=[], help="with commas, for every network; default: a small one each")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--processes", type=int, default=3, help="of each side; the fewest that give an interval are 3")
+    parser.add_argument("--windows", type=int, default=5, help=f"timed in each process, of {WINDOW_SECONDS} s or more")
+    parser.add_argument("--interpreter", type=_pair, action="append", default=[], metavar="NAME=PATH",
+                        help="an interpreter that has the framework already")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="write every window here")
+    options = parser.parse_args(words)
+    options.interpreter = dict(options.interpreter)
+    return options
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in _words(text)]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=PATH, for example pytorch=/usr/bin/python3")
+    return name, path
+
+
+def _cores(trial: Trial) -> list[int]:
+    return machine.cores(trial.threads) if trial.device_kind == "cpu" else []
+
+
+def _names(trial: Trial) -> dict[str, Any]:
+    return {"framework": trial.framework, "release": trial.release, "network": trial.network, "batch": trial.batch,
+            "device": trial.device_kind, "threads": trial.threads}
+
+
+def _times(rows: Sequence[dict[str, Any]], side: str) -> list[statistics.Times]:
+    """One array of step seconds a process."""
+    mine = [row for row in rows if row["side"] == side]
+    return [np.array([row["step_seconds"] for row in mine if row["process"] == process])
+            for process in dict.fromkeys(row["process"] for row in mine)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

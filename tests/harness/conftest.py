@@ -1,0 +1,60 @@
+"""A campaign of seconds: runners of tests.workers stand in for frameworks, in the driver's own environment, without a build."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from harness import environments, frameworks
+from harness.environments import Environment
+from harness.errors import WrongUse
+from harness.frameworks import Framework
+
+
+@pytest.fixture
+def stand_in(monkeypatch) -> Callable[..., list[str]]:
+    """Make frameworks out of runners, `stand_in(good="reference", bad="raises")`; returns the list of what was built since."""
+
+    def make(**modules: str) -> list[str]:
+        recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
+        known = {
+            name: Framework(title=name, runner=f"tests.workers.{module}", distributions=["numpy"], default=np.__version__,
+                            releases={np.__version__: recipe})
+            for name, module in modules.items()
+        }
+        built = []
+
+        def load(name: str, folder: Path | None = None) -> Framework:
+            if name not in known:
+                raise WrongUse(f"framework {name}: unknown; Known: {', '.join(known)}")
+            return known[name]
+
+        def build(framework: str, release: str, device: str, progress: Callable[[str], None]) -> Environment:
+            built.append(framework)
+            return Environment(framework, release, device, Path(sys.executable), framework, "3.11", (), {}, "built")
+
+        monkeypatch.setattr(frameworks, "load", load)
+        monkeypatch.setattr(environments, "build", build)
+        return built
+
+    return make
+
+
+@pytest.fixture
+def workers_in() -> Callable[[Path], list[psutil.Process]]:
+    """Find the processes whose working folder is that of a campaign's workers: `workers_in(folder)`."""
+
+    def find(folder: Path) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if working_folder(process) == str(folder / "logs")]
+
+    return find
+
+
+def working_folder(process: psutil.Process) -> str | None:
+    try:
+        return process.cwd()
+    except (psutil.Error, OSError):
+        return None

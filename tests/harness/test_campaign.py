@@ -1,0 +1,294 @@
+"""Campaigns of tiny networks through real workers: what they record, what a fault costs, and what survives a kill."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import yaml
+
+from analysis import records, trials
+from analysis.records import Campaign
+from harness import campaign
+from harness.environments import Environment
+from harness.errors import WrongUse
+from harness.plan import Machine, execution_order, make_trials
+from harness.process import Sight, variables
+from harness.suite import Suite
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2, "window_seconds": 0.01,
+         "data": "host", "check": {"steps": 4}}
+NETWORKS = ["tiny_fcn", "tiny_lstm"]
+DRIVER = [sys.executable, "-c", "from harness.cli import main; main()"]
+
+
+def run(folder: Path, resume: bool = False, watch: Callable[[Sight], None] = lambda sight: None, **suite: Any) -> Campaign:
+    prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml")
+    campaign.run(prepared, folder, resume, watch, lambda text: None, lambda outcome, number, total: None)
+    return records.read(folder)
+
+
+def table(folder: Path) -> dict[str, dict[str, str]]:
+    """The rows of trials.csv by framework and network."""
+    with (folder / "trials.csv").open() as file:
+        return {f"{row['framework']} {row['network']}": row for row in csv.DictReader(file)}
+
+
+def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
+    stand_in(one="reference", two="reference_noisy")
+    seen = []
+    done = run(tmp_path, frameworks=["one", "two"], networks=["tiny_fcn", "tiny_dropout"], watch=seen.append)
+
+    processes = done.processes
+    suite = Suite.model_validate({**SMALL, **done.meta["suite"]})
+    planned = make_trials(suite, dict.fromkeys(["one", "two"], np.__version__), Machine("cpu", 1, 1), lambda name: False)
+    order = [(trial.trial, process) for trial, process in execution_order(planned, 2, suite.seed)]
+    assert list(zip(processes["trial"], processes["process"], strict=True)) == order
+    assert processes["order"].tolist() == list(range(8))
+    assert set(processes["status"]) == {"ok"}
+    assert set(processes["reason"]) == {""}
+    checked = {(row.trial, row.process) for row in processes.itertuples() if row.check}
+    assert checked == {(trial, process) for trial, process in order if process == 0 or "tiny_dropout" in trial}
+    assert all((tmp_path / log).is_file() for log in processes["log"])
+    assert [sight.phase for sight in seen[:3]] == ["starting", "checking", "building"]
+    assert Counter((sight.trial.trial, sight.process) for sight in seen if sight.phase == "starting") == Counter(order)
+
+    assert set(zip(done.windows["trial"], done.windows["process"], strict=True)) == set(order)
+    for row in processes.itertuples():
+        windows = done.windows[(done.windows["trial"] == row.trial) & (done.windows["process"] == row.process)]
+        length = int(row.window_steps)
+        doublings = [2**power for power in range(1, length.bit_length())]
+        assert windows["steps"].tolist() == [1] * 8 + doublings + [length] * 2
+        assert windows["window"].tolist() == list(range(-8 - len(doublings), 2))
+        assert windows["last_step"].tolist() == windows["steps"].cumsum().tolist()
+        assert (windows["stop"] > windows["start"]).all() and (windows["start"].diff().iloc[1:] > 0).all()
+        assert np.allclose(windows["seconds"], windows["stop"] - windows["start"])
+        assert np.allclose(windows["step_seconds"] * windows["steps"], windows["seconds"])
+        assert windows["seconds"].iloc[-3] >= 0.01 and np.isfinite(windows["loss"]).all()
+
+    rows = table(tmp_path)
+    assert sorted(rows) == ["one tiny_dropout", "one tiny_fcn", "two tiny_dropout", "two tiny_fcn"]
+    assert {(row["status"], row["verified"], row["reason"].partition(";")[0], row["processes"], row["windows"]) for row in
+            rows.values()} == {("ok", "yes", "no interval: 2 of at least 3 processes", "2", "4")}
+    assert tuple(rows["one tiny_fcn"]) == trials.COLUMNS
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_the_first_page_says_what_was_planned_where_and_with_what(tmp_path, stand_in):
+    built = stand_in(one="reference", two="reference")
+    done = run(tmp_path / "first", frameworks=["one", "two"], processes=1)
+    meta = json.loads((tmp_path / "first" / "campaign.json").read_text())
+    assert meta == done.meta
+    assert (meta["schema"], meta["name"], meta["suite_file"], meta["seed"]) == (records.SCHEMA, "first", "suite.yaml", 1)
+    assert meta["finished"] >= meta["started"]
+    assert Suite.model_validate(meta["suite"]) == Suite.model_validate({**SMALL, "frameworks": ["one", "two"], "processes": 1})
+    assert sorted(meta["environments"]) == [f"one=={np.__version__}", f"two=={np.__version__}"]
+    assert built == ["one", "two"]
+    assert [trial["status"] for trial in meta["trials"]] == ["planned", "planned"]
+
+
+FAULTS = {
+    "raises": "crashed: RuntimeError: the third step is broken",
+    "segfault": "crashed: the worker ended during 'check' with signal SIGSEGV; log: about to read address 0",
+    "hang": "timed_out: no answer to 'check' within 3 s; log: ",
+    "reference_hangs_when_timed": "timed_out: no answer to 'run' within 2 s; log: ",
+    "memory": "out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
+    "orphan": "crashed: the worker ended during 'check' with exit code 3; log: ",
+    "diverges": "diverged: the loss is nan after step 5",
+    "garbage": "protocol: not a line of JSON: 'I am not JSON'",
+    "import_fails": "crashed: ImportError: libcublas.so.12: cannot open shared object file",
+    "reference_swapped": "different: layer dense1: output (24,), the network has (16,)",
+}
+
+
+def test_each_fault_is_one_failed_row_and_the_others_go_on(tmp_path, stand_in, workers_in):
+    stand_in(healthy="reference", **{module: module for module in FAULTS})
+    done = run(tmp_path, frameworks=["healthy", *FAULTS], processes=1, limits={"check": 3, "window": 2})
+    rows = table(tmp_path)
+    assert {name: (row["status"], row["verified"]) for name, row in rows.items()} == {
+        "healthy tiny_fcn": ("ok", "yes"), **{f"{module} tiny_fcn": ("failed", "no") for module in FAULTS}}
+    reasons = {module: rows[f"{module} tiny_fcn"]["reason"] for module in FAULTS}
+    assert {module: reason[:len(FAULTS[module])] for module, reason in reasons.items()} == FAULTS
+    assert len(done.processes) == 1 + len(FAULTS)
+    assert done.meta["finished"]
+    assert workers_in(tmp_path) == []
+
+
+def test_what_a_worker_refuses_is_an_unsupported_row(tmp_path, stand_in):
+    stand_in(one="reference")
+    run(tmp_path, frameworks="one", precision="bf16")
+    row = table(tmp_path)["one tiny_fcn"]
+    assert (row["status"], row["verified"], row["reason"]) == (
+        "unsupported", "no", "precision 'bf16': the reference computes in float64 and judges fp32")
+
+
+def test_what_the_recipe_refuses_starts_and_builds_nothing(tmp_path, stand_in):
+    built = stand_in(one="raises")
+    done = run(tmp_path, frameworks="one", device="cuda")
+    assert (table(tmp_path)["one tiny_fcn"]["status"], table(tmp_path)["one tiny_fcn"]["reason"]) == (
+        "unsupported", "NumPy computes on the CPU")
+    assert (built, len(done.processes), done.meta["environments"]) == ([], 0, {})
+
+
+def test_a_network_that_is_different_is_timed_and_not_verified(tmp_path, stand_in):
+    stand_in(one="reference", nesterov="reference_nesterov")
+    run(tmp_path, frameworks=["one", "nesterov"], processes=1)
+    rows = table(tmp_path)
+    assert (rows["one tiny_fcn"]["status"], rows["one tiny_fcn"]["verified"]) == ("ok", "yes")
+    row = rows["nesterov tiny_fcn"]
+    assert (row["status"], row["verified"]) == ("ok", "no")
+    assert float(row["step_seconds"]) > 0
+    assert row["reason"].startswith("different from the reference: gradients agree, but after 4 steps ")
+
+
+def test_a_loss_that_strays_from_its_peers_is_not_verified(tmp_path, stand_in):
+    stand_in(one="reference", two="reference_noisy", stray="reference_stray")
+    done = run(tmp_path, frameworks=["one", "two", "stray"], processes=1)
+    assert set(done.processes["check"]) == {"same"}
+    rows = table(tmp_path)
+    assert {name: row["verified"] for name, row in rows.items()} == {
+        "one tiny_fcn": "yes", "two tiny_fcn": "yes", "stray tiny_fcn": "no"}
+    assert rows["stray tiny_fcn"]["reason"].startswith(f"strays from 2 of its 3 peers, such as one {np.__version__} stock: loss ")
+
+
+def test_an_interrupt_leaves_readable_records_and_no_worker(tmp_path, stand_in, workers_in):
+    stand_in(one="reference")
+    seen = Counter()
+
+    def interrupt(sight: Sight) -> None:
+        seen[sight.phase] += 1
+        if sight.phase == "timing" and seen["starting"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", networks=NETWORKS, watch=interrupt)
+    assert workers_in(tmp_path) == []
+    stopped = records.read(tmp_path)
+    assert (len(stopped.processes), stopped.meta["finished"]) == (1, None)
+    assert sorted(row["status"] for row in table(tmp_path).values()) == ["failed", "ok"]
+
+    finished = run(tmp_path, resume=True, frameworks="one", networks=NETWORKS)
+    assert len(finished.processes) == 4
+    pd.testing.assert_frame_equal(finished.processes.iloc[:1], stopped.processes, check_exact=True)
+
+
+def test_an_interrupt_in_the_first_process_leaves_a_table_of_what_was_not_run(tmp_path, stand_in):
+    stand_in(one="reference")
+
+    def interrupt(sight: Sight) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", watch=interrupt)
+    assert table(tmp_path)["one tiny_fcn"]["reason"] == trials.NOT_RUN
+
+
+def drive(folder: Path) -> subprocess.Popen[str]:
+    """Start `dlbench run` of the reference as a process of its own, with its lines on a pipe."""
+    suite = folder.parent / "suite.yaml"
+    suite.write_text(yaml.safe_dump({**SMALL, "frameworks": "reference", "networks": NETWORKS}))
+    command = [*DRIVER, "run", str(suite), "--out", str(folder), "--interpreter", f"reference={sys.executable}"]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "COLUMNS": "200"}, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_a_killed_campaign_resumes_and_loses_nothing_that_was_finished(tmp_path, workers_in):
+    folder = tmp_path / "campaign"
+    with drive(folder) as driver:
+        lines = iter(driver.stdout)
+        assert any(line.startswith("2/4 ") for line in lines)
+        driver.send_signal(signal.SIGKILL)
+    psutil.wait_procs(workers_in(folder), timeout=30)
+    assert workers_in(folder) == []
+    killed = records.read(folder)
+    assert 2 <= len(killed.processes) <= 3
+    left, process = next((trial["trial"], process) for process in (1, 0) for trial in killed.trials
+                         if not ((killed.processes["trial"] == trial["trial"]) & (killed.processes["process"] == process)).any())
+    with (folder / "windows.csv").open("a") as file:  # as if the kill had come between a process's windows and its row
+        file.write(f"{left},{process},-1,1,1,1.0,2.0,1.0,1.0,777.0\n{left},{process},0,1,")
+
+    with pytest.warns(UserWarning, match=r"windows\.csv: the last line is unfinished"):
+        done = run(folder, resume=True, frameworks="reference", networks=NETWORKS, interpreters={"reference": sys.executable})
+    pd.testing.assert_frame_equal(done.processes.iloc[:len(killed.processes)], killed.processes, check_exact=True)
+    pd.testing.assert_frame_equal(done.windows.iloc[:len(killed.windows)], killed.windows, check_exact=True)
+    assert Counter(zip(done.processes["trial"], done.processes["process"], strict=True)) == Counter(
+        (trial["trial"], process) for trial in done.trials for process in range(2))
+    assert 777.0 not in done.windows["loss"].tolist()
+    assert ",777.0\n" not in (folder / "windows.csv").read_text()
+    assert {row["status"] for row in table(folder).values()} == {"ok"}
+    assert done.meta["finished"] and done.meta["started"] == killed.meta["started"]
+
+
+@pytest.fixture
+def begun(tmp_path, stand_in) -> Path:
+    """A campaign of one process."""
+    stand_in(one="reference")
+    run(tmp_path / "begun", frameworks="one", processes=1)
+    return tmp_path / "begun"
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"networks": "tiny_lstm"}, "the suite plans other trials now (one-{np}-tiny_fcn-b4-cpux1-t1-fp32-stock-host, one-{np}-"),
+    ({"batch": 8}, "the suite plans other trials now (one-{np}-tiny_fcn-b4-"),
+    ({"processes": 3}, "processes is 3 now and was 1: "), ({"windows": 3}, "windows is 3 now and was 2: "),
+    ({"window_seconds": 0.02}, "window_seconds is 0.02 now and was 0.01: "), ({"seed": 2}, "seed is 2 now and was 1: "),
+    ({"check": {"steps": 2}}, "check is {{'batch': 2, 'steps': 2}} now and was {{'batch': 2, 'steps': 4}}: "),
+])
+def test_another_suite_cannot_resume_a_campaign(begun, stand_in, change: dict[str, Any], reason: str):
+    built = stand_in(one="reference")
+    files = {path: path.read_bytes() for path in begun.glob("*.*")}
+    with pytest.raises(WrongUse) as caught:
+        run(begun, resume=True, **{"frameworks": "one", "processes": 1, **change})
+    assert str(caught.value).startswith(f"{begun}: {reason.format(np=np.__version__)}")
+    assert str(caught.value).endswith("resume with the suite and overrides that began this campaign, or begin another with --out")
+    assert built == []
+    assert {path: path.read_bytes() for path in begun.glob("*.*")} == files
+
+
+def test_a_finished_campaign_resumes_to_the_same_records_with_more_patience(begun, stand_in):
+    stand_in(one="raises")  # nothing is left to run, so nobody sees it
+    files = {name: (begun / name).read_bytes() for name in ("processes.csv", "windows.csv", "trials.csv")}
+    run(begun, resume=True, frameworks="one", processes=1, limits={"window": 1000})
+    assert {name: (begun / name).read_bytes() for name in files} == files
+
+
+def test_a_folder_that_holds_a_campaign_is_refused_before_anything_is_built(begun, stand_in):
+    built = stand_in(one="reference")
+    before = (begun / "campaign.json").read_text()
+    with pytest.raises(WrongUse) as caught:
+        run(begun, frameworks="one", processes=1)
+    assert str(caught.value) == f"{begun} holds a campaign already: go on with --resume, or name another folder with --out"
+    assert built == []
+    assert (begun / "campaign.json").read_text() == before
+
+
+def test_an_empty_folder_cannot_be_resumed(tmp_path, stand_in):
+    built = stand_in(one="reference")
+    with pytest.raises(WrongUse, match=r"campaign\.json: no such file; name a folder that `dlbench run` wrote"):
+        run(tmp_path, resume=True, frameworks="one")
+    assert built == []
+
+
+def test_a_worker_gets_threads_and_ieee_products_and_no_gpu():
+    environment = Environment("one", "1.0", "cpu", Path("python"), "key", "3.11", (), {"LD_LIBRARY_PATH": "lib"}, "built")
+    cpu, cuda = Machine("cpu", 4, 1), Machine("cuda", 4, 1)
+
+    def of(machine: Machine, **suite: Any) -> dict[str, str]:
+        suite = Suite.model_validate({"frameworks": "one", "networks": "tiny_fcn", "batches": 4, "threads": 3, **suite})
+        return variables(environment, make_trials(suite, {"one": "1.0"}, machine, lambda name: False)[0])
+
+    threads = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
+    assert of(cpu) == {"LD_LIBRARY_PATH": "lib", **threads, "CUDA_VISIBLE_DEVICES": "", "NVIDIA_TF32_OVERRIDE": "0"}
+    assert of(cuda) == {"LD_LIBRARY_PATH": "lib", "NVIDIA_TF32_OVERRIDE": "0"}
+    assert of(cuda, precision="tf32") == {"LD_LIBRARY_PATH": "lib"}

@@ -1,0 +1,44 @@
+"""The numbers in docs/method.md are those of the code: a changed tolerance changes its page."""
+
+import pytest
+
+from analysis import sameness, statistics, tolerances
+from harness import judge, process, worker
+from harness.suite import Suite
+from harness.validation import CHECKOUT
+
+PAGE = " ".join((CHECKOUT / "docs" / "method.md").read_text(encoding="utf-8").split())
+LOSS, GRADIENT = tolerances.LOSS, tolerances.GRADIENT
+SUITE = Suite()
+
+
+@pytest.mark.parametrize("sentence", [
+    f"with {SUITE.check.batch} samples, dropout off, and {SUITE.check.steps} optimiser steps",
+    f"| relative | {LOSS[0]} u = {tolerances.tolerance_of('fp32').loss:.1e} |",
+    f"| {GRADIENT[0]} u = {tolerances.tolerance_of('fp32').gradient:.1e} |",
+    f"how far each tensor moved in {SUITE.check.steps} steps | the same, of the moves | {judge.FP32_TRAJECTORY} |",
+    f"{LOSS[0]} u + {LOSS[1]} v off and a gradient {GRADIENT[0]} u + {GRADIENT[1]} v, plus a term for kinks, "
+    f"at most {tolerances.MOST}",
+    f"moves may be {tolerances.MOVED} times as far off",
+    f"not compared where that limit reaches {tolerances.LOST}",
+    f"relative size e = {tolerances.SUMS} u + v",
+    f"kink term is {tolerances.KINK:.0f} sqrt(k e)",
+    f"at most {judge.DRAWS} draws in all",
+    f"more than {judge.MANY_ACTIVATIONS / 1e6:.0f} MB a sample",
+    f"{tolerances.KINK:.0f} sqrt(k e) {tolerances.GROWTH:.0f}^(step - 3)",
+    f"below {100 * sameness.FLOOR:.0f} % of the first loss",
+    f"Where that passes {tolerances.CHAOS} training is chaotic",
+    f"within {100 * tolerances.DROPOUT_LOSS:.0f} %",
+    f"The first {process.SINGLE_STEPS} steps of a process",
+    f"({SUITE.window_seconds} s unless the suite says otherwise)",
+    f"timed windows ({SUITE.windows} unless said)",
+    f"({SUITE.processes} rounds unless said)",
+    f"bootstrap of {statistics.DRAWS} draws",
+    f"fewer than {statistics.MINIMUM_PROCESSES} processes",
+    f"no processor time for {worker.SILENCE_SECONDS:.0f} s",
+    f"2^{process.LONGEST_WINDOW.bit_length() - 1} steps",
+    f"ResNet-56 ({tolerances.kinks_of('resnet56')} kinks) a gradient may be "
+    f"{tolerances.tolerance_of('bf16', tolerances.kinks_of('resnet56')).gradient} off",
+])
+def test_a_number_on_the_page_is_the_codes(sentence):
+    assert sentence in PAGE

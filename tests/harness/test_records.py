@@ -1,0 +1,137 @@
+"""Records on disk: a process counts once its row is there, files are replaced whole, and wrong folders are refused."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import records as reading
+from analysis.records import SCHEMA, TRIAL_KEYS
+from harness.errors import WrongUse
+from harness.plan import Machine, Trial, make_trials
+from harness.records import MEASURES, PROCESS_COLUMNS, WINDOW_COLUMNS, Records
+from harness.suite import Suite
+
+SUITE = Suite(frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2)
+TRIALS = make_trials(SUITE, {"one": "1.0"}, Machine("cpu", 1, 1), lambda name: False)
+FCN, LSTM = (trial.trial for trial in TRIALS)
+META = {"schema": SCHEMA, "name": "test", "started": "2026-01-01T00:00:00+00:00", "finished": None, "dlbench": "0", "machine": {},
+        "environments": {}, "suite": SUITE.model_dump(mode="json"), "trials": [trial.to_json() for trial in TRIALS]}
+
+
+@pytest.fixture
+def open_records(tmp_path) -> Records:
+    return Records.create(tmp_path, META)
+
+
+def resume(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Records:
+    return Records.resume(folder, [trial.trial for trial in trials], {**SUITE.model_dump(mode="json"), **changes})
+
+
+def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
+    return {"trial": trial, "process": number, "order": 0, "status": "ok", "reason": "", "window_steps": 4, "parameters": 861,
+            "check": "same", "check_reason": "", "loss_error": 0.1 + 0.2, "gradient_error": 1e-300,
+            "trajectory_error": float("nan"), "peak_memory_bytes": 2**53 - 1,
+            "build_seconds": 1 / 3, "started": "2026-01-01T00:00:00+00:00", "release": "1.0",
+            "device_name": 'a "quoted", name', "log": "logs/log", **values}
+
+
+def window(trial: str, number: int, index: int, **values: Any) -> dict[str, Any]:
+    return {"trial": trial, "process": number, "window": index, "steps": 4, "last_step": 4 * (index + 2),
+            "start": 123456.789012345, "stop": 123456.889012347,
+            "seconds": 0.100000002, "step_seconds": 0.1 / 3, "loss": 2.302585092994046, **values}
+
+
+def text_of(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name in ("processes.csv", "windows.csv")}
+
+
+def test_the_columns_are_those_that_the_analysis_reads(open_records):
+    assert tuple(reading.PROCESS_COLUMNS) == PROCESS_COLUMNS
+    assert tuple(reading.WINDOW_COLUMNS) == WINDOW_COLUMNS
+    assert set(TRIAL_KEYS) <= set(TRIALS[0].to_json())
+    assert set(MEASURES) <= set(Suite.model_fields)
+    assert text_of(open_records.folder) == {"processes.csv": ",".join(PROCESS_COLUMNS) + "\n",
+                                            "windows.csv": ",".join(WINDOW_COLUMNS) + "\n"}
+
+
+def test_what_was_appended_is_read_back(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, -1), window(FCN, 0, 0, loss=float("nan"))])
+    open_records.append(process(LSTM, 0, status="failed", reason="crashed: a, b\nc"), [])
+    found = reading.read(open_records.folder)
+    assert found.meta == META
+    first, second = found.processes.astype(object).fillna("").to_dict("records")
+    assert first == {**process(FCN, 0), "trajectory_error": ""}
+    assert (second["status"], second["reason"]) == ("failed", "crashed: a, b\nc")
+    assert found.windows.astype(object).fillna("").to_dict("records") == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
+    assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
+    with (open_records.folder / "trials.csv").open(newline="") as file:
+        rows = [(row["trial"], row["status"], row["reason"]) for row in csv.DictReader(file)]
+    assert rows == [(FCN, "failed", "diverged: the loss is nan after step 8"), (LSTM, "failed", "crashed: a, b\nc")]
+
+
+def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
+    open_records.append({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, [])
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 13 * ","
+
+
+def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, -1), window(FCN, 0, 0)])
+    open_records.append(process(FCN, 1, window_steps=float("nan"), status="failed", reason="timed_out: x"), [window(FCN, 1, -1)])
+    before = text_of(open_records.folder)
+    assert resume(open_records.folder).finished() == {(FCN, 0), (FCN, 1)}
+    assert text_of(open_records.folder) == before
+
+
+def test_resuming_drops_what_a_killed_driver_left(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, -1), window(FCN, 0, 0)])
+    before = text_of(open_records.folder)
+    with (open_records.folder / "windows.csv").open("a") as file:
+        file.write(before["windows.csv"].splitlines()[1].replace(f"{FCN},0", f"{FCN},1") + "\n")
+    with (open_records.folder / "processes.csv").open("a") as file:
+        file.write(f"{FCN},1,1,ok")
+    with pytest.warns(UserWarning, match=r"processes\.csv: the last line is unfinished"):
+        assert resume(open_records.folder).finished() == {(FCN, 0)}
+    assert text_of(open_records.folder) == before
+
+
+def test_an_update_changes_its_fields_and_keeps_the_others(open_records):
+    open_records.update(finished="2026-01-02T00:00:00+00:00")
+    assert json.loads((open_records.folder / "campaign.json").read_text()) == {**META, "finished": "2026-01-02T00:00:00+00:00"}
+
+
+def test_a_folder_with_a_campaign_is_not_begun_again(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, 0)])
+    before = text_of(open_records.folder)
+    with pytest.raises(WrongUse) as caught:
+        Records.create(open_records.folder, META)
+    assert str(caught.value) == (f"{open_records.folder} holds a campaign already: go on with --resume, "
+                                 "or name another folder with --out")
+    assert text_of(open_records.folder) == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    folder = tmp_path / "file" / "campaign"
+    with pytest.raises(WrongUse) as caught:
+        Records.create(folder, META)
+    assert str(caught.value) == f"{folder} cannot be written (Not a directory): name another folder with --out"
+
+
+@pytest.mark.parametrize(("trials", "changes", "reason"), [
+    (TRIALS[:1], {}, f"the suite plans other trials now ({LSTM} ...): "),
+    (TRIALS, {"seed": 7}, "seed is 7 now and was 1: "),
+])
+def test_other_trials_or_other_measures_cannot_resume(open_records, trials: list[Trial], changes: dict[str, Any], reason: str):
+    with pytest.raises(WrongUse) as caught:
+        resume(open_records.folder, trials, **changes)
+    assert str(caught.value) == (f"{open_records.folder}: {reason}resume with the suite and overrides that began this campaign, "
+                                 "or begin another with --out")
+
+
+def test_records_of_another_schema_cannot_be_resumed(open_records):
+    open_records.update(schema=99)
+    with pytest.raises(WrongUse, match=r"campaign\.json: schema 99, this dlbench reads 1; use the dlbench that wrote it"):
+        resume(open_records.folder)
