@@ -15,6 +15,7 @@ import matplotlib as mpl
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
+from rich.markup import escape
 from rich.table import Table
 
 from analysis import plots, records, statistics, tables, trials
@@ -68,15 +69,15 @@ def terminal_table(campaign: Campaign) -> Table:
     rows = trials.summarise(campaign)
     speeds = tables.relative(campaign, rows)
     caption = tables.throughout(rows)
-    table = Table(title=f"{campaign.meta['name']}: time per mini-batch", caption=caption, caption_justify="left")
+    table = Table(title=f"{campaign.meta['name']}: time per mini-batch", caption_justify="left")
     answer = tables.answer(rows, speeds)
     for column in answer.columns.astype(str):
         table.add_column(column, justify="right" if column == "batch" else "left", overflow="fold")
     for cells in answer.itertuples(index=False):
-        table.add_row(*(str(cell) for cell in cells))
+        table.add_row(*(escape(str(cell)) for cell in cells))
     for row in tables.refused(rows).to_dict("records"):
         caption += f"\n{row['framework']}, {row['network']}, batch {row['batch']}: {row['verdict']}: {row['reason']}"
-    table.caption = caption.strip()
+    table.caption = escape(caption.strip())
     return table
 
 

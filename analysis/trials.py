@@ -66,7 +66,7 @@ def times_of(campaign: Campaign, trial: str) -> list[statistics.Times]:
 def without_diverged(campaign: Campaign) -> Campaign:
     """Turn every process with status ok and a loss that is not finite, or without a timed window, into a failed one."""
     processes = campaign.processes.copy()
-    windows = campaign.windows.set_index(["trial", "process"])
+    windows = campaign.windows.set_index(["trial", "process"]).sort_index(kind="stable")
     for index, row in processes[processes["status"] == "ok"].iterrows():
         key = (row["trial"], row["process"])
         own = windows.loc[[key]] if key in windows.index else windows.iloc[:0]

@@ -13,11 +13,11 @@ from typing import Any
 from harness import VERSION, data_sets, environments, frameworks, machine
 from harness.environments import Environment
 from harness.inputs import Inputs
+from harness.judge import Judge
 from harness.plan import Machine, Trial, execution_order, make_trials
 from harness.process import Bench, Outcome, Sight, run_process
 from harness.records import SCHEMA, Records, refuse_existing
 from harness.suite import Suite
-from harness.judge import Judge
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ def env_list() -> None:
 
     table = Table("framework", "release", "device", "Python", "packages", "folder")
     for each in environments.list_environments():
-        table.add_row(each.framework, each.release, each.device, each.python, str(len(each.packages)), str(each.interpreter.parents[1]))
+        folder = str(each.interpreter.parents[1])
+        table.add_row(each.framework, each.release, each.device, each.python, str(len(each.packages)), folder)
     console.print(table if table.row_count else f"No environments under {environments.root()}: dlbench env build pytorch")
 
 
@@ -212,8 +213,8 @@ def _print_plan(prepared: object) -> None:
 
 
 def _catalogue() -> Table:
-    table = Table("network", "what it is", "parameters", "forward\nmillion MACs", "backward\nmillion MACs", "activations\nMB a sample",
-                  "data", "batches")
+    table = Table("network", "what it is", "parameters", "forward\nmillion MACs", "backward\nmillion MACs",
+                  "activations\nMB a sample", "data", "batches")
     for column in table.columns[2:6]:
         column.justify = "right"
     for name in [*networks.names(), *networks.names(small=True)]:

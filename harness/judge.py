@@ -114,9 +114,11 @@ class Judge:
             _, self.losses[question.reference] = _ask(worker, question, task, question.steps, question.reference)
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:
+        if precision != "fp32":
+            return False
         tolerance = tolerance_of(precision)
         turned = tolerance_of(precision, kinks_of(network.name)).gradient
-        return precision == "fp32" and verdict.loss_error <= tolerance.loss and tolerance.gradient < verdict.gradient_error <= turned
+        return verdict.loss_error <= tolerance.loss and tolerance.gradient < verdict.gradient_error <= turned
 
     def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path, precision: str) -> Verdict:
         network = question.network
@@ -192,7 +194,8 @@ def _misfit(network: networks.Network, ours: Mapping[str, np.ndarray]) -> str:
     return ""
 
 
-def _gradient_errors(network: networks.Network, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _gradient_errors(network: networks.Network, ours: Mapping[str, np.ndarray],
+                     reference: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Relative L2 error of each tensor's gradient: ||ours - reference|| / ||reference||, NaN kept.
 
     A tensor that carries less than `FLOOR` of its layer's gradient is measured against that share: the shift before another batch

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from harness.environments import Environment
 from harness import frameworks
+from harness.environments import Environment
 from harness.inputs import Inputs
+from harness.judge import Judge, Verdict
 from harness.machine import cores
 from harness.plan import Trial
 from harness.suite import Suite
-from harness.judge import Judge, Verdict
 from harness.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
@@ -70,7 +70,8 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
     pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
     bench.watch(Sight(trial, process, "starting"))
     try:
-        with Worker(environment.interpreter, frameworks.load(trial.framework).runner, log, variables(environment, trial), pinned) as worker:
+        module = frameworks.load(trial.framework).runner
+        with Worker(environment.interpreter, module, log, variables(environment, trial), pinned) as worker:
             _run(bench, trial, process, worker, outcome)
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))

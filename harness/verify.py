@@ -12,12 +12,12 @@ from rich.table import Table
 import networks
 from harness import campaign, frameworks
 from harness.errors import WrongUse
+from harness.judge import Judge, Verdict
 from harness.machine import cores
 from harness.plan import Trial
 from harness.process import variables
 from harness.suite import Suite
 from harness.validation import validate
-from harness.judge import Judge, Verdict
 from harness.worker import Failed, Unsupported, Worker
 
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error", "verdict", "reason")
@@ -63,7 +63,8 @@ def matrix(rows: list[dict[str, Any]]) -> Table:
     for network in dict.fromkeys(row["network"] for row in rows):
         cells = {row["framework"]: row for row in rows if row["network"] == network}
         table.add_row(network, *(_cell(cells[name]) for name in names))
-    errors = {name: [row["gradient_error"] for row in rows if row["framework"] == name and row["verdict"] == "same"] for name in names}
+    same = [row for row in rows if row["verdict"] == "same"]
+    errors = {name: [row["gradient_error"] for row in same if row["framework"] == name] for name in names}
     table.add_section()
     table.add_row("largest", *(f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names))
     return table

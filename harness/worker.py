@@ -1,8 +1,8 @@
 """One worker process, seen from the driver: start it, ask it, and turn whatever happens to it into a typed outcome.
 
-A worker answers (`ask` returns its fields), refuses (`Unsupported`) or fails (`Failed` with a kind and a reason). It never hangs the
-driver: each question has a time limit, and a worker that neither beats nor computes is ended. Only processes that descend from this
-one are ever ended; they carry a token in their environment, so orphans are found too.
+A worker answers (`ask` returns its fields), refuses (`Unsupported`) or fails (`Failed` with a kind and a reason). It never hangs
+the driver: each question has a time limit, and a worker that neither beats nor computes is ended. Only processes that descend
+from this one are ever ended; they carry a token in their environment, so orphans are found too.
 """
 
 import contextlib
@@ -161,7 +161,7 @@ class Worker:
 
 
 def _environment(variables: Mapping[str, str], cores: Sequence[int], token: str) -> dict[str, str]:
-    """The driver's variables and the worker's own; but of PYTHONPATH and PYTHONHOME only the worker's, for its Python is another."""
+    """The driver's variables and the worker's own; of PYTHONPATH and PYTHONHOME only the worker's, whose Python is another."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     paths = [str(ROOT), variables.get("PYTHONPATH", "")]
     return {

@@ -126,6 +126,7 @@ class Runner(BaseRunner):
         self.task = task
         self.device = torch.device(task.device)
         self.tuned = task.tuning == "tuned"
+        torch._dynamo.reset()  # code compiled for an earlier task's batch would be compiled anew for batches of any size
         self.images = len(task.network["input_shape"]) == 3
         set_arithmetic(task)
         torch.manual_seed(task.seed)

@@ -10,11 +10,11 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 os.environ["KERAS_BACKEND"] = "tensorflow"
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import keras
+import numpy as np
+import tensorflow as tf
 
-from runners import protocol  # noqa: E402
+from runners import protocol
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 FP16_LOSS_SCALE = 1024.0  # fixed, so that every step does the same work

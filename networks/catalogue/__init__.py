@@ -1,4 +1,4 @@
-"""Every network by name. A module in this folder that decorates a function with `@network(...)` adds one; nothing else is needed."""
+"""Every network by name. A module in this folder that decorates a function with `@network(...)` adds one; no more is needed."""
 
 import importlib
 import pkgutil

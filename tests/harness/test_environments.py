@@ -221,7 +221,7 @@ def test_missing_system_packages_are_named_with_the_remedy(machine, monkeypatch)
     (machine / "bin/id").write_text("#!/bin/sh\necho 0\n")
     for fake in ("dpkg-query", "apt-get", "id"):
         (machine / "bin" / fake).chmod(0o755)
-    with pytest.raises(environments.BuildFailed, match="(?s)libnowhere-dev libneither-dev.*Unable to locate package"):
+    with pytest.raises(environments.BuildFailed, match=r"(?s)libnowhere-dev libneither-dev.*Unable to locate package"):
         build()
     assert folders(machine) == [] and not (machine / "calls").exists()
 

@@ -1,5 +1,6 @@
 """The catalogue against the published counts and shapes, and each guard of the builder against a network that it must refuse."""
 
+import itertools
 import json
 
 import pytest
@@ -131,7 +132,7 @@ def test_the_logits_are_a_bare_dense_layer(name):
 @everyone
 def test_a_relu_follows_every_addition(name):
     layers = networks.get(name).layers
-    assert [after.op for before, after in zip(layers, layers[1:], strict=False) if before.op == "add"] == [
+    assert [after.op for before, after in itertools.pairwise(layers) if before.op == "add"] == [
         "relu" for layer in layers if layer.op == "add"]
 
 
@@ -163,7 +164,7 @@ def test_shape_of_knows_the_input_and_every_layer():
 
 
 def test_an_unknown_network_names_those_that_exist():
-    with pytest.raises(networks.UnknownNetwork, match="unknown network 'lenet'; there are alexnet, .*resnet56, resnet8"):
+    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet'; there are alexnet, .*resnet56, resnet8"):
         networks.get("lenet")
 
 

@@ -9,7 +9,7 @@ class Runner(Reference):
     def step(self):
         for descriptor in range(3, 20):
             try:
-                if os.readlink("/proc/self/fd/%d" % descriptor).startswith("pipe:"):
+                if os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:"):
                     os.write(descriptor, b"I am not JSON\n")
             except OSError:
                 continue
