@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import VERSION, data_sets, environments, frameworks, machine
-from harness.environments import Environment
+from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
 from harness.judge import Judge
 from harness.plan import Machine, Trial, execution_order, make_trials
@@ -36,7 +36,7 @@ def prepare(suite: Suite, suite_file: str) -> Campaign:
     described = machine.describe()
     device_kind = choose_device(suite.device, described)
     releases = {spec: release_of(spec, suite.interpreters, device_kind) for spec in suite.frameworks}
-    here = Machine(device_kind, described["cpu"]["allowed"], max(1, len(described["gpus"])))
+    here = Machine(device_kind, described["cpu"]["allowed"], len(described["gpus"]))
     trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
     return Campaign(suite, suite_file, [_refuse_missing(trial) for trial in trials], described, device_kind)
 
@@ -68,17 +68,24 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     records.summarise()
 
 
-def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[str, Environment]:
-    """Build, or find, the environment of every release that a planned trial needs, by `framework==release`."""
-    ready = {}
+def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[str, Environment | BuildFailed]:
+    """Build, or find, the environment of every release that a planned trial needs, by `framework==release`.
+
+    One that cannot be built stands there as its failure: it costs its own trials and no others.
+    """
+    ready: dict[str, Environment | BuildFailed] = {}
     for trial in campaign.trials:
         name = f"{trial.framework}=={trial.release}"
         if trial.status == "planned" and name not in ready:
             interpreter = campaign.suite.interpreters.get(trial.framework)
             if interpreter:
                 ready[name] = environments.existing(trial.framework, interpreter, campaign.device_kind)
-            else:
+                continue
+            try:
                 ready[name] = environments.build(trial.framework, trial.release, campaign.device_kind, built)
+            except BuildFailed as failure:
+                built(str(failure))
+                ready[name] = failure
     return ready
 
 
@@ -105,13 +112,18 @@ def _refuse_missing(trial: Trial) -> Trial:
     return Trial(**fields, status="unsupported", reason=reason)
 
 
-def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment]) -> dict[str, Any]:
+def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | BuildFailed]) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "name": folder.name, "started": datetime.now(UTC).isoformat(timespec="seconds"), "finished": None,
         "dlbench": VERSION, "git_commit": campaign.machine["checkout"]["commit"],
         "git_dirty": campaign.machine["checkout"]["dirty"], "suite": campaign.suite.model_dump(mode="json"),
         "suite_file": campaign.suite_file, "seed": campaign.suite.seed, "machine": campaign.machine,
         "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
-        "environments": {name: environment.to_json() for name, environment in ready.items()},
+        "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
         "trials": [trial.to_json() for trial in campaign.trials],
     }
+
+
+def _lock(environment: Environment) -> dict[str, Any]:
+    """What a published record says of an environment: all but where it lies, which is this machine's own affair."""
+    return {key: value for key, value in environment.to_json().items() if key != "interpreter"}

@@ -132,6 +132,8 @@ def _refusal(network: networks.Network, precision: str, data: str, devices: int,
             return "unsupported", f"{network.name} is fed by {network.data_set}, not by {data}"
         if not has_set(data):
             return "unsupported", f"the set {data} is not on this machine: dlbench data fetch {data}, or set DLBENCH_DATA"
+    if machine.device_kind == "cuda" and not machine.devices:
+        return "unsupported", "no NVIDIA GPU answers on this machine"
     if devices > 1:
         return "unsupported", "this release trains on one device; several devices come with data-parallel runners"
     if threads > machine.cores:

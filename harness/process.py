@@ -14,7 +14,7 @@ from typing import Any
 
 import networks
 from harness import frameworks
-from harness.environments import Environment
+from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
 from harness.judge import Judge, Verdict
 from harness.machine import cores
@@ -51,7 +51,7 @@ class Bench:
     """What all processes of a campaign share."""
 
     suite: Suite
-    environments: dict[str, Environment]
+    environments: dict[str, Environment | BuildFailed]
     inputs: Inputs
     judge: Judge
     logs: Path
@@ -70,6 +70,8 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
     pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
     bench.watch(Sight(trial, process, "starting"))
     try:
+        if isinstance(environment, BuildFailed):
+            raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
         module = frameworks.load(trial.framework).runner
         with Worker(environment.interpreter, module, log, variables(environment, trial), pinned) as worker:
             _run(bench, trial, process, worker, outcome)
@@ -88,6 +90,11 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {}
     ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
     return {**environment.variables, **pinned, **hidden, **ieee}
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, for a cell of a table."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _run(bench: Bench, trial: Trial, process: int, worker: Worker, outcome: Outcome) -> None:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
 
 import networks
+from harness import data_sets
 from harness.errors import WrongUse
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
@@ -88,6 +89,10 @@ class Suite(Strict):
         for key in ("frameworks", "networks", "devices", "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty")
+        known = ("auto", "device", "host", "real", *data_sets.names())
+        for data in (*self.data, *(each for choice in self.networks.values() for each in choice.data)):
+            if data not in known:
+                raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
         return self
 
 

@@ -11,11 +11,12 @@ from rich.table import Table
 
 import networks
 from harness import campaign, frameworks
+from harness.environments import BuildFailed
 from harness.errors import WrongUse
 from harness.judge import Judge, Verdict
 from harness.machine import cores
 from harness.plan import Trial
-from harness.process import variables
+from harness.process import first_line, variables
 from harness.suite import Suite
 from harness.validation import validate
 from harness.worker import Failed, Unsupported, Worker
@@ -36,6 +37,8 @@ def verify(wanted: dict[str, Any], console: Console) -> list[dict[str, Any]]:
             environment = ready.get(f"{trial.framework}=={trial.release}")
             if trial.status != "planned" or environment is None:
                 verdict = Verdict("unsupported", trial.reason)
+            elif isinstance(environment, BuildFailed):
+                verdict = Verdict("different", f"crashed: its environment could not be built: {first_line(environment)}")
             else:
                 verdict = _verdict(judge, trial, environment.interpreter, variables(environment, trial), suite)
             row = {"framework": trial.framework, "network": trial.network, **verdict.__dict__}

@@ -130,3 +130,9 @@ def test_the_estimate_grows_with_work_and_windows():
     assert estimate_seconds(small, longer) == pytest.approx(15 + 4 * 0.5 + 16 * 0.75, rel=1e-3)
     step = 17856 / 4 * 1e6 / 5e10
     assert estimate_seconds(large, suite) == pytest.approx(15 + 8 * step + 4 * 0.5 + 8 * 0.75, rel=1e-3)
+
+
+def test_a_gpu_that_is_not_there_is_a_refused_row_and_not_an_attempt():
+    suite = Suite(networks=["tiny_fcn"], device="cuda")
+    (trial,) = make_trials(suite, {"pytorch": "2.13.0"}, Machine("cuda", 2, 0), lambda name: False)
+    assert (trial.status, trial.reason) == ("unsupported", "no NVIDIA GPU answers on this machine")

@@ -160,3 +160,9 @@ def test_every_published_suite_is_valid(path: Path):
     if path.stem == "data":
         pytest.skip("data.yaml describes data sets")
     assert load_suite(path).title
+
+
+def test_misspelt_data_is_named_with_what_is_known(tmp_path):
+    (tmp_path / "suite.yaml").write_text("networks: tiny_fcn\ndata: devise\n")
+    with pytest.raises(WrongUse, match=r"data: unknown data devise; did you mean device\?"):
+        load_suite(tmp_path / "suite.yaml")
