@@ -17,7 +17,7 @@ FP32 = 2.0**-24
 OPERANDS = {"fp32": 0.0, "tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}  # rounding of a product's operands, beyond fp32
 
 LOSS = (170, 8)  # times FP32 and times u; found 2 and 1.3
-GRADIENT = (1700, 16)  # found 70 (ResNet-56, no kink turned) and 1.9
+GRADIENT = (3400, 16)  # found 1785 (ResNet-50 in MXNet; others 70 to 1325) and 1.9; TF32 passing for fp32 has 5700 at least
 MOVED = 16  # times a gradient's tolerance; found 25 times the gradient's own error after four steps
 KINK = 4.0  # found 1.9: see `tolerance_of`
 SUMS = 16  # roundings of a sum that reach a pre-activation, in FP32
