@@ -4,10 +4,11 @@ DLBENCH = .venv/bin/dlbench
 PYTHON = .venv/bin/python
 SUITE ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),configs/gpu.yaml,configs/smoke.yaml)
 CAMPAIGNS ?= $(patsubst %/campaign.json,%,$(wildcard results/*/campaign.json))
+FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench verify report compare check test clean
+.PHONY: help setup bench verify report check test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -24,17 +25,13 @@ verify: setup  ## prove that every framework trains the same networks
 report: setup  ## make tables, plots and a page from CAMPAIGNS (default: all under results/)
 	$(DLBENCH) report $(or $(CAMPAIGNS),$(error no campaign under results/; run `make bench` first))
 
-compare: setup  ## compare OLD with NEW, as in: make compare OLD=pytorch==2.12.0 NEW=pytorch==2.13.0
-	$(DLBENCH) compare $(or $(OLD),$(error OLD is missing; as in: make compare OLD=pytorch==2.12.0 NEW=pytorch==2.13.0)) \
-	    $(or $(NEW),$(error NEW is missing; as in: make compare OLD=pytorch==2.12.0 NEW=pytorch==2.13.0)) --suite $(SUITE)
-
 check: setup  ## lint, types and import borders
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -m pytest -q tests/test_borders.py
 
-test: setup  ## make the PyTorch and TensorFlow environments where absent, then run all tests
-	$(DLBENCH) env build pytorch tensorflow --device cpu
+test: setup  ## make the environments of FRAMEWORKS where absent, then run all tests; those of other frameworks skip
+	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
 	$(PYTHON) -m pytest $(PYTEST_ARGUMENTS)
 
 clean:  ## remove .venv and caches; environments and results stay
