@@ -54,9 +54,14 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+            writer.writerows({key: "" if _missing(key, value) else value for key, value in row.items()} for row in rows)
     except OSError as error:
         raise WrongUse(f"--out {path}: cannot be written ({error.strerror})") from None
+
+
+def _missing(key: str, value: Any) -> bool:
+    """Say whether a value was not measured: an error that is NaN, a count of parameters that nobody built."""
+    return value != value or (key == "parameters" and not value)
 
 
 def matrix(rows: list[dict[str, Any]]) -> Table:
