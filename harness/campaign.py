@@ -106,7 +106,7 @@ def choose_device(asked: str, described: dict[str, Any]) -> frameworks.Device:
 def _refuse_missing(trial: Trial) -> Trial:
     """Refuse a trial whose framework's recipe has nothing for this kind of device."""
     reason = frameworks.unsupported(trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu")
-    if trial.status != "planned" or not reason:
+    if not reason:
         return trial
     fields = {key: value for key, value in trial.to_json().items() if key not in ("trial", "status", "reason")}
     return Trial(**fields, status="unsupported", reason=reason)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,16 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
         if isinstance(environment, BuildFailed):
             raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
         module = frameworks.load(trial.framework).runner
-        with Worker(environment.interpreter, module, log, variables(environment, trial), pinned) as worker:
-            _run(bench, trial, process, worker, outcome)
+        start = partial(Worker, environment.interpreter, module, log, variables(environment, trial), pinned)
+        if process == 0 and not trial.dropout:
+            with start() as checker:  # of its own: compilers and caches that it fills must not touch the timed process
+                _greet(bench, checker, outcome)
+                _check(bench, trial, checker, outcome)
+        with start() as worker:
+            _greet(bench, worker, outcome)
+            if trial.dropout:  # its timed losses prove little, so each process proves itself
+                _check(bench, trial, worker, outcome)
+            _run(bench, trial, worker, outcome)
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))
     except Failed as failure:
@@ -97,20 +106,28 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _run(bench: Bench, trial: Trial, process: int, worker: Worker, outcome: Outcome) -> None:
+def task_of(trial: Trial) -> dict[str, Any]:
+    """What a worker is told of a trial, its network and batch apart."""
+    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
+
+
+def _greet(bench: Bench, worker: Worker, outcome: Outcome) -> None:
+    hello = worker.ask("hello", bench.suite.limits.start)
+    outcome.row.update(release=hello["release"], device_name=hello.get("device_name", ""))
+
+
+def _check(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
+    bench.watch(Sight(trial, outcome.row["process"], "checking"))
+    _note_check(outcome, bench.judge.judge(worker, networks.get(trial.network), task_of(trial)))
+
+
+def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
     suite, limits = bench.suite, bench.suite.limits
     network = networks.get(trial.network)
-    hello = worker.ask("hello", limits.start)
-    outcome.row.update(release=hello["release"], device_name=hello.get("device_name", ""))
-    task = {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
-    if process == 0 or trial.dropout:
-        bench.watch(Sight(trial, process, "checking"))
-        verdict = bench.judge.judge(worker, network, task)
-        _note_check(outcome, verdict)
-
-    bench.watch(Sight(trial, process, "building"))
+    bench.watch(Sight(trial, outcome.row["process"], "building"))
     began = time.monotonic()
-    built = worker.ask("build", limits.build, network=network.to_json(), batch=trial.batch, dropout=True, seed=suite.seed, **task)
+    built = worker.ask("build", limits.build, network=network.to_json(), batch=trial.batch, dropout=True, seed=suite.seed,
+                       **task_of(trial))
     worker.ask("load", limits.build, weights=str(bench.inputs.weights(network)))
     residence = "device" if trial.data == "device" else "host"
     worker.ask("feed", limits.build, batches=str(bench.inputs.batches(network, trial.batch, trial.data)), residence=residence)

@@ -16,7 +16,7 @@ from harness.errors import WrongUse
 from harness.judge import Judge, Verdict
 from harness.machine import cores
 from harness.plan import Trial
-from harness.process import first_line, variables
+from harness.process import first_line, task_of, variables
 from harness.suite import Suite
 from harness.validation import validate
 from harness.worker import Failed, Unsupported, Worker
@@ -81,7 +81,6 @@ def matrix(rows: list[dict[str, Any]]) -> Table:
 def _verdict(judge: Judge, trial: Trial, interpreter: Path, worker_variables: dict[str, str], suite: Suite) -> Verdict:
     module = frameworks.load(trial.framework).runner
     log = judge.folder / "logs" / f"{trial.framework}-{trial.network}.log"
-    task = {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
     pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
     with Worker(interpreter, module, log, worker_variables, pinned) as worker:
         try:
@@ -90,7 +89,7 @@ def _verdict(judge: Judge, trial: Trial, interpreter: Path, worker_variables: di
             return Verdict("unsupported", str(refusal))
         except Failed as failure:
             return Verdict("different", str(failure))
-        return judge.judge(worker, networks.get(trial.network), task)
+        return judge.judge(worker, networks.get(trial.network), task_of(trial))
 
 
 def _line(row: dict[str, Any]) -> str:
