@@ -39,6 +39,12 @@ def verdict(judge, tmp_path):
     return ask
 
 
+@pytest.fixture(scope="session")
+def interpreter_of():
+    """Find the interpreter of a framework's environment, as in `interpreter_of("tensorflow")`; skips where there is none."""
+    return lambda framework: environment_of(framework).interpreter
+
+
 class Planted:
     """A worker that is told of another network than the judge believes."""
 

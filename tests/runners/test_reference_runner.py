@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import networks
+from harness import environments
 from networks.builder import Builder
 from runners import reference_runner as reference
 from runners.protocol import Different, Session, Task, Unsupported
@@ -386,11 +387,12 @@ def test_a_session_checks_and_runs(residence, tmp_path):
 
 
 def find_python36():
-    """Every Python 3.6 at hand: $DLBENCH_PYTHON36, PATH, pyenv. (pyenv's shim on PATH may refuse to run.)"""
+    """Every Python 3.6 at hand: $DLBENCH_PYTHON36, reference==1.19.5 as dlbench builds it, PATH, pyenv. (pyenv's shim on PATH may refuse to run.)"""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     installed = sorted(pyenv.glob("versions/3.6.*/bin/python3.6"))
     is_36 = "import sys; assert sys.version_info[:2] == (3, 6)"
-    candidates = [os.environ.get("DLBENCH_PYTHON36"), shutil.which("python3.6"), *installed]
+    built = environments.find("reference", "1.19.5", "cpu")
+    candidates = [os.environ.get("DLBENCH_PYTHON36"), built and str(built.interpreter), shutil.which("python3.6"), *installed]
     return [str(path) for path in candidates if path and run_python(path, is_36) == 0]
 
 
@@ -431,7 +433,7 @@ def test_the_files_of_old_environments_are_python_36():
 def test_a_worker_under_python_36_trains_as_one_of_today(name, tmp_path):
     interpreter = next((path for path in find_python36() if run_python(path, "import numpy") == 0), None)
     if interpreter is None:
-        pytest.skip("no Python 3.6 with NumPy: name one in DLBENCH_PYTHON36 (python3.6 -m venv, pip install numpy==1.19.5)")
+        pytest.skip("no Python 3.6 with NumPy: name one in DLBENCH_PYTHON36 or dlbench env build reference==1.19.5")
     network = networks.get(name)
     arrays = write_arrays(tmp_path, network)
     old = losses_of_a_worker(interpreter, network, arrays, tmp_path / "old.npz")

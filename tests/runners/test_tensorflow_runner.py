@@ -1,9 +1,5 @@
-"""TensorFlow's runner against the float64 reference, through the worker's own commands, and planted faults that must show.
+"""TensorFlow's runner against the float64 reference, through the worker's own commands, and planted faults that must show."""
 
-The worker runs under the interpreter that DLBENCH_TENSORFLOW_PYTHON names: one with tensorflow or tensorflow-cpu installed.
-"""
-
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -16,17 +12,14 @@ from networks.builder import Builder
 from runners import reference_runner
 from runners.protocol import Session
 
-PYTHON = os.environ.get("DLBENCH_TENSORFLOW_PYTHON")
-pytestmark = pytest.mark.skipif(not PYTHON, reason="set DLBENCH_TENSORFLOW_PYTHON to a Python that can import tensorflow")
-
 STEPS = 4
 SAME = 1e-4  # relative L2 error a gradient tensor in fp32; half precision is looser
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory):
+def worker(tmp_path_factory, interpreter_of):
     """One process for all tests: a second build in it must not see the first one's settings."""
-    with Worker(PYTHON, "runners.tensorflow_runner", tmp_path_factory.mktemp("logs") / "tensorflow.log") as worker:
+    with Worker(interpreter_of("tensorflow"), "runners.tensorflow_runner", tmp_path_factory.mktemp("logs") / "tensorflow.log") as worker:
         yield worker
 
 
