@@ -387,7 +387,7 @@ def test_a_session_checks_and_runs(residence, tmp_path):
 
 
 def find_python36():
-    """Every Python 3.6 at hand: $DLBENCH_PYTHON36, reference==1.19.5 as dlbench builds it, PATH, pyenv. (pyenv's shim on PATH may refuse to run.)"""
+    """Every Python 3.6 at hand: $DLBENCH_PYTHON36, dlbench's own, PATH, pyenv. (pyenv's shim on PATH may refuse to run.)"""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     installed = sorted(pyenv.glob("versions/3.6.*/bin/python3.6"))
     is_36 = "import sys; assert sys.version_info[:2] == (3, 6)"

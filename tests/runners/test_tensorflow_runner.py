@@ -19,7 +19,8 @@ SAME = 1e-4  # relative L2 error a gradient tensor in fp32; half precision is lo
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory, interpreter_of):
     """One process for all tests: a second build in it must not see the first one's settings."""
-    with Worker(interpreter_of("tensorflow"), "runners.tensorflow_runner", tmp_path_factory.mktemp("logs") / "tensorflow.log") as worker:
+    log = tmp_path_factory.mktemp("logs") / "tensorflow.log"
+    with Worker(interpreter_of("tensorflow"), "runners.tensorflow_runner", log) as worker:
         yield worker
 
 
