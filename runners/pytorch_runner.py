@@ -184,7 +184,7 @@ class Runner(BaseRunner):
         self.optimizer.zero_grad()
         loss = self.mean_loss(inputs.to(self.device), targets.to(self.device))
         (loss * self._scale()).backward()
-        gradients = {name: to_numpy(parameter.grad / self._scale()) for name, parameter in self._parameters().items()}
+        gradients = {name: to_numpy(gradient_of(parameter) / self._scale()) for name, parameter in self._parameters().items()}
         self.optimizer.zero_grad()
         return gradients
 
@@ -293,6 +293,11 @@ def output_shapes(model, network, device):
     for hook in hooks:
         hook.remove()
     return shapes
+
+
+def gradient_of(parameter):
+    """The gradient of a parameter that does not reach the loss is None in PyTorch, and zero."""
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
 def to_numpy(tensor):

@@ -17,12 +17,12 @@ def test_unit_roundoff_is_half_the_distance_of_neighbouring_numbers():
 
 def test_a_smooth_network_in_fp32_may_differ_by_one_in_a_hundred_thousand():
     found = tolerance_of("fp32")
-    assert found == Tolerance(pytest.approx(1.0e-5, rel=0.02), pytest.approx(1.0e-4, rel=0.02), pytest.approx(1.6e-3, rel=0.02))
+    assert found == Tolerance(pytest.approx(1.0e-5, rel=0.02), pytest.approx(2.0e-4, rel=0.02), pytest.approx(3.2e-3, rel=0.02))
 
 
 def test_coarser_precisions_may_differ_more():
     gradients = [tolerance_of(precision).gradient for precision in ("fp32", "tf32", "bf16")]
-    assert gradients == pytest.approx([1.0e-4, 7.9e-3, 6.3e-2], rel=0.02)
+    assert gradients == pytest.approx([2.0e-4, 8.0e-3, 6.3e-2], rel=0.02)
     assert tolerance_of("fp16") == tolerance_of("tf32")
 
 
