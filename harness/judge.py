@@ -22,7 +22,7 @@ from networks import work
 UNIT_ROUNDOFF_FP32 = 2.0**-24
 DRAWS = 3  # of weights and batches, before a gradient that a kink could explain counts as different
 FLOOR = 0.1  # of a layer's gradient: below it a tensor's own norm says more of rounding than of the network
-MANY_ACTIVATIONS = 5_000_000  # bytes a sample: above, pre-activations are drawn away from the kinks
+MANY_ACTIVATIONS = 40_000_000  # bytes a sample: above, pre-activations are drawn away from the kinks
 FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-56); Nesterov's momentum is 0.4 off after three steps
 OTHER_OPTIMISER = "the optimiser differs"
 
