@@ -56,7 +56,7 @@ def away_from_kinks(network: Network, weights: dict[str, np.ndarray]) -> dict[st
     At ReLU's kink a rounding error turns a gradient on or off. Among the tens of millions of ResNet-50's pre-activations some
     always lie that close: correct fp32 gradients then differ by 2e-2 from float64, and a check could not tell them from TF32.
     With shifts `KINK_DISTANCE` standard deviations from zero (every fourth channel below, the same ones throughout, so that
-    additions keep the distance; branches at a quarter of the scale) they differ by 1e-4 at most. Returns new arrays.
+    additions keep the distance; branches at a quarter of the scale) they differ by about 1e-4 at most (MXNet). Returns new arrays.
     """
     branches = {source for layer in network.layers if layer.op == "add" for source in layer.inputs}
     moved = dict(weights)

@@ -203,7 +203,7 @@ class Runner(BaseRunner):
         return loss.detach()
 
     def _loss(self, inputs, targets):
-        # autocast stands inside what is compiled: outside, torch 2.11's cache on disk gave an fp16 run the code of a bf16 run
+        # autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16 run before it (torch 2.11)
         precision = self.task.precision
         mixed = torch.autocast(self.device.type, AUTOCAST[precision]) if precision in AUTOCAST else contextlib.nullcontext()
         with mixed:
