@@ -20,7 +20,7 @@ import yaml
 
 from analysis import records, trials
 from analysis.records import Campaign
-from harness import campaign
+from harness import campaign, environments
 from harness.environments import Environment
 from harness.errors import WrongUse
 from harness.plan import Machine, execution_order, make_trials
@@ -228,6 +228,23 @@ def test_a_killed_campaign_resumes_and_loses_nothing_that_was_finished(tmp_path,
     assert ",777.0\n" not in (folder / "windows.csv").read_text()
     assert {row["status"] for row in table(folder).values()} == {"ok"}
     assert done.meta["finished"] and done.meta["started"] == killed.meta["started"]
+
+
+def test_an_environment_that_cannot_be_built_costs_its_own_trials_only(tmp_path, stand_in, monkeypatch):
+    stand_in(good="reference", broken="reference")
+    build = environments.build
+
+    def fail_for_broken(framework, release, device, progress):
+        if framework == "broken":
+            raise environments.BuildFailed("no wheel for this Python\nwhole log: elsewhere")
+        return build(framework, release, device, progress)
+
+    monkeypatch.setattr(environments, "build", fail_for_broken)
+    run(tmp_path, frameworks=["good", "broken"], processes=1)
+    rows = table(tmp_path)
+    assert (rows["good tiny_fcn"]["status"], rows["good tiny_fcn"]["verified"]) == ("ok", "yes")
+    assert rows["broken tiny_fcn"]["status"] == "failed"
+    assert rows["broken tiny_fcn"]["reason"] == "crashed: its environment could not be built: no wheel for this Python"
 
 
 def workers_end(workers, seconds=30.0) -> bool:
