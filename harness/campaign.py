@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import VERSION, data_sets, environments, frameworks, machine
+from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
 from harness.judge import Judge
@@ -57,7 +58,11 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     suite = campaign.suite
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
-        bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), judge, folder / "logs", watch)
+        checks = Checks(judge, ready, suite.limits, folder / "logs")
+        bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), checks, folder / "logs", watch)
+        if suite.check_jobs > 1:
+            waiting = [trial for trial, process in order if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
+            checks.ahead(waiting, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
         for number, (trial, process) in enumerate(order):
             if (trial.trial, process) in finished:
                 continue

@@ -57,6 +57,7 @@ def verify(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32",
     tuning: Annotated[str, typer.Option(help="stock or tuned.")] = "stock",
+    jobs: Annotated[int, typer.Option(min=1, help="Checks at a time.")] = 1,
     interpreter: Interpreters = None,
 ) -> None:
     """Prove that frameworks train the same networks as the NumPy reference; exit 1 where one is different."""
@@ -64,7 +65,7 @@ def verify(
 
     wanted = {"frameworks": _words(frameworks_), "networks": _words(chosen) or networks.names(), "device": device,
               "precisions": precision, "tunings": tuning, "interpreters": _pairs(interpreter)}
-    rows = verification.verify(wanted, console)
+    rows = verification.verify(wanted, console, jobs)
     if out:
         verification.write(rows, out)
     if any(row["verdict"] == "different" for row in rows):

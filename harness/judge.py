@@ -6,6 +6,7 @@ The tolerances follow from the precision (`analysis.tolerances`); the argument i
 
 import math
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ class Judge:
         self.seed = seed
         self.limit = limit
         self.losses: dict[Path, list[float]] = {}
+        self.lock = threading.Lock()  # checks may run several at a time; files and answers are made once
 
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any]) -> Verdict:
         """Ask `worker` for its check of `network` under `task` (device, threads, precision, tuning) and compare.
@@ -71,7 +73,9 @@ class Judge:
         drawing weights and batches anew: a fault shows on every draw.
         """
         for draw in range(DRAWS):
-            verdict = self._judge(worker, self._question(network, draw), task)
+            with self.lock:
+                question = self._question(network, draw)
+            verdict = self._judge(worker, question, task)
             if not self._may_be_a_kink(network, verdict, str(task["precision"])):
                 break
         return verdict
@@ -80,7 +84,8 @@ class Judge:
         answers = self.folder / f"answers-{worker.token}.npz"
         try:
             parameters, losses = _ask(worker, question, task, question.steps, answers)
-            self._answer_reference(question)
+            with self.lock:
+                self._answer_reference(question)
             verdict = self._compare(question, parameters, losses, answers, str(task["precision"]))
             if OTHER_OPTIMISER in verdict.reason:
                 _ask(worker, question, task, 1, answers)

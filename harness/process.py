@@ -6,19 +6,17 @@ windows are kept; those before the timed ones have negative numbers.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import networks
-from harness import frameworks
+from harness.checks import Checks, start, task_of
 from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
-from harness.judge import Judge, Verdict
-from harness.machine import cores
+from harness.judge import Verdict
 from harness.plan import Trial
 from harness.suite import Suite
 from harness.worker import Failed, Unsupported, Worker
@@ -54,7 +52,7 @@ class Bench:
     suite: Suite
     environments: dict[str, Environment | BuildFailed]
     inputs: Inputs
-    judge: Judge
+    checks: Checks
     logs: Path
     watch: Callable[[Sight], None]
 
@@ -64,25 +62,22 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
     log = bench.logs / f"{trial.trial}-{process}.log"
     outcome = Outcome({
         "trial": trial.trial, "process": process, "order": order, "status": "ok", "reason": "",
-        "started": datetime.now(UTC).isoformat(timespec="seconds"), "log": f"{bench.logs.name}/{log.name}",
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
     })
     log.unlink(missing_ok=True)
-    environment = bench.environments[f"{trial.framework}=={trial.release}"]
-    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
-    bench.watch(Sight(trial, process, "starting"))
     try:
-        if isinstance(environment, BuildFailed):
-            raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
-        module = frameworks.load(trial.framework).runner
-        start = partial(Worker, environment.interpreter, module, log, variables(environment, trial), pinned)
         if process == 0 and not trial.dropout:
-            with start() as checker:  # of its own: compilers and caches that it fills must not touch the timed process
-                _greet(bench, checker, outcome)
-                _check(bench, trial, checker, outcome)
-        with start() as worker:
-            _greet(bench, worker, outcome)
+            bench.watch(Sight(trial, process, "checking"))
+            checked = bench.checks.of(trial)
+            outcome.row.update(_identity(checked.hello), log=f"{bench.logs.name}/{checked.log.name}")
+            _note_check(outcome, checked.verdict)
+        bench.watch(Sight(trial, process, "starting"))
+        outcome.row["log"] = f"{bench.logs.name}/{log.name}"
+        with start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker:
+            outcome.row.update(_identity(worker.ask("hello", bench.suite.limits.start)))
             if trial.dropout:  # its timed losses prove little, so each process proves itself
-                _check(bench, trial, worker, outcome)
+                bench.watch(Sight(trial, process, "checking"))
+                _note_check(outcome, bench.checks.judge.judge(worker, networks.get(trial.network), task_of(trial)))
             _run(bench, trial, worker, outcome)
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))
@@ -92,33 +87,8 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
     return outcome
 
 
-def variables(environment: Environment, trial: Trial) -> dict[str, str]:
-    """Environment variables of a worker: as many threads as the trial says, IEEE products under fp32, no GPU under cpu."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(trial.threads))
-    pinned = threads if trial.device_kind == "cpu" else {}
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {}
-    ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
-    return {**environment.variables, **pinned, **hidden, **ieee}
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, for a cell of a table."""
-    return str(error).strip().partition("\n")[0]
-
-
-def task_of(trial: Trial) -> dict[str, Any]:
-    """What a worker is told of a trial, its network and batch apart."""
-    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
-
-
-def _greet(bench: Bench, worker: Worker, outcome: Outcome) -> None:
-    hello = worker.ask("hello", bench.suite.limits.start)
-    outcome.row.update(release=hello["release"], device_name=hello.get("device_name", ""))
-
-
-def _check(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
-    bench.watch(Sight(trial, outcome.row["process"], "checking"))
-    _note_check(outcome, bench.judge.judge(worker, networks.get(trial.network), task_of(trial)))
+def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
+    return {"release": hello.get("release", ""), "device_name": hello.get("device_name", "")}
 
 
 def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:

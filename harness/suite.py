@@ -60,6 +60,7 @@ class Suite(Strict):
     window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
     seed: int = 1
     check: Check = Check()
+    check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
     limits: Limits = Limits()
     interpreters: dict[str, Path] = Field(default_factory=dict)  # framework: an interpreter that has it already
 

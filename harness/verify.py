@@ -9,41 +9,38 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import networks
-from harness import campaign, frameworks
-from harness.environments import BuildFailed
+from harness import campaign
+from harness.checks import Checks
 from harness.errors import WrongUse
 from harness.judge import Judge, Verdict
-from harness.machine import cores
 from harness.plan import Trial
-from harness.process import first_line, task_of, variables
 from harness.suite import Suite
 from harness.validation import validate
-from harness.worker import Failed, Unsupported, Worker
 
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error", "verdict", "reason")
 COLOURS = {"same": "green", "different": "bold red", "unsupported": "yellow"}
 
 
-def verify(wanted: dict[str, Any], console: Console) -> list[dict[str, Any]]:
-    """Check every network in every framework; `wanted` has a suite's keys. Prints a line a verdict, then the matrix."""
+def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict[str, Any]]:
+    """Check every network in every framework, `jobs` at a time, and print the verdicts; `wanted` has a suite's keys."""
     suite = validate({**wanted, "data": "device", "batches": 2, "processes": 1}, Suite, "dlbench verify")
     prepared = campaign.prepare(suite, "dlbench verify")
     ready = campaign.make_environments(prepared, lambda text: console.print(text, style="dim", markup=False, highlight=False))
     rows = []
+
+    def note(trial: Trial, verdict: Verdict) -> None:
+        row = {"framework": trial.framework, "network": trial.network, **verdict.__dict__}
+        rows.append({column: row[column] for column in COLUMNS})
+        console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
+
+    for trial in prepared.trials:
+        if trial.status != "planned":
+            note(trial, Verdict("unsupported", trial.reason))
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
-        for trial in prepared.trials:
-            environment = ready.get(f"{trial.framework}=={trial.release}")
-            if trial.status != "planned" or environment is None:
-                verdict = Verdict("unsupported", trial.reason)
-            elif isinstance(environment, BuildFailed):
-                verdict = Verdict("different", f"crashed: its environment could not be built: {first_line(environment)}")
-            else:
-                verdict = _verdict(judge, trial, environment.interpreter, variables(environment, trial), suite)
-            row = {"framework": trial.framework, "network": trial.network, **verdict.__dict__}
-            rows.append({column: row[column] for column in COLUMNS})
-            console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
+        checks = Checks(judge, ready, suite.limits, Path(scratch) / "logs")
+        planned = [trial for trial in prepared.trials if trial.status == "planned"]
+        checks.ahead(planned, jobs, lambda trial, checked: note(trial, checked.verdict))
     console.print(matrix(rows))
     return rows
 
@@ -76,20 +73,6 @@ def matrix(rows: list[dict[str, Any]]) -> Table:
     table.add_section()
     table.add_row("largest", *(f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names))
     return table
-
-
-def _verdict(judge: Judge, trial: Trial, interpreter: Path, worker_variables: dict[str, str], suite: Suite) -> Verdict:
-    module = frameworks.load(trial.framework).runner
-    log = judge.folder / "logs" / f"{trial.framework}-{trial.network}.log"
-    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
-    with Worker(interpreter, module, log, worker_variables, pinned) as worker:
-        try:
-            worker.ask("hello", suite.limits.start)
-        except Unsupported as refusal:
-            return Verdict("unsupported", str(refusal))
-        except Failed as failure:
-            return Verdict("different", str(failure))
-        return judge.judge(worker, networks.get(trial.network), task_of(trial))
 
 
 def _line(row: dict[str, Any]) -> str:

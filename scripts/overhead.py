@@ -28,11 +28,11 @@ from rich.table import Table
 import networks
 from analysis import statistics
 from harness import arrays, campaign, frameworks, machine
+from harness.checks import variables
 from harness.environments import Environment
 from harness.errors import WrongUse
 from harness.inputs import Inputs
 from harness.plan import Trial, execution_order
-from harness.process import variables
 from harness.suite import Suite
 from harness.validation import did_you_mean, validate
 from harness.worker import Failed, Unsupported, Worker

@@ -21,10 +21,11 @@ import yaml
 from analysis import records, trials
 from analysis.records import Campaign
 from harness import campaign, environments
+from harness.checks import variables
 from harness.environments import Environment
 from harness.errors import WrongUse
 from harness.plan import Machine, execution_order, make_trials
-from harness.process import Sight, variables
+from harness.process import Sight
 from harness.suite import Suite
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,8 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     checked = {(row.trial, row.process) for row in processes.itertuples() if row.check}
     assert checked == {(trial, process) for trial, process in order if process == 0 or "tiny_dropout" in trial}
     assert all((tmp_path / log).is_file() for log in processes["log"])
-    assert [sight.phase for sight in seen[:3]] == ["starting", "checking", "building"]
+    assert [sight.phase for sight in seen if sight.trial.trial.startswith("one") and not sight.process
+            and not sight.trial.dropout][:3] == ["checking", "starting", "building"]
     assert Counter((sight.trial.trial, sight.process) for sight in seen if sight.phase == "starting") == Counter(order)
 
     assert set(zip(done.windows["trial"], done.windows["process"], strict=True)) == set(order)
@@ -124,6 +126,27 @@ def test_each_fault_is_one_failed_row_and_the_others_go_on(tmp_path, stand_in, w
     assert len(done.processes) == 1 + len(FAULTS)
     assert done.meta["finished"]
     assert workers_in(tmp_path) == []
+
+
+def test_a_check_does_not_touch_the_process_that_is_timed(tmp_path, stand_in):
+    stand_in(one="reference_checked_before")
+    run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_dropout"], processes=1)
+    rows = table(tmp_path)
+    assert rows["one tiny_fcn"]["verified"] == "yes"
+    assert rows["one tiny_dropout"]["reason"] == "crashed: RuntimeError: this process was checked before"  # dropout: meant so
+
+
+def test_checks_may_all_be_made_before_anything_is_timed(tmp_path, stand_in):
+    stand_in(good="reference", bad="reference_nesterov", broken="raises")
+    seen = []
+    done = run(tmp_path, frameworks=["good", "bad", "broken"], networks=NETWORKS, check_jobs=2, watch=seen.append)
+    phases = [sight.phase for sight in seen]
+    assert phases[: phases.index("starting")].count("checking") >= 6
+    rows = table(tmp_path)
+    assert {name: (row["status"], row["verified"]) for name, row in rows.items()} == {
+        **{f"good {name}": ("ok", "yes") for name in NETWORKS}, **{f"bad {name}": ("ok", "no") for name in NETWORKS},
+        **{f"broken {name}": ("failed", "no") for name in NETWORKS}}
+    assert all((tmp_path / log).is_file() for log in done.processes["log"])
 
 
 def test_what_a_worker_refuses_is_an_unsupported_row(tmp_path, stand_in):

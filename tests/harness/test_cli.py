@@ -14,7 +14,7 @@ import yaml
 
 import networks
 from analysis import records
-from harness import campaign, cli, process, verify
+from harness import campaign, checks, cli
 
 ROOT = Path(__file__).parents[2]
 HERE = ["--interpreter", f"reference={sys.executable}"]
@@ -60,8 +60,7 @@ def no_worker(monkeypatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(process, "Worker", refuse)
-    monkeypatch.setattr(verify, "Worker", refuse)
+    monkeypatch.setattr(checks, "Worker", refuse)
 
 
 def test_networks_are_listed_with_their_parameters(dlbench):

@@ -1,0 +1,112 @@
+"""A trial's worker, and the proof of sameness that a trial gives in a worker of its own before it is timed.
+
+Of its own, because compilers and caches that a check fills must not touch a timed process. Checks are not timed, so several may run
+at a time, ahead of the timing; then the machine is quiet again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networks
+from harness import frameworks
+from harness.environments import BuildFailed, Environment
+from harness.judge import Judge, Verdict
+from harness.machine import cores
+from harness.plan import Trial
+from harness.suite import Limits
+from harness.worker import Failed, Unsupported, Worker
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A verdict, and what the worker said of itself on the way."""
+
+    verdict: Verdict
+    hello: Mapping[str, Any]
+    log: Path
+
+
+class Checks:
+    """Makes each trial's check once and keeps what came of it."""
+
+    def __init__(self, judge: Judge, environments: Mapping[str, Environment | BuildFailed], limits: Limits, logs: Path):
+        self.judge = judge
+        self.environments = environments
+        self.limits = limits
+        self.logs = logs
+        self.made: dict[str, Checked] = {}
+        self.at_work: set[Worker] = set()
+
+    def ahead(self, trials: Sequence[Trial], jobs: int, made: Callable[[Trial, Checked], None]) -> None:
+        """Make the checks of these trials, `jobs` at a time; `made` hears of each in the order of the trials."""
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            for trial, checked in zip(trials, pool.map(self.of, trials), strict=True):
+                made(trial, checked)
+        except BaseException:  # Ctrl-C: nobody waits for what the checks at work would still say
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in list(self.at_work):
+                worker.end()
+            raise
+        finally:
+            pool.shutdown()
+
+    def of(self, trial: Trial) -> Checked:
+        """Return the trial's check, made now where it is not made yet. Whatever happens to its worker is in the verdict."""
+        if trial.trial not in self.made:
+            self.made[trial.trial] = self._make(trial)
+        return self.made[trial.trial]
+
+    def _make(self, trial: Trial) -> Checked:
+        log = self.logs / f"{trial.trial}-check.log"
+        hello: dict[str, Any] = {}
+        try:
+            with self._worker(trial, log) as worker:
+                hello = worker.ask("hello", self.limits.start)
+                return Checked(self.judge.judge(worker, networks.get(trial.network), task_of(trial)), hello, log)
+        except Unsupported as refusal:
+            return Checked(Verdict("unsupported", str(refusal)), hello, log)
+        except Failed as failure:
+            return Checked(Verdict("different", str(failure), failure=failure.kind), hello, log)
+
+    @contextmanager
+    def _worker(self, trial: Trial, log: Path) -> Iterator[Worker]:
+        log.unlink(missing_ok=True)
+        with start(self.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker:
+            self.at_work.add(worker)
+            try:
+                yield worker
+            finally:
+                self.at_work.discard(worker)
+
+
+def start(environment: Environment | BuildFailed, trial: Trial, log: Path) -> Worker:
+    """Start a worker for `trial`. Raises Failed where its environment could not be built."""
+    if isinstance(environment, BuildFailed):
+        raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
+    module = frameworks.load(trial.framework).runner
+    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
+    return Worker(environment.interpreter, module, log, variables(environment, trial), pinned)
+
+
+def variables(environment: Environment, trial: Trial) -> dict[str, str]:
+    """Environment variables of a worker: as many threads as the trial says, IEEE products under fp32, no GPU under cpu."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(trial.threads))
+    pinned = threads if trial.device_kind == "cpu" else {}
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {}
+    ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
+    return {**environment.variables, **pinned, **hidden, **ieee}
+
+
+def task_of(trial: Trial) -> dict[str, Any]:
+    """What a worker is told of a trial, its network and batch apart."""
+    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, for a cell of a table."""
+    return str(error).strip().partition("\n")[0]
