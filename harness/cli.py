@@ -6,11 +6,13 @@ Exit codes: 0 done, 1 the answer is no (a difference, failed rows), 2 wrong use 
 import json
 import shlex
 import sys
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -199,18 +201,22 @@ def _print_plan(prepared: object) -> None:
     from harness.plan import estimate_seconds
 
     assert isinstance(prepared, Campaign)
-    table = Table("framework", "network", "batch", "on", "precision", "tuning", "data", "processes", "about", "reason")
-    total = 0.0
+    table = Table("framework", "network, batch", "on", "how", "time", box=box.SIMPLE)
+    total, refused = 0.0, Counter[str]()
     for trial in prepared.trials:
-        planned = trial.status == "planned"
-        seconds = prepared.suite.processes * estimate_seconds(trial, prepared.suite) if planned else 0.0
+        if trial.status != "planned":
+            refused[trial.reason] += 1
+            continue
+        seconds = prepared.suite.processes * estimate_seconds(trial, prepared.suite)
         total += seconds
-        where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"cpu, {trial.threads} threads"
-        table.add_row(f"{trial.framework} {trial.release}", trial.network, str(trial.batch), where, trial.precision, trial.tuning,
-                      trial.data, str(prepared.suite.processes) if planned else "-", duration(seconds) if planned else "-",
-                      escape(trial.reason))
+        where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"cpu x{trial.threads}"
+        table.add_row(f"{trial.framework} {trial.release}", f"{trial.network}, {trial.batch}", where,
+                      f"{trial.precision} {trial.tuning} {trial.data}", duration(seconds))
     console.print(table)
-    console.print(f"{len(prepared.trials)} trials, about {duration(total)} once the environments are built. Nothing was started.")
+    for reason, count in refused.items():
+        console.print(f"{count} refused: {reason}", style="yellow", markup=False, highlight=False)
+    count = f"{len(prepared.trials)} trials, {prepared.suite.processes} processes each"
+    console.print(f"{count}, about {duration(total)} once the environments are built. Nothing was started.", soft_wrap=True)
 
 
 def _catalogue() -> Table:

@@ -138,7 +138,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(dlbench, stand_in, suite, 
     answer = dlbench("run", str(suite), "--dry-run", "--out", str(tmp_path / "out"), "precisions=fp32,tf32")
     assert (answer.code, answer.err, built) == (0, "", [])
     assert "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU" in answer.out
-    assert answer.out.endswith("2 trials, about 15.1 s once the environments are built. Nothing was started.\n")
+    assert answer.out.endswith("2 trials, 1 processes each, about 15.1 s once the environments are built. Nothing was started.\n")
     assert not (tmp_path / "out").exists()
 
 
