@@ -74,6 +74,7 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
         f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
         f"95 % interval ({unit})": span(row["step_seconds_low"] / scale, row["step_seconds_high"] / scale),
         "samples per second": number(row["samples_per_second"]),
+        **({"share of the peak (%)": number(100 * row["mfu"])} if measured["mfu"].notna().any() else {}),
         "relative speed": _speed(by_trial.loc[row["trial"]]) if row["trial"] in by_trial.index else "not ranked",
         "loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}",
         "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",

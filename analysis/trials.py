@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import records, sameness, statistics
+from analysis import plausibility, records, sameness, statistics
 from analysis.records import Campaign
 from analysis.tolerances import DROPOUT_LOSS
 
@@ -52,7 +52,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
         else:
             row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0} | _refused(trial, processes)
         rows.append(row)
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
     return table.astype(dict.fromkeys(WHOLE, "Int64"))
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import VERSION, data_sets, environments, frameworks, machine
+from harness import VERSION, data_sets, environments, frameworks, machine, peaks
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
@@ -50,12 +50,14 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         refuse_existing(folder)  # before environments are built
     records = Records.resume(folder, planned, campaign.suite.model_dump(mode="json")) if resume else None
     ready = make_environments(campaign, built)
+    suite = campaign.suite
+    workshop = peaks.Workshop(ready, folder / "logs", built)
     if records is None:
-        records = Records.create(folder, _first_page(campaign, folder, ready))
+        before = peaks.measure(campaign.trials, workshop) if suite.peaks else []
+        records = Records.create(folder, {**_first_page(campaign, folder, ready), "peaks": before})
         records.summarise()  # so that a campaign stopped in its first process has its table too
     finished = records.finished()
     order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
-    suite = campaign.suite
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
         checks = Checks(judge, ready, suite.limits, folder / "logs")
@@ -69,6 +71,8 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
             outcome = run_process(bench, trial, process, number)
             records.append(outcome.row, outcome.windows)
             done(outcome, number + 1, len(order))
+    if len(finished) < len(order):  # else nothing has run since the peaks were measured
+        _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))
     records.summarise()
 
@@ -127,6 +131,14 @@ def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment |
         "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
         "trials": [trial.to_json() for trial in campaign.trials],
     }
+
+
+def _measure_peaks_again(campaign: Campaign, records: Records, workshop: peaks.Workshop) -> None:
+    """Add the peaks after the last process to those before the first, and what a difference says of the machine."""
+    meta = records.meta()
+    before = meta.get("peaks", [])  # none in a campaign that an older release began
+    measured = [*before, *peaks.measure_again(campaign.trials, before, workshop)]
+    records.update(peaks=measured, concerns=[*meta["concerns"], *peaks.concerns(measured)])
 
 
 def _lock(environment: Environment) -> dict[str, Any]:

@@ -83,10 +83,14 @@ class Records:
         """Derive trials.csv."""
         trials.rewrite(self.folder)
 
+    def meta(self) -> dict[str, Any]:
+        """What campaign.json says now."""
+        meta: dict[str, Any] = json.loads((self.folder / "campaign.json").read_text(encoding="utf-8"))
+        return meta
+
     def update(self, **fields: Any) -> None:
         """Change fields of campaign.json."""
-        path = self.folder / "campaign.json"
-        _write_whole(path, json.dumps({**json.loads(path.read_text()), **fields}, indent=1))
+        _write_whole(self.folder / "campaign.json", json.dumps({**self.meta(), **fields}, indent=1))
 
 
 def refuse_existing(folder: Path) -> None:

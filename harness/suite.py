@@ -59,6 +59,7 @@ class Suite(Strict):
     windows: PositiveInt = 8  # timed windows a process
     window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
     seed: int = 1
+    peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row
     check: Check = Check()
     check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
     limits: Limits = Limits()

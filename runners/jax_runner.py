@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
 LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared
@@ -244,6 +244,17 @@ class Runner(BaseRunner):
     def peak_memory(self):
         """Peak of XLA's allocator since the process began: JAX has no call that resets it."""
         return self.device.memory_stats()["peak_bytes_in_use"] if self.task.device == "cuda" else None
+
+    @staticmethod
+    def product(size, task):
+        device, style = find_device(task), choose_style(task)
+        keys = jax.random.split(jax.device_put(jax.random.PRNGKey(task.seed), device))
+        left, right = (jax.random.normal(key, (size, size), style.dtype) for key in keys)
+        compiled = jax.jit(lambda left, right: dot(left, right, style))
+        wait = jax.block_until_ready
+        if task.device == "cpu":  # where products may run beside one another, so each is waited for
+            return Product(lambda: wait(compiled(left, right)), wait)
+        return Product(lambda: compiled(left, right), wait)
 
     def _reset(self, parameters):
         """Place the state. It must own its memory, for a step overwrites it: on a CPU `device_put` may share NumPy's."""

@@ -81,6 +81,27 @@ class Runner:
         """Peak bytes of device memory since the last `feed`, or None where the framework cannot say."""
         return None
 
+    @staticmethod
+    def product(size, task):
+        """Return a `Product` of two `size` x `size` matrices of random numbers that lie on the task's device already, with its
+        threads and precision (there is no network); raise `Unsupported`."""
+        raise Unsupported("this runner offers no matrix product for the machine's peak")
+
+
+class Product:
+    """A product to repeat, as `timed_run` wants it: `multiply()` may return early, `wait(result)` returns when it is ready."""
+
+    def __init__(self, multiply, wait):
+        self.multiply = multiply
+        self.wait = wait
+        self.result = None
+
+    def step(self):
+        self.result = self.multiply()
+
+    def synchronize(self):
+        self.wait(self.result)
+
 
 def timed_run(runner, steps, clock=time.monotonic):
     """Time `steps` training steps between two synchronisations: (start, stop) of a clock that all processes of a boot share."""
@@ -159,6 +180,12 @@ class Session:
         arrays.update({"parameter/" + name: value for name, value in self.runner.parameters().items()})
         np.savez(out, **arrays)
         return {"losses": losses}
+
+    def peak(self, size, steps, windows, **task):
+        """The (start, stop) of `windows` windows of `steps` products of two `size` x `size` matrices."""
+        product = self.runner_class.product(size, Task(None, None, **task))
+        product.step()  # compiles and allocates
+        return {"windows": [timed_run(product, steps) for _ in range(windows)]}
 
     def close(self):
         self.runner = None

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
@@ -193,6 +193,15 @@ class Runner(BaseRunner):
 
     def peak_memory(self):
         return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+
+    @staticmethod
+    def product(size, task):
+        refuse_what_is_missing(task)
+        set_arithmetic(task)
+        torch.manual_seed(task.seed)
+        kind = AUTOCAST.get(task.precision, torch.float32)
+        left, right = (torch.randn(size, size, device=task.device).to(kind) for _ in range(2))
+        return Product(lambda: left @ right, lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
 
     def _train(self, inputs, targets):
         self.optimizer.zero_grad()

@@ -10,7 +10,7 @@ import platform
 
 import numpy as np
 
-from runners.protocol import Different, Unsupported, assert_network
+from runners.protocol import Different, Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
 
 
@@ -307,6 +307,15 @@ class Runner(BaseRunner):
     def parameters(self):
         return {name: array.copy() for name, array in self.weights.items()}
 
+    @staticmethod
+    def product(size, task):
+        """NumPy's own product in float32: the machine's peak on a CPU whose frameworks offer none."""
+        refuse_other_arithmetic(task)
+        generator = np.random.RandomState(task.seed)
+        left, right = (generator.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+        out = np.empty((size, size), np.float32)
+        return Product(lambda: np.dot(left, right, out=out), lambda result: None)
+
     def update(self, name, gradient):
         """v = momentum v + g, w = w - lr v, in place; overwrites `gradient`."""
         velocity = self.velocities[name]
@@ -380,15 +389,19 @@ class Runner(BaseRunner):
 
 
 def refuse_what_is_missing(task, operations):
-    if task.device != "cpu":
-        raise Unsupported("device '{}': NumPy runs on the CPU alone".format(task.device))
-    if task.precision != "fp32":
-        raise Unsupported("precision '{}': the reference computes in float64 and judges fp32".format(task.precision))
+    refuse_other_arithmetic(task)
     if task.tuning != "stock":
         raise Unsupported("tuning '{}': the reference has only stock".format(task.tuning))
     for layer in task.network["layers"]:
         if layer["op"] not in operations:
             raise Unsupported("layer {}: this runner has no operation '{}'".format(layer["name"], layer["op"]))
+
+
+def refuse_other_arithmetic(task):
+    if task.device != "cpu":
+        raise Unsupported("device '{}': NumPy runs on the CPU alone".format(task.device))
+    if task.precision != "fp32":
+        raise Unsupported("precision '{}': the reference computes in float64 and judges fp32".format(task.precision))
 
 
 def depends_on_parameters(layers):

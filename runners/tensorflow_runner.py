@@ -152,6 +152,19 @@ class Runner(protocol.Runner):
     def peak_memory(self):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"] if self.task.device == "cuda" else None
 
+    @staticmethod
+    def product(size, task):
+        device = _prepare_device(task)
+        kind = tf.as_dtype(keras.DTypePolicy(POLICIES[task.precision]).compute_dtype)
+        with tf.device(device):
+            left, right = (tf.cast(tf.random.stateless_normal((size, size), (task.seed, side)), kind) for side in range(2))
+
+        def multiply():
+            with tf.device(device):
+                return tf.matmul(left, right)
+
+        return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
+
     def _place(self, batch):
         with tf.device(self.device):
             return [tf.constant(array) for array in batch]  # copies: an eager tensor never shares a NumPy array's memory

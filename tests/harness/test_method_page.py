@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis import sameness, statistics, tolerances
-from harness import judge, process, worker
+from analysis import plausibility, sameness, statistics, tolerances
+from harness import judge, peaks, process, worker
 from harness.suite import Suite
 from harness.validation import CHECKOUT
 
@@ -37,6 +37,12 @@ SUITE = Suite()
     f"fewer than {statistics.MINIMUM_PROCESSES} processes",
     f"no processor time for {worker.SILENCE_SECONDS:.0f} s",
     f"2^{process.LONGEST_WINDOW.bit_length() - 1} steps",
+    f"({' and '.join(map(str, peaks.SIZES['cuda']))} cubed on a GPU, up to {peaks.SIZES['cpu'][-1]} cubed on a CPU)",
+    f"The best of {peaks.WINDOWS} windows of {peaks.WINDOW_SECONDS} s",
+    f"less than {100 * peaks.SLOWED:.0f} % of the first",
+    f"more than {plausibility.PEAK_MARGIN} times the peak's operations",
+    f"more than {plausibility.SCALING_MARGIN} n times as fast as one",
+    f"more than {plausibility.LINK_MARGIN} times what its PCIe links carry",
     f"ResNet-56 ({tolerances.kinks_of('resnet56')} kinks) a gradient may be "
     f"{tolerances.tolerance_of('bf16', tolerances.kinks_of('resnet56')).gradient} off",
 ])
