@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from analysis import tables
-from analysis.tables import BYTE_UNITS, FASTEST, GROUP, NO_DIFFERENCE, TIME_UNITS, TOO_FEW
+from analysis.tables import BYTE_UNITS, FASTEST, GROUP, JOULE_UNITS, NO_DIFFERENCE, TIME_UNITS, TOO_FEW
 
 INK = "#24292f"
 GRID = "#d0d7de"
@@ -56,6 +56,16 @@ def peak_memory(trials: pd.DataFrame) -> Figure:
     known = trials[(trials["status"] == "ok") & trials["peak_memory_bytes"].notna()]
     unit, scale = tables.best_unit(known["peak_memory_bytes"], BYTE_UNITS)
     return _by_batch(known, ["peak_memory_bytes"], scale, ("Peak memory while training", f"memory ({unit})"))
+
+
+def pcie_received(trials: pd.DataFrame) -> Figure:
+    """Draw the bytes that a mini-batch brings to the devices over PCIe by batch and framework, a panel a network."""
+    return _counted(trials, "pcie_rx_bytes_per_step", BYTE_UNITS, ("Received over PCIe for a mini-batch", "bytes"))
+
+
+def energy(trials: pd.DataFrame) -> Figure:
+    """Draw the energy that a mini-batch costs by batch and framework, a panel a network."""
+    return _counted(trials, "energy_joules_per_step", JOULE_UNITS, ("Energy of a mini-batch (lower is better)", "energy"))
 
 
 def relative_speed(speeds: pd.DataFrame) -> Figure:
@@ -114,6 +124,12 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
             style["marker"] = ""
         _finish(figure, "Loss while timed: frameworks that train one network give one curve", styles)
         return figure
+
+
+def _counted(trials: pd.DataFrame, column: str, units: tuple[tuple[str, float], ...], words: tuple[str, str]) -> Figure:
+    known = trials[trials[column].notna()]
+    unit, scale = tables.best_unit(known[column], units)
+    return _by_batch(known, [column], scale, (words[0], f"{words[1]} ({unit})"))
 
 
 def _by_batch(trials: pd.DataFrame, columns: list[str], scale: float, words: tuple[str, str]) -> Figure:

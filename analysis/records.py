@@ -1,4 +1,4 @@
-"""Reads a campaign's folder into memory: `campaign.json`, `processes.csv` and `windows.csv`, checked column by column.
+"""Reads a campaign's folder into memory: `campaign.json` and its tables of processes, windows and counters, column by column.
 
 What each column means stands in docs/records.md. A campaign may have been killed at any moment, so an unfinished last line and
 the windows of a process that never finished are left out. Nothing here computes.
@@ -9,7 +9,7 @@ import io
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,14 @@ WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float, "stop": float,
     "seconds": float, "step_seconds": float, "loss": float,
 }
+COUNTER_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "device": str, "kind": str, "seconds": float, "pcie_rx_bytes": float, "pcie_tx_bytes": float,
+    "pcie_covered_seconds": float, "nvlink_rx_bytes": float, "nvlink_tx_bytes": float, "energy_joules": float,
+    "energy_counter_joules": float, "power_watts": float, "sm_mhz": float, "memory_mhz": float, "event_reasons": float,
+    "memory_used_bytes": float, "busy_percent": float, "processes": float, "cpu_seconds": float, "driver_seconds": float,
+    "gpm_pcie_rx_bytes_per_second": float, "gpm_pcie_tx_bytes_per_second": float, "gpm_nvlink_rx_bytes_per_second": float,
+    "gpm_nvlink_tx_bytes_per_second": float, "sm_percent": float, "tensor_percent": float, "dram_percent": float, "broken": str,
+}
 META_KEYS = ("name", "started", "finished", "suite", "machine", "environments", "trials")
 TRIAL_KEYS = (
     "trial", "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
@@ -39,12 +47,13 @@ class BadRecords(ValueError):
 
 @dataclass(frozen=True)
 class Campaign:
-    """One execution of a suite. `processes` has a row a finished process, `windows` a row a window of those processes."""
+    """One execution of a suite. `processes` has a row a finished process, `windows` and `counters` those processes' rows."""
 
     folder: Path
     meta: dict[str, Any]
     processes: pd.DataFrame
     windows: pd.DataFrame
+    counters: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COUNTER_COLUMNS)))
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -59,7 +68,8 @@ def read(folder: str | Path) -> Campaign:
     names = {trial["trial"] for trial in meta["trials"]}
     processes = _read_table(folder / "processes.csv", PROCESS_COLUMNS)
     windows = _read_table(folder / "windows.csv", WINDOW_COLUMNS)
-    for file, table in (("processes.csv", processes), ("windows.csv", windows)):
+    counters = _read_table(folder / "counters.csv", COUNTER_COLUMNS)
+    for file, table in (("processes.csv", processes), ("windows.csv", windows), ("counters.csv", counters)):
         unknown = sorted(set(table["trial"]) - names)
         if unknown:
             raise BadRecords(f"{folder / file}: column trial: {unknown[0]} is no trial of campaign.json; "
@@ -67,7 +77,8 @@ def read(folder: str | Path) -> Campaign:
     processes = processes.drop_duplicates(["trial", "process"], keep="last")  # a resumed campaign may repeat a failed process
     finished = processes[["trial", "process"]]
     windows = _last_attempt(windows).merge(finished, on=["trial", "process"], how="inner")
-    return Campaign(folder, meta, processes.reset_index(drop=True), windows)
+    counters = counters.merge(finished, on=["trial", "process"], how="inner")
+    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters)
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from analysis import plots, records, statistics, tables, trials
+from analysis import counters, plots, records, statistics, tables, trials
 from analysis.records import Campaign
 
 TEMPLATES = Path(__file__).parent
@@ -87,6 +87,9 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     answer = tables.answer(rows, speeds)
     shown = {"answer": answer, "times": tables.times(rows, speeds), "memory": tables.memory(rows),
              "refused": tables.refused(rows), "remarks": tables.remarks(rows)}
+    if rows[list(tables.TRAFFIC)].notna().any(axis=None):
+        checks = {trial["trial"]: counters.cross_check(campaign, trial) for trial in campaign.trials}
+        shown["traffic"] = tables.traffic(rows, checks)
     figures = {}
     if (rows["verified"] == "yes").any():
         figures["step_time"] = plots.step_time(rows)
@@ -96,6 +99,10 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["losses"] = plots.losses(rows, campaign.windows)
     if rows["peak_memory_bytes"].notna().any():
         figures["peak_memory"] = plots.peak_memory(rows)
+    if rows["pcie_rx_bytes_per_step"].notna().any():
+        figures["pcie_received"] = plots.pcie_received(rows)
+    if rows["energy_joules_per_step"].notna().any():
+        figures["energy"] = plots.energy(rows)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures,
                    {name: _svg(figure) for name, figure in figures.items()})
@@ -125,6 +132,8 @@ def _provenance(campaign: Campaign) -> list[tuple[str, str]]:
                                               _count(cpu, "logical", "hardware threads")]))),
         ("memory", f"{size / 2**30:.3g} GiB" if size else ""),
         ("GPUs", ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none"),
+        ("not measured", "; ".join((meta.get("telemetry") or {}).get("not_measured", ()))),
+        ("dirty", "; ".join(meta.get("dirty") or ())),
         ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture") if system.get(key))),
     ]
     return [(name, value) for name, value in listed if value]

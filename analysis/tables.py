@@ -4,7 +4,7 @@ Rows are compared only within a group that differs in nothing but framework and 
 column, what does not is returned by `throughout` for the caption. A row that is not verified is shown and never ranked.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,12 @@ GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "
 ALWAYS = ("network", "batch")
 TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BYTE_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+JOULE_UNITS = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
+TRAFFIC = {  # column of trials.csv: heading, units
+    "pcie_rx_bytes_per_step": ("PCIe received", BYTE_UNITS), "pcie_tx_bytes_per_step": ("PCIe sent", BYTE_UNITS),
+    "nvlink_bytes_per_step": ("NVLink sent", BYTE_UNITS), "energy_joules_per_step": ("energy", JOULE_UNITS),
+}
+CHECKS = {"gpm_ratio": "PCIe received: GPM / counters", "energy_counter_ratio": "energy: counter / power"}
 NO_DIFFERENCE = "no difference seen"
 FASTEST = "fastest"
 TOO_FEW = "too few processes to tell"
@@ -92,6 +98,26 @@ def memory(trials: pd.DataFrame) -> pd.DataFrame:
     rows = [{**row[GROUP], "framework": row["contestant"], heading: number(row["peak_memory_bytes"] / scale)}
             for _, row in known.iterrows()]
     return _without_constants(pd.DataFrame(rows), trials)
+
+
+def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    """List bytes over the links and joules a mini-batch of every row that has any, with `checks`: `counters.cross_check` by trial.
+
+    Columns that are empty in all rows are left out.
+    """
+    known = trials.assign(contestant=contestants(trials))
+    known = known[known[list(TRAFFIC)].notna().any(axis=1)]
+    table = known[GROUP].assign(framework=known["contestant"])
+    for column, (name, units) in TRAFFIC.items():
+        unit, scale = best_unit(known[column], units)
+        table[f"{name} ({unit})"] = (known[column] / scale).map(number)
+    throttled = known["throttled_windows"].astype("object")
+    table["throttled windows"] = [f"{count} of {windows}" if count is not pd.NA else ""
+                                  for count, windows in zip(throttled, known["windows"], strict=True)]
+    for check, heading in CHECKS.items():
+        table[heading] = [number(checks.get(trial, {}).get(check)) for trial in known["trial"]]
+    measured = [column for column in table if column in GROUP or (table[column] != "").any()]
+    return _without_constants(table[measured], trials)
 
 
 def refused(trials: pd.DataFrame) -> pd.DataFrame:

@@ -5,13 +5,14 @@ what each column means.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import plausibility, records, sameness, statistics
+from analysis import counters, plausibility, records, sameness, statistics
 from analysis.records import Campaign
 from analysis.tolerances import DROPOUT_LOSS
 
@@ -20,10 +21,10 @@ COLUMNS = (
     "reason", "verified", "parameters", "processes", "windows", "steps", "step_seconds", "step_seconds_low",
     "step_seconds_high", "samples_per_second", "loss_first", "loss_last", "flops_per_step", "mfu", "peak_memory_bytes",
     "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
-    "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error",
+    "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
-         "processes_planned")
+         "processes_planned", "throttled_windows")
 SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
             "trial", "parameters", "flops_per_step", "processes_planned")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
@@ -51,6 +52,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
             row |= _measured(campaign, trial, processes, against[trial["trial"]])
         else:
             row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0} | _refused(trial, processes)
+        row["reason"] = "; ".join(filter(None, [row["reason"], *_dirt(campaign)]))
         rows.append(row)
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
     return table.astype(dict.fromkeys(WHOLE, "Int64"))
@@ -79,7 +81,7 @@ def without_diverged(campaign: Campaign) -> Campaign:
         else:
             continue
         processes.loc[index, ["status", "reason"]] = ["failed", reason]
-    return Campaign(campaign.folder, campaign.meta, processes, campaign.windows)
+    return replace(campaign, processes=processes)
 
 
 def _refused(trial: dict[str, Any], processes: pd.DataFrame) -> dict[str, Any]:
@@ -100,16 +102,23 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     windows = campaign.windows[campaign.windows["trial"] == trial["trial"]].merge(ok[["trial", "process"]])
     timed = windows[windows["window"] >= 0]
     ends = windows.groupby("process")["loss"]
+    counted = counters.of_trial(campaign, trial)
     return {
-        "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *_remarks(trial, processes)]),
+        "status": "ok", "verified": "no" if against else "yes",
+        "reason": "; ".join([*against, *_remarks(trial, processes), *counted.remarks]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(timed), "steps": timed["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
         "samples_per_second": trial["batch"] * trial["devices"] / step.value,
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
-        **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")},
+        **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")}, **counted.columns,
     }
+
+
+def _dirt(campaign: Campaign) -> list[str]:
+    """Say in every row what --allow-dirty let pass."""
+    return [f"measured on a dirty machine: {text}" for text in campaign.meta.get("dirty") or ()]
 
 
 def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:

@@ -3,8 +3,10 @@
 A failed process is a row; only wrong input stops a campaign, and that before anything starts.
 """
 
+import os
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +21,7 @@ from harness.plan import Machine, Trial, execution_order, make_trials
 from harness.process import Bench, Outcome, Sight, run_process
 from harness.records import SCHEMA, Records, refuse_existing
 from harness.suite import Suite
+from harness.telemetry import Sampler, open_sampler
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,11 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         records.summarise()  # so that a campaign stopped in its first process has its table too
     finished = records.finished()
     order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
-    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch, _sampler(campaign) as sampler:
+        records.update(telemetry=sampler.describe())
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
         checks = Checks(judge, ready, suite.limits, folder / "logs")
-        bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), checks, folder / "logs", watch)
+        bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), checks, folder / "logs", watch, sampler)
         if suite.check_jobs > 1:
             waiting = [trial for trial, process in order if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
             checks.ahead(waiting, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
@@ -69,7 +73,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
             if (trial.trial, process) in finished:
                 continue
             outcome = run_process(bench, trial, process, number)
-            records.append(outcome.row, outcome.windows)
+            records.append(outcome.row, outcome.windows, outcome.counters)
             done(outcome, number + 1, len(order))
     if len(finished) < len(order):  # else nothing has run since the peaks were measured
         _measure_peaks_again(campaign, records, workshop)
@@ -119,6 +123,13 @@ def _refuse_missing(trial: Trial) -> Trial:
         return trial
     fields = {key: value for key, value in trial.to_json().items() if key not in ("trial", "status", "reason")}
     return Trial(**fields, status="unsupported", reason=reason)
+
+
+def _sampler(campaign: Campaign) -> AbstractContextManager[Sampler]:
+    if not campaign.suite.telemetry:
+        return nullcontext(Sampler(reasons=["traffic, energy and clocks: the suite says telemetry: false"]))
+    gpus = max(campaign.suite.devices) if campaign.device_kind == "cuda" else 0
+    return open_sampler(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | BuildFailed]) -> dict[str, Any]:

@@ -97,9 +97,10 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     """Environment variables of a worker: as many threads as the trial says, IEEE products under fp32, no GPU under cpu."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(trial.threads))
     pinned = threads if trial.device_kind == "cpu" else {}
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {}
+    # By bus, so that CUDA numbers GPUs as NVML does and the counters are those of the GPU that trains.
+    gpus = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
-    return {**environment.variables, **pinned, **hidden, **ieee}
+    return {**environment.variables, **pinned, **gpus, **ieee}
 
 
 def task_of(trial: Trial) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from harness.inputs import Inputs
 from harness.judge import Verdict
 from harness.plan import Trial
 from harness.suite import Suite
+from harness.telemetry import Sampler, kept
 from harness.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
@@ -39,10 +40,11 @@ class Sight:
 
 @dataclass
 class Outcome:
-    """A finished process: its row for processes.csv and its rows for windows.csv."""
+    """A finished process: its row for processes.csv and its rows for windows.csv and counters.csv."""
 
     row: dict[str, Any]
     windows: list[dict[str, Any]] = field(default_factory=list)
+    counters: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Bench:
     checks: Checks
     logs: Path
     watch: Callable[[Sight], None]
+    sampler: Sampler = field(default_factory=Sampler)  # samples nothing
 
 
 def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome:
@@ -73,7 +76,9 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
             _note_check(outcome, checked.verdict)
         bench.watch(Sight(trial, process, "starting"))
         outcome.row["log"] = f"{bench.logs.name}/{log.name}"
-        with start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker:
+        gpus = trial.devices if trial.device_kind == "cuda" else 0
+        with (start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker,
+              bench.sampler.recording(gpus)):
             outcome.row.update(_identity(worker.ask("hello", bench.suite.limits.start)))
             if trial.dropout:  # its timed losses prove little, so each process proves itself
                 bench.watch(Sight(trial, process, "checking"))
@@ -84,6 +89,7 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
     except Failed as failure:
         outcome.row.update(status="failed", reason=str(failure))
     _number(outcome.windows)
+    outcome.counters = kept(bench.sampler.samples, outcome.windows)
     return outcome
 
 
@@ -119,7 +125,8 @@ def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
 
 def _window(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome, steps: int, phase: str) -> float:
     """Run one window, keep it and return its seconds. A loss that is not finite ends the process as diverged."""
-    answer = worker.ask("run", bench.suite.limits.window, steps=steps)
+    with bench.sampler.around_window():
+        answer = worker.ask("run", bench.suite.limits.window, steps=steps)
     seconds = answer["stop"] - answer["start"]
     done = outcome.windows[-1]["last_step"] if outcome.windows else 0
     outcome.windows.append({

@@ -1,7 +1,7 @@
-"""Writes a campaign's folder: campaign.json, processes.csv, windows.csv, trials.csv, logs/. docs/records.md says what they hold.
+"""Writes a campaign's folder: campaign.json, the tables as CSV and logs/. docs/records.md says what they hold.
 
-A process counts once its row stands in processes.csv; its windows are on disk before. So a campaign killed at any moment loses
-the process that ran, and nothing else. trials.csv is derived from the others and replaced as a whole.
+A process counts once its row stands in processes.csv; its windows and counters are on disk before. So a campaign killed at any
+moment loses the process that ran, and nothing else. trials.csv is derived from the others and replaced as a whole.
 """
 
 import csv
@@ -22,8 +22,9 @@ PROCESS_COLUMNS = (
     "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
 )
 WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes")  # read as floats, for they may be empty
-MEASURES = ("processes", "windows", "window_seconds", "seed", "check")  # keys of a suite that trials do not show
+MEASURES = ("processes", "windows", "window_seconds", "seed", "check", "telemetry")  # keys of a suite that trials do not show
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
+COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
 
 
 class Records:
@@ -41,6 +42,7 @@ class Records:
             _write_whole(folder / "campaign.json", json.dumps(campaign, indent=1))
             _write_whole(folder / "processes.csv", ",".join(PROCESS_COLUMNS) + "\n")
             _write_whole(folder / "windows.csv", ",".join(WINDOW_COLUMNS) + "\n")
+            _write_whole(folder / "counters.csv", ",".join(COUNTER_COLUMNS) + "\n")
         except OSError as error:
             raise WrongUse(f"{folder} cannot be written ({error.strerror}): name another folder with --out") from None
         return cls(folder)
@@ -66,6 +68,7 @@ class Records:
         writer = cls(folder)
         _write_rows(folder / "processes.csv", PROCESS_COLUMNS, _as_written(campaign.processes), whole=True)
         _write_rows(folder / "windows.csv", WINDOW_COLUMNS, _as_written(campaign.windows), whole=True)
+        _write_rows(folder / "counters.csv", COUNTER_COLUMNS, _as_written(campaign.counters), whole=True)
         return writer
 
     def finished(self) -> set[tuple[str, int]]:
@@ -73,8 +76,11 @@ class Records:
         rows = records.read(self.folder).processes
         return set(zip(rows["trial"], rows["process"].astype(int), strict=True))
 
-    def append(self, process: Mapping[str, Any], windows: Sequence[Mapping[str, Any]]) -> None:
-        """Add a finished process: first its windows, then the row that makes them count, then the trials derived anew."""
+    def append(self, process: Mapping[str, Any], windows: Sequence[Mapping[str, Any]],
+               counters: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Add a finished process: first its windows and counters, then the row that makes them count, then the trials anew."""
+        whose = {"trial": process["trial"], "process": process["process"]}
+        _write_rows(self.folder / "counters.csv", COUNTER_COLUMNS, [{**whose, **counter} for counter in counters])
         _write_rows(self.folder / "windows.csv", WINDOW_COLUMNS, windows)
         _write_rows(self.folder / "processes.csv", PROCESS_COLUMNS, [process])
         self.summarise()

@@ -58,6 +58,7 @@ class Suite(Strict):
     processes: Annotated[int, Field(ge=1)] = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
     windows: PositiveInt = 8  # timed windows a process
     window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
+    telemetry: bool = True  # sample traffic, energy and clocks; false shows that sampling changes nothing
     seed: int = 1
     peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row
     check: Check = Check()

@@ -8,7 +8,7 @@ import csv
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,16 @@ class Records:
     meta: dict[str, Any]
     processes: list[dict[str, Any]]
     windows: list[dict[str, Any]]
+    counters: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.json").write_text(json.dumps(self.meta, indent=1))
         for name, columns, rows in (("processes.csv", records.PROCESS_COLUMNS, self.processes),
-                                    ("windows.csv", records.WINDOW_COLUMNS, self.windows)):
+                                    ("windows.csv", records.WINDOW_COLUMNS, self.windows),
+                                    ("counters.csv", records.COUNTER_COLUMNS, self.counters)):
+            if name == "counters.csv" and not rows:
+                continue  # as in campaigns before there was telemetry
             with (folder / name).open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(columns), restval="", lineterminator="\n")
                 writer.writeheader()

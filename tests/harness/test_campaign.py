@@ -338,5 +338,5 @@ def test_a_worker_gets_threads_and_ieee_products_and_no_gpu():
 
     threads = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
     assert of(cpu) == {"LD_LIBRARY_PATH": "lib", **threads, "CUDA_VISIBLE_DEVICES": "", "NVIDIA_TF32_OVERRIDE": "0"}
-    assert of(cuda) == {"LD_LIBRARY_PATH": "lib", "NVIDIA_TF32_OVERRIDE": "0"}
-    assert of(cuda, precision="tf32") == {"LD_LIBRARY_PATH": "lib"}
+    assert of(cuda) == {"LD_LIBRARY_PATH": "lib", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "NVIDIA_TF32_OVERRIDE": "0"}
+    assert of(cuda, precision="tf32") == {"LD_LIBRARY_PATH": "lib", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -1,0 +1,204 @@
+"""Samples counters and sensors while a worker trains: threads of the driver poll the sources, stamped with the workers' clock.
+
+Polls run every 20 ms, and once more on each side of every window, when nothing trains: so a window's edges are known to the
+millisecond. `kept` thins the samples of a process to what its windows need. A source is a `Host` or a `Gpu`.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import pynvml
+
+from harness.gpu_source import opened
+from harness.host_source import Host
+
+# Of `fast` readings: a 32-bit PCIe counter can wrap within 68 ms on a link of generation 5 with 16 lanes.
+PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}  # seconds, by kind of reading; `sampled` ones take longer than that
+KEPT_SECONDS = 0.25  # between the edges of windows; so a timed window leaves four to six rows of a GPU
+HANG_SECONDS = 5.0  # how long a call into a driver may take before it counts as hanging
+
+Sample = dict[str, Any]
+Reading = Callable[[float], Sample]  # the clock's seconds -> columns of counters.csv
+
+
+class Source(Protocol):
+    """Something that can be sampled: its readings by kind, and what it cannot tell."""
+
+    name: str
+    readings: dict[str, Reading]
+
+    @property
+    def not_measured(self) -> list[str]: ...
+    def restart(self) -> None: ...
+    def describe(self) -> Sample: ...
+
+
+class Sampler:
+    """Samples `sources` of one process after another; without sources it does nothing, at no cost.
+
+    Only the loops' threads ask devices, so that a driver that hangs costs samples and not the campaign.
+    """
+
+    def __init__(self, sources: Sequence[Source] = (), reasons: Sequence[str] = (), clock: Callable[[], float] = time.monotonic):
+        self.sources = sources
+        self.reasons = list(reasons)  # why something is not measured in the whole campaign
+        self.clock = clock
+        self.active: list[Source] = []
+        self.samples: list[Sample] = []
+        self.loops: dict[str, Loop] = {}
+
+    @contextlib.contextmanager
+    def recording(self, gpus: int) -> Iterator[None]:
+        """Record one process on the host and the first `gpus` GPUs, from its first window on until the block is left."""
+        names = {"host", *(f"gpu{number}" for number in range(gpus))}
+        self.active = [source for source in self.sources if source.name in names]
+        self.samples = []
+        try:
+            yield
+        finally:
+            loops, self.loops, self.active = self.loops, {}, []
+            for loop in loops.values():
+                loop.end()
+
+    @contextlib.contextmanager
+    def around_window(self) -> Iterator[None]:
+        """Poll just before and just after a window, outside of what is timed."""
+        if self.active and not self.loops:
+            self._begin()
+        self._poll_edge()
+        yield
+        self._poll_edge()
+
+    def describe(self) -> Sample:
+        """Say for campaign.json how this campaign is sampled and what is not measured in any of its rows, and why."""
+        return {"period_seconds": PERIODS,
+                "sources": [source.describe() for source in self.sources],
+                "not_measured": [*self.reasons, *(reason for source in self.sources for reason in source.not_measured)]}
+
+    def _begin(self) -> None:
+        for source in self.active:
+            source.restart()
+        for kind, period in PERIODS.items():
+            readings = [(source.name, source.readings[kind]) for source in self.active if kind in source.readings]
+            if readings:
+                self.loops[kind] = Loop(partial(self._poll, kind, readings, self.samples), period, self.clock)
+
+    def _poll(self, kind: str, readings: Sequence[tuple[str, Reading]], samples: list[Sample]) -> None:
+        for device, read in readings:
+            seconds = self.clock()
+            samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
+
+    def _poll_edge(self) -> None:
+        if "fast" in self.loops:
+            self.loops["fast"].poll_now()
+
+
+class Loop:
+    """A thread that polls at once, then every `period` seconds and whenever it is asked to, and a last time as it ends."""
+
+    def __init__(self, poll: Callable[[], None], period: float, clock: Callable[[], float]):
+        self.poll = poll
+        self.period = period
+        self.clock = clock
+        self.requests: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()  # None ends the loop
+        self.fault: Exception | None = None
+        self.hangs = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def poll_now(self) -> None:
+        """Have it poll and wait for that, once at most for a driver that hangs."""
+        if not self.hangs and self.thread.is_alive():
+            done = threading.Event()
+            self.requests.put(done)
+            self.hangs = not done.wait(HANG_SECONDS)
+
+    def end(self) -> None:
+        """End the thread; raises what it failed with, which is a fault of ours."""
+        self.requests.put(None)
+        self.thread.join(0 if self.hangs else HANG_SECONDS)
+        if self.fault:
+            raise self.fault
+
+    def _run(self) -> None:
+        request: threading.Event | None = threading.Event()
+        due = self.clock()
+        try:
+            while request:
+                self.poll()
+                request.set()
+                due = max(due + self.period, self.clock())  # a beat that was missed is not made up for
+                request = self._next(due)
+            self.poll()
+        except Exception as fault:
+            self.fault = fault
+            if request:
+                request.set()
+
+    def _next(self, due: float) -> threading.Event | None:
+        try:
+            return self.requests.get(timeout=max(0.0, due - self.clock()))
+        except queue.Empty:
+            return threading.Event()
+
+
+@contextlib.contextmanager
+def open_sampler(gpus: int, visible: str | None) -> Iterator[Sampler]:
+    """Open the sampler of a campaign: the host, and the first `gpus` GPUs that CUDA_VISIBLE_DEVICES (`visible`) leaves."""
+    with contextlib.ExitStack() as stack:
+        found: list[Any] = []
+        reasons = []
+        try:
+            found = stack.enter_context(opened(gpus, visible)) if gpus else []
+        except pynvml.NVMLError as error:
+            reasons = [f"traffic and energy of GPUs: NVML does not answer ({error})"]
+        if len(found) < gpus and not reasons:
+            reasons = [f"traffic and energy of {gpus - len(found)} GPUs: NVML cannot find them "
+                       f"(CUDA_VISIBLE_DEVICES={visible}; a MIG slice has no counters)"]
+        yield Sampler([Host(), *found], reasons)
+
+
+def kept(samples: Sequence[Sample], windows: Sequence[Mapping[str, Any]]) -> list[Sample]:
+    """Thin a process's samples to what its windows need, in order of device, kind and time.
+
+    Kept are samples on both sides of every edge of a timed window, every slow one, and one in KEPT_SECONDS besides, from just
+    before the first window to just after the last. Event reasons and breaks of dropped samples go over to the next one kept.
+    """
+    if not windows:
+        return []
+    edges = [window[edge] for window in windows if window["window"] >= 0 for edge in ("start", "stop")]
+    ends = [windows[0]["start"], windows[-1]["stop"]]
+    rows = []
+    for device, kind in dict.fromkeys((sample["device"], sample["kind"]) for sample in samples):
+        own = [sample for sample in samples if (sample["device"], sample["kind"]) == (device, kind)]
+        rows += _thin(sorted(own, key=lambda sample: sample["seconds"]), ends, edges, 0.0 if kind == "slow" else KEPT_SECONDS)
+    return rows
+
+
+def _thin(samples: list[Sample], ends: list[float], edges: list[float], spacing: float) -> list[Sample]:
+    times = [sample["seconds"] for sample in samples]
+    begin, _ = _beside(times, ends[0])
+    _, end = _beside(times, ends[1])
+    wanted = {begin, end, *(number for edge in edges for number in _beside(times, edge))}
+    rows: list[Sample] = []
+    reasons, broken = 0, []
+    for number in range(begin, end + 1):
+        sample = samples[number]
+        reasons |= sample.get("event_reasons") or 0
+        broken += [sample["broken"]] if sample.get("broken") else []
+        if number in wanted or sample["seconds"] - rows[-1]["seconds"] >= spacing:
+            whole = {**sample, "event_reasons": reasons or sample.get("event_reasons"), "broken": "; ".join(dict.fromkeys(broken))}
+            rows.append({key: round(value, 5) if isinstance(value, float) else value for key, value in whole.items()})
+            reasons, broken = 0, []
+    return rows
+
+
+def _beside(times: list[float], moment: float) -> tuple[int, int]:
+    """The last sample not after a moment and the first not before it; the outermost where there is none."""
+    return max(bisect_right(times, moment) - 1, 0), min(bisect_left(times, moment), len(times) - 1)

@@ -1,0 +1,171 @@
+"""A GPU's counters and sensors as rows of counters.csv, from a made-up NVML: wraps, gaps, resets, losses, old drivers."""
+
+import pynvml
+import pytest
+
+from harness import gpm, gpu_source, nvml
+from harness.cumulative import pcie_bytes_per_second
+from tests.harness.fake_nvml import NOT_SUPPORTED, UINT, ULONGLONG, FakeNvml, Gpu, install
+
+OLD = {186: (UINT, 500_000)}  # a driver without PCIe counters
+LINKS = (1 << 32) - 1
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Install a made-up NVML of the given GPUs."""
+    return lambda *gpus, **system: install(monkeypatch, FakeNvml(*gpus, **system), nvml, gpu_source, gpm)
+
+
+def reads(gpu, source, *polls):
+    """Poll with the PCIe counters at (received, sent) at each moment."""
+    rows = []
+    for seconds, received, sent in polls:
+        gpu.fields.update({198: (UINT, received), 197: (UINT, sent)})
+        rows.append(source.read_counters(seconds))
+    return rows
+
+
+def test_counters_become_totals_since_the_restart(fake):
+    gpu = Gpu()
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    rows = reads(gpu, source, (1.0, 5_000, 2**32 - 10), (1.02, 25_000, 30))
+    assert rows[1] == {"pcie_rx_bytes": 20_000, "pcie_tx_bytes": 40, "power_watts": 500.0, "energy_joules": pytest.approx(10.0),
+                       "sm_mhz": 1980, "memory_mhz": 3201, "event_reasons": 0, "broken": ""}
+    source.restart()
+    assert reads(gpu, source, (9.0, 77, 77))[0] == {**rows[1], "pcie_rx_bytes": 0, "pcie_tx_bytes": 0, "energy_joules": 0.0}
+
+
+def test_a_missed_wrap_breaks_the_traffic_and_nothing_else(fake):
+    gpu = Gpu()
+    fake(gpu)
+    rows = reads(gpu, gpu_source.Gpu(gpu, "gpu0"), (1.0, 0, 0), (1.1, 500, 0), (1.12, 700, 0))
+    assert [row["broken"] for row in rows] == [
+        "", "pcie: no reading for 100 ms, and the counter can wrap unseen in 68 ms", ""]
+    assert [row["energy_joules"] for row in rows] == pytest.approx([0.0, 50.0, 60.0])
+
+
+def test_a_narrow_link_may_be_polled_less_often(fake):
+    gpu = Gpu(nvmlDeviceGetMaxPcieLinkGeneration=3)
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    assert source.link == pcie_bytes_per_second(3, 16)
+    assert [row["broken"] for row in reads(gpu, source, (1.0, 0, 0), (1.1, 500, 0))] == ["", ""]
+
+
+def test_nvlink_counts_kibibytes_in_64_bits(fake):
+    gpu = Gpu(fields={(139, LINKS): (ULONGLONG, 2**34), (138, LINKS): (ULONGLONG, 10), 186: (UINT, 1)})
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    source.read_counters(1.0)
+    gpu.fields.update({(139, LINKS): (ULONGLONG, 2**34 + 2), (138, LINKS): (ULONGLONG, 15)})
+    row = source.read_counters(2.0)
+    assert (row["nvlink_rx_bytes"], row["nvlink_tx_bytes"]) == (2048, 5120)
+    gpu.fields[138, LINKS] = (ULONGLONG, 0)
+    assert source.read_counters(2.02)["broken"] == "nvlink: the counter was reset"
+
+
+def test_a_gpu_that_is_lost_is_a_row_and_what_it_did_meanwhile_is_not_known(fake):
+    gpu = Gpu()
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    reads(gpu, source, (1.0, 0, 0))
+    gpu.lost = True
+    assert source.read_counters(1.02) == {"broken": "gpu: GPU is lost"}
+    assert source.read_state(1.02) == {"energy_counter_joules": None, "memory_used_bytes": None, "busy_percent": None,
+                                       "processes": None}
+    gpu.lost = False
+    rows = reads(gpu, source, (1.04, 900, 0), (1.06, 1_000, 0))
+    assert [(row["pcie_rx_bytes"], row["broken"]) for row in rows] == [(0, ""), (100, "")]
+
+
+def test_a_field_that_stops_to_answer_is_a_loss(fake):
+    gpu = Gpu()
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    gpu.fields[198] = (UINT, NOT_SUPPORTED)
+    assert source.read_counters(1.0) == {"broken": "gpu: pcie_rx_bytes could not be read"}
+
+
+def test_what_is_not_supported_is_said_once_and_left_out(fake):
+    gpu = Gpu()
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    assert source.not_measured == ["NVLink bytes of gpu0: its driver does not support them"]
+    assert source.describe() == {"device": "gpu0", "pcie": "counters", "pcie_bytes_per_second": 63015384615, "nvlink": None,
+                                 "power": "instantaneous, integrated", "gpm": False}
+    bare = Gpu(fields={}, nvmlDeviceGetPowerUsage=NOT_SUPPORTED)
+    source = gpu_source.Gpu(bare, "gpu1")
+    assert [reason.partition(":")[0] for reason in source.not_measured] == [
+        "PCIe bytes of gpu1", "NVLink bytes of gpu1", "energy of gpu1"]
+    assert source.read_counters(1.0) == {"sm_mhz": 1980, "memory_mhz": 3201, "event_reasons": 0, "broken": ""}
+
+
+def test_an_old_driver_is_sampled_for_20_ms_a_direction(fake):
+    clock = iter([0.0, 0.0, 0.02, 0.02, 0.04, 1.0, 1.0, 1.02, 1.02, 1.04]).__next__
+    rates = {pynvml.NVML_PCIE_UTIL_RX_BYTES: 1_000_000, pynvml.NVML_PCIE_UTIL_TX_BYTES: 10}
+    gpu = Gpu(fields=OLD, nvmlDeviceGetPcieThroughput=rates.get)
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0", clock)
+    assert source.pcie == "20 ms samples of throughput" and sorted(source.readings) == ["fast", "sampled", "slow"]
+    assert "pcie_rx_bytes" not in source.read_counters(0.0)
+    assert source.sample_throughput(0.0) == {"seconds": 0.04, "pcie_rx_bytes": 20_000_000, "pcie_tx_bytes": 200,
+                                             "pcie_covered_seconds": pytest.approx(0.02)}
+    assert source.sample_throughput(1.0) == {"seconds": 1.04, "pcie_rx_bytes": 1_020_000_000, "pcie_tx_bytes": 10_200,
+                                             "pcie_covered_seconds": pytest.approx(0.04)}
+
+
+def test_an_old_driver_that_fails_breaks_the_traffic(fake):
+    gpu = Gpu(fields=OLD, nvmlDeviceGetPcieThroughput=5)
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0", lambda: 1.0)
+    gpu.lost = True
+    assert source.sample_throughput(1.0) == {"broken": "pcie: the throughput could not be read"}
+
+
+def test_power_of_an_old_driver_is_its_average(fake):
+    gpu = Gpu(fields={198: (UINT, 0), 197: (UINT, 0)})
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    assert (source.power, source.read_counters(1.0)["power_watts"]) == ("averaged by the driver, integrated", 300.0)
+
+
+def test_the_state_is_read_in_joules_bytes_and_percent(fake):
+    gpu = Gpu(nvmlDeviceGetComputeRunningProcesses=[1, 2])
+    fake(gpu)
+    assert gpu_source.Gpu(gpu, "gpu0").read_state(1.0) == {
+        "energy_counter_joules": 5000.0, "memory_used_bytes": 2**30, "busy_percent": 90, "processes": 2}
+
+
+def test_gpm_answers_from_its_second_sample_on_and_not_too_soon(fake):
+    def metrics(asked):
+        assert [asked.metrics[place].metricId for place in range(asked.numMetrics)] == list(gpm.METRICS)
+        for place in range(asked.numMetrics):
+            asked.metrics[place].value = place + 1
+        asked.metrics[2].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+        return asked
+
+    gpu = Gpu(nvmlGpmQueryDeviceSupport=type("Support", (), {"isSupportedDevice": 1}))
+    samples = iter([pynvml.c_nvmlGpmSample_t(), pynvml.c_nvmlGpmSample_t()])
+    filled = []
+    fake(gpu, nvmlGpmSampleAlloc=lambda: next(samples), nvmlGpmSampleGet=lambda handle, sample: filled.append(sample),
+         nvmlGpmMetricsGet=metrics)
+    monitor = gpm.Gpm(gpu)
+    assert monitor.supported
+    assert monitor.read(1.0) == {}
+    assert monitor.read(1.05) == {}
+    assert monitor.read(1.5) == {
+        "gpm_pcie_rx_bytes_per_second": 2.0**20, "gpm_pcie_tx_bytes_per_second": 2.0**21,
+        "gpm_nvlink_tx_bytes_per_second": 2.0**22, "sm_percent": 5.0, "tensor_percent": 6.0, "dram_percent": 7.0}
+    assert len(filled) == 2 and filled[0] is not filled[1]
+
+
+def test_the_gpus_are_those_that_cuda_sees_in_its_order(fake):
+    gpus = [Gpu("GPU-aaaa"), Gpu("GPU-bbbb"), Gpu("GPU-cccc")]
+    nvml_ = fake(*gpus)
+    with gpu_source.opened(2, "GPU-cccc,0") as opened:
+        assert [(gpu.name, gpu.handle) for gpu in opened] == [("gpu0", gpus[2]), ("gpu1", gpus[0])]
+    assert nvml_.calls[-1] == "nvmlShutdown"
+    with gpu_source.opened(1, "") as opened:
+        assert opened == []

@@ -1,0 +1,162 @@
+"""The sampler's threads, driven by events and never by sleeping, and what it keeps of a process's samples."""
+
+import threading
+import time
+
+import pytest
+
+from harness import gpm, gpu_source, nvml, telemetry
+from harness.telemetry import Loop, Sampler, kept, open_sampler
+from tests.harness.fake_nvml import FakeNvml, Gpu, install
+
+WINDOWS = [{"window": -1, "start": 10.0, "stop": 10.1}, {"window": 0, "start": 10.2, "stop": 11.0},
+           {"window": 1, "start": 11.01, "stop": 11.8}]
+
+
+class Scripted:
+    """A source whose readings count."""
+
+    def __init__(self, name, *kinds):
+        self.name = name
+        self.counts = dict.fromkeys(kinds, 0)
+        self.readings = {kind: lambda seconds, kind=kind: self.read(kind) for kind in kinds}
+        self.not_measured = []
+        self.restarts = 0
+
+    def restart(self):
+        self.restarts += 1
+
+    def describe(self):
+        return {"device": self.name}
+
+    def read(self, kind):
+        self.counts[kind] += 1
+        return {"count": self.counts[kind]}
+
+
+def test_a_window_has_a_sample_on_each_side_and_none_after_the_recording():
+    threads = threading.active_count()
+    sampler = Sampler([Scripted("host", "slow"), Scripted("gpu0", "fast", "slow"), Scripted("gpu1", "fast", "slow")])
+    with sampler.recording(1):
+        with sampler.around_window():
+            before = len([sample for sample in sampler.samples if sample["kind"] == "fast"])
+            began = time.monotonic()
+        ended = time.monotonic()
+    fast = [sample["seconds"] for sample in sampler.samples if sample["kind"] == "fast"]
+    assert before >= 1 and min(fast) <= began and began <= max(fast) <= ended + 1
+    kinds = {(sample["device"], sample["kind"]) for sample in sampler.samples}
+    assert kinds == {("host", "slow"), ("gpu0", "slow"), ("gpu0", "fast")}
+    taken = len(sampler.samples)
+    with sampler.around_window():
+        pass
+    assert len(sampler.samples) == taken and threading.active_count() == threads
+
+
+def test_each_process_begins_its_totals_anew_and_before_its_first_window_nothing_is_asked():
+    source = Scripted("host", "slow", "fast")
+    sampler = Sampler([source])
+    with sampler.recording(0):
+        pass
+    assert (source.restarts, source.counts["slow"], sampler.samples) == (0, 0, [])
+    for process in range(2):
+        with sampler.recording(0), sampler.around_window():
+            assert source.restarts == process + 1
+        assert len(sampler.samples) == len({id(sample) for sample in sampler.samples}) > 0
+
+
+def test_a_sampler_without_sources_starts_no_thread():
+    sampler, threads = Sampler(), threading.active_count()
+    with sampler.recording(1), sampler.around_window():
+        assert threading.active_count() == threads
+    assert sampler.samples == []
+
+
+def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
+    polled = threading.Semaphore(0)
+    loop = Loop(polled.release, 0.001, time.monotonic)
+    assert all(polled.acquire(timeout=30) for _ in range(5))
+    loop.end()
+    slow = []
+    loop = Loop(lambda: slow.append(1), 1e6, time.monotonic)
+    loop.poll_now()
+    loop.end()
+    assert len(slow) == 3
+
+
+def test_a_fault_of_ours_in_a_thread_is_loud():
+    source = Scripted("host", "fast")
+    source.readings["fast"] = lambda seconds: 1 / 0
+    sampler = Sampler([source])
+    with pytest.raises(ZeroDivisionError), sampler.recording(0), sampler.around_window():
+        pass
+
+
+def test_a_driver_that_hangs_costs_samples_and_not_the_campaign(monkeypatch):
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+    release = threading.Event()
+    loop = Loop(lambda: release.wait(30), 0.001, time.monotonic)
+    loop.poll_now()
+    assert loop.hangs
+    loop.end()
+    release.set()
+    loop.thread.join(30)
+    assert not loop.thread.is_alive()
+
+
+def sample(seconds, device="gpu0", kind="fast", **columns):
+    return {"device": device, "kind": kind, "seconds": seconds, "broken": "", **columns}
+
+
+def test_kept_are_both_sides_of_each_edge_and_few_between():
+    polls = [sample(9 + number / 50, event_reasons=0) for number in range(1, 200)]
+    rows = kept(polls, WINDOWS)
+    times = [row["seconds"] for row in rows]
+    assert times == [10.0, 10.2, 10.46, 10.72, 10.98, 11.0, 11.02, 11.28, 11.54, 11.8]
+    assert kept(polls, []) == []
+
+
+def test_slow_samples_are_all_kept_and_each_kind_has_its_own_edges():
+    slow = [sample(10.05 + number / 2, kind="slow", processes=1) for number in range(-2, 6)]
+    rows = kept([*slow, sample(9.0), sample(12.0), sample(10.5, "host", "slow")], WINDOWS)
+    assert [(row["device"], row["kind"], row["seconds"]) for row in rows] == [
+        ("gpu0", "slow", 9.55), ("gpu0", "slow", 10.05), ("gpu0", "slow", 10.55), ("gpu0", "slow", 11.05), ("gpu0", "slow", 11.55),
+        ("gpu0", "slow", 12.05), ("gpu0", "fast", 9.0), ("gpu0", "fast", 12.0), ("host", "slow", 10.5)]
+
+
+def test_what_a_dropped_sample_saw_goes_over_to_the_next_one():
+    polls = [sample(9.9, event_reasons=0), sample(10.5, event_reasons=0), sample(10.52, event_reasons=0x4),
+             {"device": "gpu0", "kind": "fast", "seconds": 10.54, "broken": "pcie: a gap"},
+             sample(10.56, event_reasons=0x20, broken="pcie: a gap"), sample(10.8, event_reasons=0), sample(12.0, event_reasons=0)]
+    rows = kept(polls, [WINDOWS[0], {"window": 0, "start": 9.95, "stop": 11.9}])
+    assert [(row["seconds"], row["event_reasons"], row["broken"]) for row in rows] == [
+        (9.9, 0, ""), (10.5, 0, ""), (10.8, 0x24, "pcie: a gap"), (12.0, 0, "")]
+
+
+def test_rows_are_rounded_to_ten_microseconds():
+    assert kept([sample(10.123456789)], WINDOWS)[0]["seconds"] == 10.12346
+
+
+def test_a_campaign_on_cpus_asks_no_gpu(monkeypatch):
+    fake = install(monkeypatch, FakeNvml(Gpu()), nvml, gpu_source, gpm, telemetry)
+    with open_sampler(0, None) as sampler:
+        assert [source.name for source in sampler.sources] == ["host"]
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize(("visible", "names", "reasons"), [
+    (None, ["host", "gpu0", "gpu1"], []),
+    ("1", ["host", "gpu0"], ["traffic and energy of 1 GPUs: NVML cannot find them (CUDA_VISIBLE_DEVICES=1; "
+                             "a MIG slice has no counters)"]),
+])
+def test_the_gpus_of_a_campaign_are_sampled_and_missing_ones_said(monkeypatch, visible, names, reasons):
+    install(monkeypatch, FakeNvml(Gpu("GPU-a"), Gpu("GPU-b")), nvml, gpu_source, gpm, telemetry)
+    with open_sampler(2, visible) as sampler:
+        assert [source.name for source in sampler.sources] == names
+        assert [reason for reason in sampler.describe()["not_measured"] if reason.startswith("traffic")] == reasons
+
+
+def test_a_driver_that_does_not_answer_is_a_reason(monkeypatch):
+    broken = FakeNvml(nvmlInit=gpu_source.pynvml.NVMLError(gpu_source.pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
+    install(monkeypatch, broken, nvml, gpu_source, gpm)
+    with open_sampler(1, None) as sampler:
+        assert sampler.describe()["not_measured"][0] == "traffic and energy of GPUs: NVML does not answer (Driver Not Loaded)"
