@@ -38,8 +38,11 @@ class Section:
     drawn: dict[str, str]  # the same figures as SVG
 
 
-def write(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
-    """Write the report of the campaigns in `folders` into the folder `out` and return every path. Raises BadRecords, OSError."""
+def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) -> list[Path]:
+    """Write the report of the campaigns in `folders` into the folder `out` and return every path. Raises BadRecords, OSError.
+
+    Without `plots` the files of the plots are left out: the page holds them too.
+    """
     out = Path(out)
     sections = [_section(records.read(folder), number, len(folders)) for number, folder in enumerate(folders, start=1)]
     (out / "plots").mkdir(parents=True, exist_ok=True)
@@ -49,7 +52,7 @@ def write(folders: Sequence[str | Path], out: str | Path) -> list[Path]:
         for name, table in section.tables.items():
             paths.append(out / "tables" / f"{section.slug}{name}.csv")
             table.to_csv(paths[-1], index=False, lineterminator="\n")
-        for name, figure in section.figures.items():
+        for name, figure in section.figures.items() if plots else ():
             svg, png = (out / "plots" / f"{section.slug}{name}.{kind}" for kind in ("svg", "png"))
             svg.write_text(section.drawn[name], encoding="utf-8")
             figure.savefig(png, dpi=160)
@@ -127,7 +130,9 @@ def _provenance(campaign: Campaign) -> list[tuple[str, str]]:
         ("finished", meta["finished"] or "not finished: interrupted, or running still"),
         ("suite", f"{meta.get('suite_file') or 'given as keys'}, seed {meta.get('seed')}"),
         ("dlbench", f"{meta.get('dlbench', '')} at commit {commit[:12] or 'unknown'}"
+                    + (", stated and not checked" if meta.get("git_commit_stated") else "")
                     + (", with uncommitted changes" if meta.get("git_dirty") else "")),
+        ("source", f"SHA-256 {meta['source_hash']}" if meta.get("source_hash") else ""),
         ("processor", ", ".join(filter(None, [cpu.get("model"), _count(cpu, "physical", "cores"),
                                               _count(cpu, "logical", "hardware threads")]))),
         ("memory", f"{size / 2**30:.3g} GiB" if size else ""),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from analysis import hashes
 from harness import VERSION, data_sets, environments, frameworks, machine, peaks
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
@@ -79,6 +80,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))
     records.summarise()
+    hashes.write_manifest(folder)
 
 
 def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[str, Environment | BuildFailed]:
@@ -136,7 +138,8 @@ def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment |
     return {
         "schema": SCHEMA, "name": folder.name, "started": datetime.now(UTC).isoformat(timespec="seconds"), "finished": None,
         "dlbench": VERSION, "git_commit": campaign.machine["checkout"]["commit"],
-        "git_dirty": campaign.machine["checkout"]["dirty"], "suite": campaign.suite.model_dump(mode="json"),
+        "git_dirty": campaign.machine["checkout"]["dirty"], "git_commit_stated": campaign.machine["checkout"]["stated"],
+        "source_hash": hashes.source_hash(), "suite": campaign.suite.model_dump(mode="json"),
         "suite_file": campaign.suite_file, "seed": campaign.suite.seed, "machine": campaign.machine,
         "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
         "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},

@@ -117,10 +117,29 @@ def run(
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaigns, as `dlbench run` wrote them.")],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: the (first) campaign's folder.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR",
+                                             help="Default: the campaign's folder; of several, `report` beside the first.")] = None,
 ) -> None:
     """Make tables, plots and a page from campaigns' records."""
-    _report(folders, out or folders[0])
+    _report(folders, out or (folders[0] if len(folders) == 1 else folders[0].parent / "report"))
+
+
+@app.command()
+def audit(folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaigns, as published.")]) -> None:
+    """Derive every published number from the raw records again, check hashes and records; exit 1 where something does not fit."""
+    from analysis import audit as auditing
+
+    found = 0
+    for folder in folders:
+        findings = auditing.audit(folder)
+        found += len(findings)
+        _say(f"{folder}: {f'{len(findings)} findings' if findings else 'all holds'}")
+        for file, row, column, expected, present in findings:
+            place = ", ".join(filter(None, [file, row, column]))
+            _say(f"  {place}: expected {expected or 'nothing'}, found {present or 'nothing'}")
+        _dim(f"  {auditing.origin(folder)}")
+    if found:
+        raise typer.Exit(1)
 
 
 @env_app.command("list")
@@ -170,7 +189,7 @@ def data_fetch(name: str) -> None:
 
 def _report(folders: list[Path], out: Path) -> set[str]:
     """Write the report, print the table and the page's path; return the statuses that occur."""
-    from analysis import records, report, trials
+    from analysis import hashes, records, report, trials
 
     statuses = set()
     try:
@@ -178,12 +197,20 @@ def _report(folders: list[Path], out: Path) -> set[str]:
             campaign = records.read(folder)
             console.print(report.terminal_table(campaign))
             statuses |= set(trials.summarise(campaign)["status"])
+            if out == folder:
+                trials.rewrite(folder)
         paths = report.write(folders, out)
+        if out in folders:
+            hashes.write_manifest(out)
     except OSError as error:
         raise WrongUse(f"{error.filename or out}: {error.strerror}; name another folder with --out") from None
     page = next(path for path in paths if path.suffix == ".html")
     console.print(f"Page: {page}", highlight=False, soft_wrap=True)
     return statuses
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _dim(text: str) -> None:
@@ -215,8 +242,8 @@ def _print_plan(prepared: object) -> None:
     console.print(table)
     for reason, count in refused.items():
         console.print(f"{count} refused: {reason}", style="yellow", markup=False, highlight=False)
-    count = f"{len(prepared.trials)} trials, {prepared.suite.processes} processes each"
-    console.print(f"{count}, about {duration(total)} once the environments are built. Nothing was started.", soft_wrap=True)
+    size = f"{len(prepared.trials)} trials, {prepared.suite.processes} processes each"
+    console.print(f"{size}, about {duration(total)} once the environments are built. Nothing was started.", soft_wrap=True)
 
 
 def _catalogue() -> Table:

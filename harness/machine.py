@@ -106,10 +106,16 @@ def cores(threads: int, root: Path = Path("/"), allowed: set[int] | None = None)
 
 
 def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
-    """Return the git commit of dlbench and whether files differ from it; both None outside a clone."""
+    """Return the git commit of dlbench and whether files differ from it; both None outside a clone.
+
+    A copy without its clone's history may be told the commit by DLBENCH_COMMIT: it is then `stated`, and nobody has checked it.
+    """
     commit = _git(folder, "rev-parse", "HEAD")
     status = _git(folder, "status", "--porcelain")
-    return {"commit": commit or None, "dirty": None if status is None else bool(status)}
+    if commit:
+        return {"commit": commit, "dirty": bool(status), "stated": False}
+    told = os.environ.get("DLBENCH_COMMIT") or None
+    return {"commit": told, "dirty": None, "stated": told is not None}
 
 
 def _cpu(root: Path) -> dict[str, Any]:

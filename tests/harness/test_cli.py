@@ -18,7 +18,7 @@ from harness import campaign, checks, cli
 
 ROOT = Path(__file__).parents[2]
 HERE = ["--interpreter", f"reference={sys.executable}"]
-SMALL = {"frameworks": "one", "networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
+SMALL = {"peaks": False, "frameworks": "one", "networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
          "window_seconds": 0.01, "data": "host"}
 COLUMNS = "framework,network,parameters,loss_error,gradient_error,trajectory_error,verdict,reason"
 

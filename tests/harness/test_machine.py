@@ -207,4 +207,4 @@ def test_no_driver_is_no_gpu_and_a_broken_driver_is_said(monkeypatch):
 
 
 def test_a_folder_that_is_no_clone_has_no_commit(tmp_path):
-    assert machine.checkout(tmp_path) == {"commit": None, "dirty": None}
+    assert machine.checkout(tmp_path) == {"commit": None, "dirty": None, "stated": False}

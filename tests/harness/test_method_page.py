@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis import plausibility, sameness, statistics, tolerances
+from analysis import audit, plausibility, sameness, statistics, tolerances
 from harness import judge, peaks, process, worker
 from harness.suite import Suite
 from harness.validation import CHECKOUT
@@ -43,6 +43,7 @@ SUITE = Suite()
     f"more than {plausibility.PEAK_MARGIN} times the peak's operations",
     f"more than {plausibility.SCALING_MARGIN} n times as fast as one",
     f"more than {plausibility.LINK_MARGIN} times what its PCIe links carry",
+    f"to a relative {audit.TOLERANCE:.0e}".replace("e-0", "e-"),
     f"ResNet-56 ({tolerances.kinks_of('resnet56')} kinks) a gradient may be "
     f"{tolerances.tolerance_of('bf16', tolerances.kinks_of('resnet56')).gradient} off",
 ])

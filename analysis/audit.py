@@ -1,0 +1,124 @@
+"""Does a published campaign hold? Everything that can be derived is derived again from the raw records and compared.
+
+Hashes show what was changed since the manifest was written. The rest needs no manifest: trials.csv, every table and the pages are
+made anew in a temporary folder, and the raw records must fit one another (`analysis.consistency`). Plots are compared by hash
+alone, for their bytes follow the plotting library's release.
+"""
+
+import csv
+import io
+import itertools
+import json
+import math
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from analysis import consistency, hashes, records, report, trials
+from analysis.consistency import Finding
+from analysis.records import BadRecords, Campaign
+
+TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
+MOST_FINDINGS = 20  # of one file; the rest is counted
+FIGURES = re.compile(r"<figure>.*?</figure>", re.DOTALL)
+
+
+def audit(folder: str | Path) -> list[Finding]:
+    """Return what does not fit in the campaign in `folder`; nothing where all holds. BadRecords where there is no campaign."""
+    folder = Path(folder)
+    if not (folder / "campaign.json").is_file():
+        raise BadRecords(f"{folder / 'campaign.json'}: no such file; name a folder that `dlbench run` wrote")
+    findings = [Finding(file, "", "", expected, found) for file, expected, found in hashes.check_manifest(folder)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an unfinished last line, which `consistency` counts
+            campaign = records.read(folder)
+            findings += consistency.check(campaign)
+            findings += _rows(campaign)
+            findings += _pages(campaign)
+    except BadRecords as error:
+        findings.append(Finding(folder.name, "", "", "records that can be read", str(error)))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        findings.append(Finding("campaign.json", "", "", "values of docs/records.md", f"{type(error).__name__}: {error}"))
+    return list(_shortened(findings))
+
+
+def origin(folder: str | Path) -> str:
+    """Say which source measured the campaign, and whether the present checkout is that one. Information, no verdict."""
+    try:
+        meta = json.loads((Path(folder) / "campaign.json").read_text(encoding="utf-8"))
+        measured, here = meta.get("source_hash"), hashes.source_hash()
+    except (ValueError, AttributeError):  # `audit` has named it
+        return "no commit and no source hash can be read"
+    commit = f"commit {meta['git_commit'][:12]}" if meta.get("git_commit") else "no commit recorded"
+    stated = ", stated and not checked" if meta.get("git_commit_stated") else ""
+    changed = ", with uncommitted changes" if meta.get("git_commit") and meta.get("git_dirty") else ""
+    if not measured:
+        return f"{commit}{stated}{changed}; no source hash recorded"
+    same = "this checkout is the one that measured" if measured == here else f"this checkout is another, {here[:12]}"
+    return f"{commit}{stated}{changed}; source {measured[:12]}; {same}"
+
+
+def _rows(campaign: Campaign) -> list[Finding]:
+    text = trials.summarise(campaign).to_csv(index=False, lineterminator="\n")
+    return _compare(campaign.folder, "trials.csv", text, _cells)
+
+
+def _pages(campaign: Campaign) -> list[Finding]:
+    """Make the report again and compare its tables and pages; a folder without a report has none to be wrong."""
+    folder = campaign.folder
+    if not (folder / "report.html").exists() and not (folder / "tables").exists():
+        return []
+    findings = []
+    with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
+        report.write([folder], made, plots=False)
+        for path in sorted([*Path(made).glob("tables/*.csv"), *Path(made).glob("report.*")]):
+            compare = _cells if path.suffix == ".csv" else _lines
+            findings += _compare(folder, path.relative_to(made).as_posix(), path.read_text(encoding="utf-8"), compare)
+    return findings
+
+
+def _compare(folder: Path, name: str, expected: str, how: Callable[[str, str, str], Iterator[Finding]]) -> list[Finding]:
+    if not (folder / name).is_file():
+        return [Finding(name, "", "", "what `dlbench report` writes", "no such file")]
+    return list(how(name, expected, (folder / name).read_text(encoding="utf-8")))
+
+
+def _cells(name: str, expected: str, found: str) -> Iterator[Finding]:
+    """Compare two CSV texts cell by cell; numbers may differ by rounding."""
+    wanted, present = (list(csv.reader(io.StringIO(text))) for text in (expected, found))
+    none: list[str] = []
+    header = wanted[0] if wanted else none
+    for number, (ours, theirs) in enumerate(itertools.zip_longest(wanted, present, fillvalue=none), start=1):
+        for column, mine, other in itertools.zip_longest(header, ours, theirs, fillvalue=""):
+            if not _same(mine, other):
+                yield Finding(name, f"line {number}", column, mine, other)
+
+
+def _lines(name: str, expected: str, found: str) -> Iterator[Finding]:
+    """Compare two pages line by line, figures left out."""
+    pages = (FIGURES.sub("<figure></figure>", text).splitlines() for text in (expected, found))
+    for number, (ours, theirs) in enumerate(itertools.zip_longest(*pages, fillvalue=""), start=1):
+        if ours != theirs:
+            start = next(index for index, pair in enumerate(itertools.zip_longest(ours, theirs)) if len(set(pair)) > 1)
+            part = slice(max(0, start - 30), start + 50)
+            yield Finding(name, f"line {number}", f"character {start + 1}", ours[part], theirs[part])
+
+
+def _same(expected: str, found: str) -> bool:
+    if expected == found:
+        return True
+    try:
+        return math.isclose(float(expected), float(found), rel_tol=TOLERANCE)
+    except ValueError:
+        return False
+
+
+def _shortened(findings: list[Finding]) -> Iterator[Finding]:
+    for file, group in itertools.groupby(findings, key=lambda finding: finding.file):
+        listed = list(group)
+        yield from listed[:MOST_FINDINGS]
+        if len(listed) > MOST_FINDINGS:
+            yield Finding(file, "", "", "", f"and {len(listed) - MOST_FINDINGS} findings more")
