@@ -16,6 +16,7 @@ from analysis import hashes
 from harness import VERSION, data_sets, environments, frameworks, machine, peaks
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
+from harness.gate import pass_gate
 from harness.inputs import Inputs
 from harness.judge import Judge
 from harness.plan import Machine, Trial, execution_order, make_trials
@@ -34,24 +35,34 @@ class Campaign:
     trials: list[Trial]
     machine: dict[str, Any]
     device_kind: frameworks.Device
+    allow_dirty: bool = False  # whether GPUs that others use, or that are throttled, may be measured on
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs its trials use."""
+        return max(self.suite.devices) if self.device_kind == "cuda" else 0
 
 
-def prepare(suite: Suite, suite_file: str) -> Campaign:
+def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaign:
     """Plan a suite for this machine. Raises WrongUse for what cannot be meant; starts and builds nothing."""
     described = machine.describe()
     device_kind = choose_device(suite.device, described)
     releases = {spec: release_of(spec, suite.interpreters, device_kind) for spec in suite.frameworks}
     here = Machine(device_kind, described["cpu"]["allowed"], len(described["gpus"]))
     trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
-    return Campaign(suite, suite_file, [_refuse_missing(trial) for trial in trials], described, device_kind)
+    return Campaign(suite, suite_file, [_refuse_missing(trial) for trial in trials], described, device_kind, allow_dirty)
 
 
 def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight], None],
         built: Callable[[str], None], done: Callable[[Outcome, int, int], None]) -> None:
-    """Run a campaign into `folder`. `built` hears of environments, `watch` of windows, `done` of each finished process."""
+    """Run a campaign into `folder`. `built` hears of environments, `watch` of windows, `done` of each finished process.
+
+    Raises WrongUse, before anything starts, where the folder or the machine is not fit for it.
+    """
     planned = [trial.trial for trial in campaign.trials]
     if not resume:
         refuse_existing(folder)  # before environments are built
+    dirty = pass_gate(campaign.machine, campaign.gpus, campaign.allow_dirty)
     records = Records.resume(folder, planned, campaign.suite.model_dump(mode="json")) if resume else None
     ready = make_environments(campaign, built)
     suite = campaign.suite
@@ -60,6 +71,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         before = peaks.measure(campaign.trials, workshop) if suite.peaks else []
         records = Records.create(folder, {**_first_page(campaign, folder, ready), "peaks": before})
         records.summarise()  # so that a campaign stopped in its first process has its table too
+    records.add("dirty", dirty)
     finished = records.finished()
     order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch, _sampler(campaign) as sampler:
@@ -130,8 +142,7 @@ def _refuse_missing(trial: Trial) -> Trial:
 def _sampler(campaign: Campaign) -> AbstractContextManager[Sampler]:
     if not campaign.suite.telemetry:
         return nullcontext(Sampler(reasons=["traffic, energy and clocks: the suite says telemetry: false"]))
-    gpus = max(campaign.suite.devices) if campaign.device_kind == "cuda" else 0
-    return open_sampler(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return open_sampler(campaign.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | BuildFailed]) -> dict[str, Any]:

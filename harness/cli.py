@@ -80,6 +80,8 @@ def run(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As in devices=1,2 batch=64.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: results/<suite>-<time>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the campaign in DIR.")] = False,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Measure on a GPU that others use or that is throttled; "
+                                              "every row says so.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False,
     interpreter: Interpreters = None,
 ) -> None:
@@ -93,7 +95,7 @@ def run(
     suite = load_suite(suite_file, [*(overrides or []), *pairs])
     if resume and out is None:
         raise WrongUse("--resume: name the campaign's folder with --out DIR")
-    prepared = campaigns.prepare(suite, str(suite_file))
+    prepared = campaigns.prepare(suite, str(suite_file), allow_dirty)
     if dry_run:
         _print_plan(prepared)
         return
@@ -105,7 +107,8 @@ def run(
         with Display(console, suite, work_list) as display:
             campaigns.run(prepared, folder, resume, display.watch, display.note, display.done)
     except KeyboardInterrupt:
-        again = _resumption(suite_file, overrides, interpreter, folder)
+        words = [*(overrides or []), *(["--allow-dirty"] if allow_dirty else [])]
+        again = _resumption(suite_file, words, interpreter, folder)
         console.print(f"\nStopped; every finished process is kept. Go on with: {again}",
                       markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None

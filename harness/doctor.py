@@ -96,7 +96,9 @@ def _machine_lines(found: dict[str, Any]) -> list[str]:
         f"{memory['available_bytes'] / 2**30:.1f} of {memory['total_bytes'] / 2**30:.1f} GiB memory free, "
         f"load average {found['load_average'][0]:.1f}",
         f"{system['os']}, Linux {system['kernel']}, {system['architecture']}, Python {system['python']}",
-        *(_gpu_line(gpu) for gpu in found["gpus"]),
+        *(_node_line(node, found["gpus"]) for node in cpu["numa"] if len(cpu["numa"]) > 1),
+        *(line for gpu in found["gpus"] for line in _gpu_lines(gpu)),
+        *_link_lines(found["links"]),
     ]
     if not found["gpus"]:
         lines.append("no NVIDIA GPU")
@@ -106,9 +108,32 @@ def _machine_lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _gpu_line(gpu: dict[str, Any]) -> str:
+def _node_line(node: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
+    near = "".join(f", GPU {gpu['index']}" for gpu in gpus if gpu["numa_node"] == node["node"])
+    return f"memory node {node['node']}: processors {node['processors']}{near}"
+
+
+def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
+    """Two lines: what it is, and how it is set; what it cannot tell is left out."""
     memory = "" if gpu["memory_bytes"] is None else f", {gpu['memory_bytes'] / 2**30:.0f} GiB"
-    return f"GPU {gpu['index']}: {gpu['name']}{memory}, driver {gpu['driver']}, CUDA {gpu['cuda']}"
+    hidden = "" if gpu["cuda_index"] is not None else ", hidden by CUDA_VISIBLE_DEVICES"
+    told = [("{sm_mhz} of {sm_max_mhz} MHz", "sm_mhz"), ("limit {power_limit_watts:g} W", "power_limit_watts"),
+            ("PCIe {pcie_generation_max} x{pcie_width}", "pcie_width"), ("{nvlinks} NVLinks", "nvlinks")]
+    settings = [text.format(**gpu) for text, key in told if gpu[key]]
+    modes = {"ECC": gpu["ecc"], "persistence": gpu["persistence"], "MIG": gpu["mig"]}
+    settings += [f"{name} {'on' if mode else 'off'}" for name, mode in modes.items() if mode is not None]
+    return [f"GPU {gpu['index']}: {gpu['name']}{memory}, driver {gpu['driver']}, CUDA {gpu['cuda']}{hidden}",
+            f"  {', '.join(settings)}"]
+
+
+def _link_lines(links: list[dict[str, Any]]) -> list[str]:
+    """Say what lies between GPUs, the pairs of one path together."""
+    lines = []
+    for path in dict.fromkeys(link["path"] for link in links):
+        pairs = ["-".join(map(str, link["gpus"])) for link in links if link["path"] == path]
+        which = "all pairs of GPUs" if len(pairs) == len(links) else f"GPUs {', '.join(pairs)}"
+        lines.append(f"between {which}: {path or 'not known'}")
+    return lines
 
 
 def _framework_table(found: list[dict[str, Any]], kinds: list[frameworks.Device]) -> Table:

@@ -7,27 +7,18 @@ be read is None, never a guess.
 import os
 import platform
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pynvml
 
+from harness import gpus
 from harness.validation import CHECKOUT
 
 LOAD_PER_CORE = 0.5
 CORES_WANTED = 4
 MEMORY_WANTED_BYTES = 4 * 2**30
-
-THROTTLE_REASONS = {  # nvml.h, nvmlClocksEventReasons; idle, application clocks and sync boost are no faults
-    0x04: "software power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
 
 
 @dataclass(frozen=True)
@@ -43,14 +34,15 @@ def describe(root: Path = Path("/")) -> dict[str, Any]:
 
     Sizes in bytes, clocks in MHz, power in watts. `root` is the folder that holds `sys` and `proc`.
     """
-    gpus, gpu_error = _gpus()
+    found, links, gpu_error = gpus.describe(root)
     return {
         "cpu": _cpu(root),
         "memory": {"total_bytes": psutil.virtual_memory().total, "available_bytes": psutil.virtual_memory().available},
         "load_average": list(os.getloadavg()),
         "system": {"os": _os_name(root), "kernel": platform.release(), "architecture": platform.machine(),
                    "python": platform.python_version()},
-        "gpus": gpus,
+        "gpus": found,
+        "links": links,
         "gpu_error": gpu_error,
         "checkout": checkout(),
     }
@@ -85,7 +77,20 @@ def concerns(machine: dict[str, Any]) -> list[Concern]:
     if machine["gpu_error"]:
         found.append(Concern(f"the NVIDIA driver does not answer: {machine['gpu_error']}", "reload or reinstall the driver"))
     for gpu in machine["gpus"]:
-        found += _gpu_concerns(gpu)
+        found += spoilers(gpu) + _gpu_concerns(gpu) + _distance(gpu, cpu["numa"])
+    return found
+
+
+def spoilers(gpu: dict[str, Any]) -> list[Concern]:
+    """List what certainly spoils numbers of this GPU: other processes on it, and a clock that heat or power holds down."""
+    found, which = [], f"GPU {gpu['index']} ({gpu['name']})"
+    if gpu["processes"]:
+        others = ", ".join(f"{process['pid']} {process['name'] or '(name hidden)'}" for process in gpu["processes"])
+        found.append(Concern(f"{which}: other processes use it: {others}",
+                             "end them yourself, or choose another GPU with CUDA_VISIBLE_DEVICES"))
+    if gpu["throttle_reasons"]:
+        found.append(Concern(f"{which}: its clock is held down by {', '.join(gpu['throttle_reasons'])}",
+                             "let it cool, raise its power limit, or lock its clocks with nvidia-smi -lgc"))
     return found
 
 
@@ -128,11 +133,21 @@ def _cpu(root: Path) -> dict[str, Any]:
         "physical": psutil.cpu_count(logical=False) or os.cpu_count(),
         "allowed": len(os.sched_getaffinity(0)),
         "quota_cores": _quota_cores(root),
-        "numa_nodes": len(list(system.glob("node/node[0-9]*"))) or None,
+        "numa": _numa(system / "node"),
         "governor": _text(system / "cpu/cpu0/cpufreq/scaling_governor"),
         "turbo": _turbo(system / "cpu"),
         "hypervisor": "hypervisor" in fields.get("flags", "").split(),
     }
+
+
+def _numa(nodes: Path) -> list[dict[str, Any]]:
+    """List the memory nodes: number, processors as the kernel writes them, and how many of these this process may use."""
+    found = []
+    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])):
+        processors = _text(folder / "cpulist") or ""
+        allowed = len(os.sched_getaffinity(0).intersection(_processors(processors)))
+        found.append({"node": int(folder.name[4:]), "processors": processors, "allowed": allowed})
+    return found
 
 
 def _turbo(cpu: Path) -> bool | None:
@@ -179,72 +194,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
         return None
 
 
-def _gpus() -> tuple[list[dict[str, Any]], str | None]:
-    """Describe every NVIDIA GPU; ([], None) without a driver, ([], why) where a driver is installed but does not answer."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        absent = isinstance(error, pynvml.NVMLError_LibraryNotFound)
-        return [], None if absent else str(error)
-    try:
-        return [_gpu(pynvml.nvmlDeviceGetHandleByIndex(index), index) for index in range(pynvml.nvmlDeviceGetCount())], None
-    except pynvml.NVMLError as error:  # a GPU that fell off the bus
-        return [], str(error)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpu(handle: Any, index: int) -> dict[str, Any]:
-    cuda = _ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-    limit = _ask(pynvml.nvmlDeviceGetPowerManagementLimit, handle)
-    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
-    return {
-        "index": index,
-        "name": _ask(pynvml.nvmlDeviceGetName, handle),
-        "memory_bytes": memory and memory.total,
-        "memory_used_bytes": memory and memory.used,
-        "driver": _ask(pynvml.nvmlSystemGetDriverVersion),
-        "cuda": cuda and f"{cuda // 1000}.{cuda % 1000 // 10}",
-        "sm_mhz": _ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
-        "memory_mhz": _ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-        "sm_max_mhz": _ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
-        "memory_max_mhz": _ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_MEM),
-        "power_limit_watts": limit and limit / 1000,
-        "temperature_celsius": _ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        "ecc": _first(_ask(pynvml.nvmlDeviceGetEccMode, handle)),
-        "persistence": _flag(_ask(pynvml.nvmlDeviceGetPersistenceMode, handle)),
-        "mig": _first(_ask(pynvml.nvmlDeviceGetMigMode, handle)),
-        "pcie_generation": _ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-        "pcie_generation_max": _ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
-        "pcie_width": _ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-        "pcie_width_max": _ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
-        "throttle_reasons": [reason for bit, reason in THROTTLE_REASONS.items() if reasons & bit],
-        "processes": _gpu_processes(handle),
-    }
-
-
-def _gpu_processes(handle: Any) -> list[dict[str, Any]]:
-    """Processes that compute on this GPU, this one left out; the name is None where the process cannot be seen from here."""
-    running = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return [{"pid": process.pid, "name": _process_name(process.pid)} for process in running if process.pid != os.getpid()]
-
-
-def _process_name(pid: int) -> str | None:
-    try:
-        return str(psutil.Process(pid).name())
-    except psutil.Error:
-        return None
-
-
 def _gpu_concerns(gpu: dict[str, Any]) -> list[Concern]:
     found, which = [], f"GPU {gpu['index']} ({gpu['name']})"
-    if gpu["processes"]:
-        others = ", ".join(f"{process['pid']} {process['name'] or '(name hidden)'}" for process in gpu["processes"])
-        found.append(Concern(f"{which}: other processes use it: {others}", "end them yourself or choose another GPU"))
-    if gpu["throttle_reasons"]:
-        found.append(Concern(f"{which}: its clock is held down by {', '.join(gpu['throttle_reasons'])}",
-                             "let it cool, raise its power limit, or lock its clocks with nvidia-smi -lgc"))
     if gpu["mig"]:
         found.append(Concern(f"{which}: MIG is on, so a trial sees a slice of the GPU", "record the slice, or switch MIG off"))
     if gpu["persistence"] is False:
@@ -252,25 +203,20 @@ def _gpu_concerns(gpu: dict[str, Any]) -> list[Concern]:
     if _narrower(gpu["pcie_width"], gpu["pcie_width_max"]):
         found.append(Concern(f"{which}: {gpu['pcie_width']} PCIe lanes of {gpu['pcie_width_max']}",
                              "seat the card in a slot with all lanes"))
+    limit, default = gpu["power_limit_watts"], gpu["power_limit_default_watts"]
+    if _narrower(limit, default):
+        found.append(Concern(f"{which}: its power limit is {limit:g} W, by default {default:g} W",
+                             f"sudo nvidia-smi -pl {default:g}"))
     return found
 
 
-def _narrower(now: int | None, most: int | None) -> bool:
+def _distance(gpu: dict[str, Any], numa: list[dict[str, Any]]) -> list[Concern]:
+    """Say where this process may not run beside a GPU's memory node, so that every copy crosses between sockets."""
+    which = f"GPU {gpu['index']} ({gpu['name']})"
+    far = [node for node in numa if node["node"] == gpu["numa_node"] and not node["allowed"]]
+    return [Concern(f"{which}: it is on memory node {node['node']}, and no processor there is allowed here",
+                    f"start dlbench on processors {node['processors']}, or choose a GPU of another node") for node in far]
+
+
+def _narrower(now: float | None, most: float | None) -> bool:
     return now is not None and most is not None and now < most
-
-
-def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Ask NVML; None where this GPU, driver or user cannot be told."""
-    try:
-        return question(*arguments)
-    except pynvml.NVMLError:
-        return None
-
-
-def _first(pair: Any) -> bool | None:
-    """The current mode of NVML's (current, pending)."""
-    return None if pair is None else bool(pair[0])
-
-
-def _flag(value: Any) -> bool | None:
-    return None if value is None else bool(value)

@@ -94,6 +94,11 @@ class Records:
         meta: dict[str, Any] = json.loads((self.folder / "campaign.json").read_text(encoding="utf-8"))
         return meta
 
+    def add(self, key: str, values: Sequence[str]) -> None:
+        """Add to a list in campaign.json what it does not hold yet."""
+        held = json.loads((self.folder / "campaign.json").read_text()).get(key, [])
+        self.update(**{key: list(dict.fromkeys([*held, *values]))})
+
     def update(self, **fields: Any) -> None:
         """Change fields of campaign.json."""
         _write_whole(self.folder / "campaign.json", json.dumps({**self.meta(), **fields}, indent=1))

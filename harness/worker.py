@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SILENCE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 TOKEN = "DLBENCH_WORKER"
+DRIVER = "DLBENCH_DRIVER"  # the driver's process, so that a worker whose driver is gone can be known
 
 
 class Unsupported(Exception):
@@ -165,7 +166,7 @@ def _environment(variables: Mapping[str, str], cores: Sequence[int], token: str)
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     paths = [str(ROOT), variables.get("PYTHONPATH", "")]
     return {
-        **inherited, **variables, TOKEN: token, "DLBENCH_CORES": ",".join(map(str, cores)),
+        **inherited, **variables, TOKEN: token, DRIVER: str(os.getpid()), "DLBENCH_CORES": ",".join(map(str, cores)),
         "PYTHONPATH": os.pathsep.join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1",
     }
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis import counters, plots, records, report, tables, trials
-from harness import machine
+from harness import gpus
 
 PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
 RATES = {"pcie_rx_bytes": 3e9, "pcie_tx_bytes": 5e7, "energy_joules": 400.0}  # a second
@@ -194,4 +194,4 @@ def test_the_report_has_a_table_and_plots_of_what_was_measured(sampled, tmp_path
 
 
 def test_the_driver_and_the_analysis_mean_the_same_by_throttling():
-    assert counters.THROTTLES == machine.THROTTLE_REASONS
+    assert counters.THROTTLES == gpus.THROTTLE_REASONS

@@ -20,13 +20,15 @@ import yaml
 
 from analysis import records, trials
 from analysis.records import Campaign
-from harness import campaign, environments
+from harness import campaign, environments, gate
 from harness.checks import variables
 from harness.environments import Environment
 from harness.errors import WrongUse
+from harness.machine import Concern
 from harness.plan import Machine, execution_order, make_trials
 from harness.process import Sight
 from harness.suite import Suite
+from harness.telemetry import PERIODS
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2, "window_seconds": 0.01,
@@ -35,8 +37,9 @@ NETWORKS = ["tiny_fcn", "tiny_lstm"]
 DRIVER = [sys.executable, "-c", "from harness.cli import main; main()"]
 
 
-def run(folder: Path, resume: bool = False, watch: Callable[[Sight], None] = lambda sight: None, **suite: Any) -> Campaign:
-    prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml")
+def run(folder: Path, resume: bool = False, watch: Callable[[Sight], None] = lambda sight: None, allow_dirty: bool = False,
+        **suite: Any) -> Campaign:
+    prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml", allow_dirty)
     campaign.run(prepared, folder, resume, watch, lambda text: None, lambda outcome, number, total: None)
     return records.read(folder)
 
@@ -99,6 +102,33 @@ def test_the_first_page_says_what_was_planned_where_and_with_what(tmp_path, stan
     assert sorted(meta["environments"]) == [f"one=={np.__version__}", f"two=={np.__version__}"]
     assert built == ["one", "two"]
     assert [trial["status"] for trial in meta["trials"]] == ["planned", "planned"]
+
+
+def test_every_process_leaves_counters_unless_the_suite_wants_none(tmp_path, stand_in):
+    stand_in(one="reference")
+    done = run(tmp_path / "with", frameworks="one")
+    hosts = done.counters[(done.counters["device"] == "host") & (done.counters["kind"] == "slow")]
+    assert hosts.groupby("process").size().ge(2).tolist() == [True, True]
+    assert (hosts["cpu_seconds"] > 0).all() and (hosts["memory_used_bytes"] > 0).all()
+    assert done.meta["telemetry"]["sources"][0]["device"] == "host"
+    without = run(tmp_path / "without", frameworks="one", telemetry=False)
+    assert (len(without.processes), len(without.counters)) == (2, 0)
+    assert without.meta["telemetry"] == {"period_seconds": PERIODS, "sources": [], "not_measured": [
+        "traffic, energy and clocks: the suite says telemetry: false"]}
+
+
+def test_a_dirty_machine_is_refused_before_anything_starts_or_marks_every_row(tmp_path, stand_in, monkeypatch):
+    built = stand_in(one="reference")
+    monkeypatch.setattr(gate, "APART_SECONDS", 0)
+    monkeypatch.setattr(gate, "dirt", lambda described, gpus: [Concern("GPU 0: other processes use it: 7 miner", "end them")])
+    with pytest.raises(WrongUse, match=r"7 miner: end them; or go on with --allow-dirty"):
+        run(tmp_path / "refused", frameworks="one")
+    assert built == [] and not (tmp_path / "refused").exists()
+    run(tmp_path / "dirty", frameworks="one", allow_dirty=True)
+    monkeypatch.setattr(gate, "dirt", lambda described, gpus: [])
+    done = run(tmp_path / "dirty", resume=True, frameworks="one")
+    assert done.meta["dirty"] == ["GPU 0: other processes use it: 7 miner"]
+    assert table(tmp_path / "dirty")["one tiny_fcn"]["reason"].endswith("measured on a dirty machine: " + done.meta["dirty"][0])
 
 
 FAULTS = {

@@ -12,16 +12,20 @@ from harness import data_sets, doctor, environments, frameworks, interpreters, m
 from harness.errors import WrongUse
 
 MACHINE = {
-    "cpu": {"model": "A Processor", "logical": 16, "physical": 8, "allowed": 4, "quota_cores": None, "numa_nodes": 1,
+    "cpu": {"model": "A Processor", "logical": 16, "physical": 8, "allowed": 4, "quota_cores": None,
+            "numa": [{"node": 0, "processors": "0-15", "allowed": 4}],
             "governor": "performance", "turbo": False, "hypervisor": False},
     "memory": {"total_bytes": 64 * 2**30, "available_bytes": 60 * 2**30},
     "load_average": [0.1, 0.1, 0.1],
     "system": {"os": "Debian", "kernel": "6.1", "architecture": "x86_64", "python": "3.11.7"},
     "gpus": [],
+    "links": [],
     "gpu_error": None,
     "checkout": {"commit": "0123456789abcdef", "dirty": True},
 }
-GPU = {"index": 0, "name": "NVIDIA H200", "memory_bytes": 140 * 2**30, "driver": "580.1", "cuda": "13.0"}
+GPU = {"index": 0, "cuda_index": 0, "name": "NVIDIA H200", "memory_bytes": 140 * 2**30, "driver": "580.1", "cuda": "13.0",
+       "sm_mhz": 345, "sm_max_mhz": 1980, "power_limit_watts": 700.0, "pcie_generation_max": 5, "pcie_width": 16, "nvlinks": 18,
+       "ecc": True, "persistence": False, "mig": None, "numa_node": 1}
 
 OLD = """\
 title: Old
@@ -150,11 +154,25 @@ def test_the_page_without_a_gpu_has_no_cuda_column(fakes):
 
 def test_with_a_gpu_the_reason_for_no_cuda_is_printed_with_its_brackets(fakes):
     page = printed({**doctor.examine(), "machine": {**MACHINE, "gpus": [GPU]}})
-    assert "GPU 0: NVIDIA H200, 140 GiB, driver 580.1, CUDA 13.0" in page
+    assert "GPU 0: NVIDIA H200, 140 GiB, driver 580.1, CUDA 13.0\n" in page
+    assert "  345 of 1980 MHz, limit 700 W, PCIe 5 x16, 18 NVLinks, ECC on, persistence off\n" in page
+    assert "memory node" not in page and "between" not in page
     assert "│ new       │ 2.0     │ 3.11   │ built            │ not built   │" in page
     assert "│ old       │ 1.0     │ 3.6    │ needs Python 3.6 │ unsupported │" in page
     assert "old on cuda: its wheel has no [GPU] code" in page
     assert "build with: dlbench env build new" in page
+
+
+def test_nodes_and_links_are_listed_where_there_are_several(fakes):
+    nodes = [{"node": 0, "processors": "0-7", "allowed": 4}, {"node": 1, "processors": "8-15", "allowed": 0}]
+    gpus = [{**GPU, "index": index, "cuda_index": None if index == 2 else index} for index in range(3)]
+    links = [{"gpus": [0, 1], "path": "NVLink"}, {"gpus": [0, 2], "path": "NVLink"}, {"gpus": [1, 2], "path": None}]
+    found = {**MACHINE, "cpu": {**MACHINE["cpu"], "numa": nodes}, "gpus": gpus, "links": links}
+    page = printed({**doctor.examine(), "machine": found}, width=200)
+    assert "memory node 0: processors 0-7\nmemory node 1: processors 8-15, GPU 0, GPU 1, GPU 2\n" in page
+    assert "GPU 2: NVIDIA H200, 140 GiB, driver 580.1, CUDA 13.0, hidden by CUDA_VISIBLE_DEVICES\n" in page
+    assert "between GPUs 0-1, 0-2: NVLink\nbetween GPUs 1-2: not known\n" in page
+    assert doctor._link_lines(links[:2]) == ["between all pairs of GPUs: NVLink"]
 
 
 def test_text_from_outside_is_no_markup(fakes):

@@ -3,26 +3,28 @@
 import copy
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
-import pynvml
 import pytest
 
 from harness import machine
 
 GPU = {
-    "index": 0, "name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "memory_used_bytes": 0, "driver": "580.1", "cuda": "13.0",
+    "index": 0, "cuda_index": 0, "name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "memory_used_bytes": 0,
+    "driver": "580.1", "cuda": "13.0",
     "sm_mhz": 1980, "memory_mhz": 3201, "sm_max_mhz": 1980, "memory_max_mhz": 3201, "power_limit_watts": 700.0,
+    "power_limit_default_watts": 700.0, "nvlinks": 0, "numa_node": None,
     "temperature_celsius": 30, "ecc": True, "persistence": True, "mig": False, "pcie_generation": 5, "pcie_generation_max": 5,
     "pcie_width": 16, "pcie_width_max": 16, "throttle_reasons": [], "processes": [],
 }
 GOOD = {
-    "cpu": {"model": "A Processor", "logical": 16, "physical": 8, "allowed": 16, "quota_cores": None, "numa_nodes": 1,
+    "cpu": {"model": "A Processor", "logical": 16, "physical": 8, "allowed": 16, "quota_cores": None,
+            "numa": [{"node": 0, "processors": "0-15", "allowed": 16}],
             "governor": "performance", "turbo": False, "hypervisor": False},
     "memory": {"total_bytes": 64 * 2**30, "available_bytes": 60 * 2**30},
     "load_average": [0.1, 0.1, 0.1],
     "system": {"os": "Debian", "kernel": "6.1", "architecture": "x86_64", "python": "3.11.7"},
     "gpus": [GPU],
+    "links": [],
     "gpu_error": None,
     "checkout": {"commit": "abc", "dirty": False},
 }
@@ -47,6 +49,7 @@ def test_a_quiet_machine_raises_no_concern():
      "GPU 0 (NVIDIA H200): its clock is held down by software power cap"),
     (["gpus", 0, "mig"], True, "GPU 0 (NVIDIA H200): MIG is on, so a trial sees a slice of the GPU"),
     (["gpus", 0, "persistence"], False, "GPU 0 (NVIDIA H200): persistence is off, so the driver unloads between processes"),
+    (["gpus", 0, "power_limit_watts"], 400.0, "GPU 0 (NVIDIA H200): its power limit is 400 W, by default 700 W"),
     (["gpus", 0, "pcie_width"], 8, "GPU 0 (NVIDIA H200): 8 PCIe lanes of 16"),
 ])
 def test_each_fault_is_one_concern_with_a_remedy(keys, value, text):
@@ -63,8 +66,9 @@ def test_each_fault_is_one_concern_with_a_remedy(keys, value, text):
 
 def test_what_could_not_be_read_is_no_concern():
     blind = copy.deepcopy(GOOD)
-    blind["cpu"].update(governor=None, turbo=None, quota_cores=None, numa_nodes=None)
-    blind["gpus"] = [{**GPU, **{key: None for key in ("mig", "persistence", "ecc", "pcie_width", "pcie_width_max")}}]
+    blind["cpu"].update(governor=None, turbo=None, quota_cores=None, numa=[])
+    blind["gpus"] = [{**GPU, **{key: None for key in ("mig", "persistence", "ecc", "pcie_width", "pcie_width_max", "numa_node",
+                                                       "power_limit_watts", "power_limit_default_watts")}}]
     assert machine.concerns(blind) == []
 
 
@@ -83,7 +87,8 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_the_processor_is_read_from_proc_and_sys(tmp_path):
+def test_the_processor_is_read_from_proc_and_sys(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {0, 1})
     root = write(tmp_path, {
         "proc/cpuinfo": "processor : 0\nmodel name : Epyc\nflags : fpu hypervisor\n\nprocessor : 1\nmodel name : Epyc",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
@@ -93,8 +98,19 @@ def test_the_processor_is_read_from_proc_and_sys(tmp_path):
         "sys/fs/cgroup/cpu.max": "150000 100000",
     })
     cpu = machine._cpu(root)
-    assert {key: cpu[key] for key in ("model", "governor", "turbo", "numa_nodes", "quota_cores", "hypervisor")} == {
-        "model": "Epyc", "governor": "powersave", "turbo": True, "numa_nodes": 2, "quota_cores": 1.5, "hypervisor": True}
+    assert {key: cpu[key] for key in ("model", "governor", "turbo", "numa", "quota_cores", "hypervisor")} == {
+        "model": "Epyc", "governor": "powersave", "turbo": True, "quota_cores": 1.5, "hypervisor": True,
+        "numa": [{"node": 0, "processors": "0-1", "allowed": 2}, {"node": 1, "processors": "2-3", "allowed": 0}]}
+
+
+def test_a_gpu_that_is_beside_no_allowed_processor_is_a_concern():
+    far = copy.deepcopy(GOOD)
+    far["cpu"]["numa"].append({"node": 1, "processors": "16-31", "allowed": 0})
+    assert machine.concerns(far) == []
+    far["gpus"][0]["numa_node"] = 1
+    assert [(concern.text, concern.remedy) for concern in machine.concerns(far)] == [
+        ("GPU 0 (NVIDIA H200): it is on memory node 1, and no processor there is allowed here",
+         "start dlbench on processors 16-31, or choose a GPU of another node")]
 
 
 @pytest.mark.parametrize(("files", "turbo"), [
@@ -138,72 +154,6 @@ def test_by_default_only_processors_of_this_process_are_chosen(monkeypatch, tmp_
 def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
     assert machine._processors("0-2,8") == (0, 1, 2, 8)
     assert machine._processors("") == ()
-
-
-def fake_nvml(**changes) -> SimpleNamespace:
-    """NVML of one H200: every function answers its value; "!text" is raised as an error."""
-    class NVMLError(Exception):
-        pass
-
-    class LibraryNotFound(NVMLError):
-        pass
-
-    answers = {
-        "nvmlInit": None, "nvmlShutdown": None, "nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": object(),
-        "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_000_000_000, used=0),
-        "nvmlSystemGetDriverVersion": "580.1", "nvmlSystemGetCudaDriverVersion_v2": 13000, "nvmlDeviceGetTemperature": 30,
-        "nvmlDeviceGetPowerManagementLimit": 700_000, "nvmlDeviceGetEccMode": [1, 1], "nvmlDeviceGetPersistenceMode": 1,
-        "nvmlDeviceGetMigMode": [0, 0], "nvmlDeviceGetCurrPcieLinkGeneration": 5, "nvmlDeviceGetMaxPcieLinkGeneration": 5,
-        "nvmlDeviceGetCurrPcieLinkWidth": 16, "nvmlDeviceGetMaxPcieLinkWidth": 16,
-        "nvmlDeviceGetCurrentClocksThrottleReasons": 0x1, "nvmlDeviceGetComputeRunningProcesses": [],
-    }
-    answers.update({name: NVMLError(value) if isinstance(value, str) and value.startswith("!") else value
-                    for name, value in changes.items()})
-    if changes.get("nvmlInit") == "absent":
-        answers["nvmlInit"] = LibraryNotFound()
-
-    def function(value):
-        def answer(*arguments):
-            if isinstance(value, Exception):
-                raise value
-            return value
-        return answer
-
-    assert all(hasattr(pynvml, name) for name in answers)
-    clocks = {0: 1980, 1: 3201}
-    return SimpleNamespace(
-        NVMLError=NVMLError, NVMLError_LibraryNotFound=LibraryNotFound, NVML_CLOCK_SM=0, NVML_CLOCK_MEM=1, NVML_TEMPERATURE_GPU=0,
-        nvmlDeviceGetClockInfo=lambda handle, clock: clocks[clock], nvmlDeviceGetMaxClockInfo=lambda handle, clock: clocks[clock],
-        **{name: function(value) for name, value in answers.items()})
-
-
-def test_a_gpu_is_described_in_watts_bytes_and_megahertz(monkeypatch):
-    monkeypatch.setattr(machine, "pynvml", fake_nvml())
-    assert machine._gpus() == ([GPU], None)
-
-
-def test_what_a_gpu_cannot_tell_is_none(monkeypatch):
-    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlDeviceGetEccMode="!Not Supported", nvmlDeviceGetMemoryInfo="!No"))
-    gpus, _ = machine._gpus()
-    assert gpus == [{**GPU, "ecc": None, "memory_bytes": None, "memory_used_bytes": None}]
-
-
-def test_throttling_and_foreign_processes_are_named(monkeypatch):
-    processes = [SimpleNamespace(pid=machine.os.getpid()), SimpleNamespace(pid=2**31 - 1)]
-    monkeypatch.setattr(machine, "pynvml", fake_nvml(
-        nvmlDeviceGetCurrentClocksThrottleReasons=0x44, nvmlDeviceGetComputeRunningProcesses=processes))
-    gpus, _ = machine._gpus()
-    assert gpus[0]["throttle_reasons"] == ["software power cap", "hardware thermal slowdown"]
-    assert gpus[0]["processes"] == [{"pid": 2**31 - 1, "name": None}]
-
-
-def test_no_driver_is_no_gpu_and_a_broken_driver_is_said(monkeypatch):
-    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlInit="absent"))
-    assert machine._gpus() == ([], None)
-    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlInit="!Driver/library version mismatch"))
-    assert machine._gpus() == ([], "!Driver/library version mismatch")
-    monkeypatch.setattr(machine, "pynvml", fake_nvml(nvmlDeviceGetHandleByIndex="!GPU is lost"))
-    assert machine._gpus() == ([], "!GPU is lost")
 
 
 def test_a_folder_that_is_no_clone_has_no_commit(tmp_path):
