@@ -20,7 +20,7 @@ from harness.host_source import Host
 
 # Of `fast` readings: a 32-bit PCIe counter can wrap within 68 ms on a link of generation 5 with 16 lanes.
 PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}  # seconds, by kind of reading; `sampled` ones take longer than that
-KEPT_SECONDS = 0.25  # between the edges of windows; so a timed window leaves four to six rows of a GPU
+KEPT_SECONDS = 0.5  # between the edges of windows; so a timed window of as much leaves five rows of a GPU
 HANG_SECONDS = 5.0  # how long a call into a driver may take before it counts as hanging
 
 Sample = dict[str, Any]
