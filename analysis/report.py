@@ -23,6 +23,7 @@ from analysis.records import Campaign
 
 TEMPLATES = Path(__file__).parent
 PAGE_COLOURS = {plots.INK: "var(--ink)", plots.GRID: "var(--grid)", "#ffffff": "none"}  # of a plot within the page
+SIDE_BY_SIDE = 3  # contestants that still have room in one row of a terminal
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,13 @@ def terminal_table(campaign: Campaign) -> Table:
     speeds = tables.relative(campaign, rows)
     caption = tables.throughout(rows)
     table = Table(title=f"{campaign.meta['name']}: time per mini-batch", caption_justify="left")
-    answer = tables.answer(rows, speeds)
+    side_by_side = tables.contestants(rows).nunique() <= SIDE_BY_SIDE
+    answer = tables.answer(rows, speeds) if side_by_side else tables.listing(rows, speeds)
     for column in answer.columns.astype(str):
         table.add_column(column, justify="right" if column == "batch" else "left", overflow="fold")
     for cells in answer.itertuples(index=False):
+        if not side_by_side and cells[0]:
+            table.add_section()
         table.add_row(*(escape(str(cell)) for cell in cells))
     for row in tables.refused(rows).to_dict("records"):
         caption += f"\n{row['framework']}, {row['network']}, batch {row['batch']}: {row['verdict']}: {row['reason']}"

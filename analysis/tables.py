@@ -89,6 +89,25 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     return _without_constants(pd.DataFrame(rows), trials)
 
 
+def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """List the trials of each group below each other, from the fastest down, for as many contestants as there may be.
+
+    What a group has in common stands in its first row only.
+    """
+    unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    heading = f"time ({unit})"
+    by_trial = speeds.set_index("trial")
+    table = trials.assign(contestant=contestants(trials), ranked=trials["verified"] == "yes")
+    rows: list[dict[str, Any]] = []
+    for key, group in table.groupby(GROUP, sort=False, dropna=False):
+        common = dict(zip(GROUP, key, strict=True))
+        for _, row in group.sort_values(["ranked", "step_seconds"], ascending=[False, True]).iterrows():
+            speed = _speed(by_trial.loc[row["trial"]]) if row["trial"] in by_trial.index else "not ranked"
+            rows.append({**common, "framework": row["contestant"], heading: _time_cell(row, scale), "relative speed": speed})
+            common = dict.fromkeys(GROUP, "")
+    return _without_constants(pd.DataFrame(rows), trials)
+
+
 def memory(trials: pd.DataFrame) -> pd.DataFrame:
     """List the peak memory of every measured trial that could say it."""
     known = trials.assign(contestant=contestants(trials))

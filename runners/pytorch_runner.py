@@ -23,22 +23,28 @@ PARAMETER_NAMES = {  # ours -> PyTorch's, where they differ
 
 
 class Net(nn.Module):
-    """The network's layers by name, run in their order."""
+    """The network's layers by name, run in their order; an output is let go after its last use, as hand-written code would."""
 
     def __init__(self, network, dropout):
         super().__init__()
-        self.layers = network["layers"]
         self.parts = nn.ModuleDict()
+        self.wiring = []  # of each part: its name, its inputs, and those of them that no later part uses
         shapes = {"input": network["input_shape"]}
-        for layer in self.layers:
-            self.parts[layer["name"]] = make_layer(layer, shapes[layer["inputs"][0]], dropout)
-            shapes[layer["name"]] = layer["output_shape"]
+        layers = network["layers"]
+        for number, layer in enumerate(layers):
+            name, inputs = layer["name"], layer["inputs"]
+            self.parts[name] = make_layer(layer, shapes[inputs[0]], dropout)
+            shapes[name] = layer["output_shape"]
+            later = {source for other in layers[number + 1:] for source in other["inputs"]}
+            self.wiring.append((name, inputs, set(inputs) - later))
 
     def forward(self, x):
-        outputs = {"input": x}
-        for layer in self.layers:
-            outputs[layer["name"]] = self.parts[layer["name"]](*(outputs[name] for name in layer["inputs"]))
-        return outputs[self.layers[-1]["name"]]
+        values = {"input": x}
+        for part, (name, inputs, done) in zip(self.parts.values(), self.wiring, strict=True):
+            values[name] = part(*[values[source] for source in inputs])
+            for source in done:
+                del values[source]
+        return values[name]
 
 
 def make_layer(layer, input_shape, dropout):
@@ -141,8 +147,9 @@ class Runner(BaseRunner):
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.SGD(trained, lr=task.network["learning_rate"], momentum=task.network["momentum"],
                                          fused=True if self.tuned else None)
-        self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE, growth_interval=2**31 - 1,
-                                           enabled=task.precision == "fp16")
+        self.scaler = None
+        if task.precision == "fp16":
+            self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE, growth_interval=2**31 - 1)
         self.graph = self._capture() if self.tuned and task.device == "cuda" else None
 
     def load(self, weights):
@@ -206,9 +213,13 @@ class Runner(BaseRunner):
     def _train(self, inputs, targets):
         self.optimizer.zero_grad()
         loss = self.mean_loss(inputs, targets)
-        self.scaler.scale(loss).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        if self.scaler:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            loss.backward()
+            self.optimizer.step()
         return loss.detach()
 
     def _loss(self, inputs, targets):

@@ -87,3 +87,15 @@ def test_refused_and_failed_trials_are_listed_with_reasons(smoke, tmp_path):
     ]
     assert tables.remarks(rows)["remark"].tolist() == ["1 of 5 processes failed: timed_out: no answer for 600 s"]
     assert "unsupported" in tables.answer(rows, speeds)["pytorch (ms)"].tolist()
+
+
+def test_many_contestants_are_listed_from_the_fastest_down(smoke, tmp_path):
+    _, rows, speeds = read(smoke, tmp_path)
+    listed = tables.listing(rows, speeds)
+    assert len(listed) == len(rows)
+    starts = listed.index[listed["network"] != ""].tolist()
+    groups = [group for _, group in rows.groupby(tables.GROUP, sort=False, dropna=False)]
+    assert [listed["network"][start] for start in starts] == [group["network"].iloc[0] for group in groups]
+    first = groups[0][groups[0]["verified"] == "yes"].sort_values("step_seconds")
+    assert listed["framework"].tolist()[: len(first)] == first["framework"].tolist()
+    assert listed["relative speed"][0] == "1, the fastest"
