@@ -251,8 +251,10 @@ def _lower(layer, inputs, policy, seed):
         return keras.ops.pad(x, [[0, 0], [0, 0], [0, 0], [0, attributes["extra"]]])
     if op == "embedding":
         return layers.Embedding(attributes["vocabulary"], attributes["units"], **options)(x)
-    if op == "lstm":  # all defaults, so that Keras takes cuDNN's kernel on a GPU (its second bias stays zero there)
-        return layers.LSTM(attributes["units"], return_sequences=True, **options)(x)
+    if op == "lstm":  # "auto", Keras's default, takes cuDNN's kernel on a GPU (its second bias stays zero there)
+        # In bfloat16 it leaves gradients unwritten (TensorFlow 2.21, cuDNN 9.19, H200): all but the last layer learn nothing.
+        kernel = False if policy.compute_dtype == "bfloat16" else "auto"
+        return layers.LSTM(attributes["units"], return_sequences=True, use_cudnn=kernel, **options)(x)
     raise protocol.Unsupported(f"layer {layer['name']}: {op} on {_image_first(x.shape[1:])} has no lowering in this runner")
 
 
