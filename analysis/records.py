@@ -1,4 +1,4 @@
-"""Reads a campaign's folder into memory: `campaign.json` and its tables of processes, windows and counters, column by column.
+"""Reads a campaign's folder into memory: `campaign.json` and its tables of processes, windows, counters and kernels, by column.
 
 What each column means stands in docs/records.md. A campaign may have been killed at any moment, so an unfinished last line and
 the windows of a process that never finished are left out. Nothing here computes.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from analysis.kernels import LAST_ROWS
 
 SCHEMA = 1
 
@@ -34,6 +36,10 @@ COUNTER_COLUMNS: Mapping[str, type] = {
     "gpm_pcie_rx_bytes_per_second": float, "gpm_pcie_tx_bytes_per_second": float, "gpm_nvlink_rx_bytes_per_second": float,
     "gpm_nvlink_tx_bytes_per_second": float, "sm_percent": float, "tensor_percent": float, "dram_percent": float, "broken": str,
 }
+KERNEL_COLUMNS: Mapping[str, type] = {
+    "trial": str, "steps": float, "class": str, "arithmetic": str, "transposition": str, "kernel": str, "count_per_step": float,
+    "seconds_per_step": float, "bytes_per_step": float, "reason": str,
+}
 META_KEYS = ("name", "started", "finished", "suite", "machine", "environments", "trials")
 TRIAL_KEYS = (
     "trial", "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
@@ -47,13 +53,15 @@ class BadRecords(ValueError):
 
 @dataclass(frozen=True)
 class Campaign:
-    """One execution of a suite. `processes` has a row a finished process, `windows` and `counters` those processes' rows."""
+    """One execution of a suite. `processes` has a row a finished process, `windows` and `counters` those processes' rows, and
+    `kernels` the rows of each trial's trace."""
 
     folder: Path
     meta: dict[str, Any]
     processes: pd.DataFrame
     windows: pd.DataFrame
     counters: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COUNTER_COLUMNS)))
+    kernels: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(KERNEL_COLUMNS)))
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -69,7 +77,9 @@ def read(folder: str | Path) -> Campaign:
     processes = _read_table(folder / "processes.csv", PROCESS_COLUMNS)
     windows = _read_table(folder / "windows.csv", WINDOW_COLUMNS)
     counters = _read_table(folder / "counters.csv", COUNTER_COLUMNS)
-    for file, table in (("processes.csv", processes), ("windows.csv", windows), ("counters.csv", counters)):
+    kernels = _read_table(folder / "kernels.csv", KERNEL_COLUMNS)
+    tables = {"processes.csv": processes, "windows.csv": windows, "counters.csv": counters, "kernels.csv": kernels}
+    for file, table in tables.items():
         unknown = sorted(set(table["trial"]) - names)
         if unknown:
             raise BadRecords(f"{folder / file}: column trial: {unknown[0]} is no trial of campaign.json; "
@@ -78,7 +88,9 @@ def read(folder: str | Path) -> Campaign:
     finished = processes[["trial", "process"]]
     windows = _last_attempt(windows).merge(finished, on=["trial", "process"], how="inner")
     counters = counters.merge(finished, on=["trial", "process"], how="inner")
-    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters)
+    traced = kernels.loc[kernels["class"].isin(LAST_ROWS), "trial"]  # others were cut off
+    kernels = kernels[kernels["trial"].isin(traced)]
+    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, kernels)
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

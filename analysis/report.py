@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from analysis import counters, plots, records, statistics, tables, trials
+from analysis import counters, gpu_time, plots, records, statistics, tables, trials
 from analysis.records import Campaign
 
 TEMPLATES = Path(__file__).parent
@@ -98,6 +98,9 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         checks = {trial["trial"]: counters.cross_check(campaign, trial) for trial in campaign.trials}
         shown["traffic"] = tables.traffic(rows, checks)
     figures = {}
+    times = gpu_time.by_class(campaign.kernels, rows)
+    if len(times):
+        shown["gpu_time"] = gpu_time.table(times)
     if (rows["verified"] == "yes").any():
         figures["step_time"] = plots.step_time(rows)
     if len(speeds) > speeds["verdict"].eq(tables.FASTEST).sum():
@@ -110,6 +113,8 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["pcie_received"] = plots.pcie_received(rows)
     if rows["energy_joules_per_step"].notna().any():
         figures["energy"] = plots.energy(rows)
+    if len(times):
+        figures["gpu_time"] = gpu_time.figure(times)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures,
                    {name: _svg(figure) for name, figure in figures.items()})

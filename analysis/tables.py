@@ -67,7 +67,7 @@ def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
         ranked = speeds[speeds["trial"].isin(group["trial"])]
         rows.append({**dict(zip(GROUP, key, strict=True)), **cells, "verdict": _verdict(ranked)})
     table = pd.DataFrame(rows, columns=[*GROUP, *(f"{name} ({unit})" for name in order), "verdict"]).fillna("")
-    return _without_constants(table, trials)
+    return without_constants(table, trials)
 
 
 def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
         "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",
         "verified": row["verified"],
     } for _, row in measured.iterrows()]
-    return _without_constants(pd.DataFrame(rows), trials)
+    return without_constants(pd.DataFrame(rows), trials)
 
 
 def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
@@ -116,7 +116,7 @@ def memory(trials: pd.DataFrame) -> pd.DataFrame:
     heading = f"peak memory ({unit})"
     rows = [{**row[GROUP], "framework": row["contestant"], heading: number(row["peak_memory_bytes"] / scale)}
             for _, row in known.iterrows()]
-    return _without_constants(pd.DataFrame(rows), trials)
+    return without_constants(pd.DataFrame(rows), trials)
 
 
 def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
@@ -136,7 +136,7 @@ def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> 
     for check, heading in CHECKS.items():
         table[heading] = [number(checks.get(trial, {}).get(check)) for trial in known["trial"]]
     measured = [column for column in table if column in GROUP or (table[column] != "").any()]
-    return _without_constants(table[measured], trials)
+    return without_constants(table[measured], trials)
 
 
 def refused(trials: pd.DataFrame) -> pd.DataFrame:
@@ -145,14 +145,14 @@ def refused(trials: pd.DataFrame) -> pd.DataFrame:
     verdict = kept["status"].where(kept["status"] != "ok", "not verified")
     table = pd.DataFrame({**kept[GROUP], "framework": contestants(trials).loc[kept.index], "verdict": verdict,
                           "reason": kept["reason"]})
-    return _without_constants(table, trials)
+    return without_constants(table, trials)
 
 
 def remarks(trials: pd.DataFrame) -> pd.DataFrame:
     """List what must be known of ranked trials: processes that failed, intervals that are missing, looser comparisons."""
     kept = trials[(trials["verified"] == "yes") & (trials["reason"] != "")]
     table = pd.DataFrame({**kept[GROUP], "framework": contestants(trials).loc[kept.index], "remark": kept["reason"]})
-    return _without_constants(table, trials)
+    return without_constants(table, trials)
 
 
 def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
@@ -246,7 +246,7 @@ def _constant(trials: pd.DataFrame) -> list[str]:
     return [column for column in GROUP if column not in ALWAYS and trials[column].nunique(dropna=False) == 1]
 
 
-def _without_constants(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+def without_constants(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Drop the columns that say the same of every trial of the campaign, and number the rows anew."""
     return table.drop(columns=_constant(trials), errors="ignore").reset_index(drop=True)
 

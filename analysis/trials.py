@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import counters, plausibility, records, sameness, statistics
+from analysis import counters, evidence, plausibility, records, sameness, statistics
 from analysis.records import Campaign
 from analysis.tolerances import DROPOUT_LOSS
 
@@ -22,6 +22,7 @@ COLUMNS = (
     "step_seconds_high", "samples_per_second", "loss_first", "loss_last", "flops_per_step", "mfu", "peak_memory_bytes",
     "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
     "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
+    *evidence.COLUMNS,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
          "processes_planned", "throttled_windows")
@@ -103,9 +104,11 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     timed = windows[windows["window"] >= 0]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
+    kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
+    against = [*against, *evidence.reasons_against(trial, kernels)]
+    remarks = [*_remarks(trial, processes), *counted.remarks, *evidence.remarks(trial, kernels)]
     return {
-        "status": "ok", "verified": "no" if against else "yes",
-        "reason": "; ".join([*against, *_remarks(trial, processes), *counted.remarks]),
+        "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *remarks]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(timed), "steps": timed["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
@@ -113,6 +116,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")}, **counted.columns,
+        **evidence.columns(kernels, step.value),
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import hashes
-from harness import VERSION, data_sets, environments, frameworks, machine, peaks
+from harness import VERSION, data_sets, environments, frameworks, machine, peaks, tracing
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
 from harness.gate import pass_gate
@@ -83,11 +83,12 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
             waiting = [trial for trial, process in order if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
             checks.ahead(waiting, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
         for number, (trial, process) in enumerate(order):
-            if (trial.trial, process) in finished:
-                continue
-            outcome = run_process(bench, trial, process, number)
-            records.append(outcome.row, outcome.windows, outcome.counters)
-            done(outcome, number + 1, len(order))
+            if (trial.trial, process) not in finished:
+                outcome = run_process(bench, trial, process, number)
+                records.append(outcome.row, outcome.windows, outcome.counters)
+                done(outcome, number + 1, len(order))
+            if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
+                records.append_kernels(tracing.trace(bench, trial))
     if len(finished) < len(order):  # else nothing has run since the peaks were measured
         _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))

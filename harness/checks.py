@@ -84,13 +84,15 @@ class Checks:
                 self.at_work.discard(worker)
 
 
-def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "") -> Worker:
-    """Start a worker for `trial`, of its framework's runner or of `module`. Raises Failed where its environment was not built."""
+def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",
+          extra: Mapping[str, str] | None = None) -> Worker:
+    """Start a worker for `trial`, of its framework's runner or of `module`, with `extra` variables. Raises Failed where its
+    environment was not built."""
     if isinstance(environment, BuildFailed):
         raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
     module = module or frameworks.load(trial.framework).runner
     pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
-    return Worker(environment.interpreter, module, log, variables(environment, trial), pinned)
+    return Worker(environment.interpreter, module, log, {**variables(environment, trial), **(extra or {})}, pinned)
 
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:

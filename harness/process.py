@@ -32,7 +32,7 @@ class Sight:
 
     trial: Trial
     process: int
-    phase: str  # starting, checking, building, warm-up, timing
+    phase: str  # starting, checking, building, warm-up, timing, tracing
     window: int = 0
     step_seconds: float = math.nan
     loss: float = math.nan
@@ -97,17 +97,22 @@ def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
     return {"release": hello.get("release", ""), "device_name": hello.get("device_name", "")}
 
 
+def prepare(bench: Bench, trial: Trial, worker: Worker) -> int:
+    """Let a worker build the trial's network and give it weights and batches; return the parameters that it built."""
+    network, limit = networks.get(trial.network), bench.suite.limits.build
+    built = worker.ask("build", limit, network=network.to_json(), batch=trial.batch, dropout=True, seed=bench.suite.seed,
+                       **task_of(trial))
+    worker.ask("load", limit, weights=str(bench.inputs.weights(network)))
+    residence = "device" if trial.data == "device" else "host"
+    worker.ask("feed", limit, batches=str(bench.inputs.batches(network, trial.batch, trial.data)), residence=residence)
+    return int(built["parameters"])
+
+
 def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
-    suite, limits = bench.suite, bench.suite.limits
-    network = networks.get(trial.network)
+    suite = bench.suite
     bench.watch(Sight(trial, outcome.row["process"], "building"))
     began = time.monotonic()
-    built = worker.ask("build", limits.build, network=network.to_json(), batch=trial.batch, dropout=True, seed=suite.seed,
-                       **task_of(trial))
-    worker.ask("load", limits.build, weights=str(bench.inputs.weights(network)))
-    residence = "device" if trial.data == "device" else "host"
-    worker.ask("feed", limits.build, batches=str(bench.inputs.batches(network, trial.batch, trial.data)), residence=residence)
-    outcome.row.update(parameters=built["parameters"], build_seconds=time.monotonic() - began)
+    outcome.row.update(parameters=prepare(bench, trial, worker), build_seconds=time.monotonic() - began)
 
     last = 0.0
     for _ in range(SINGLE_STEPS):

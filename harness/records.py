@@ -21,10 +21,11 @@ PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check", "check_reason", "loss_error",
     "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
 )
-WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes")  # read as floats, for they may be empty
+WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps")  # read as floats, for they may be empty
 MEASURES = ("processes", "windows", "window_seconds", "seed", "check", "telemetry")  # keys of a suite that trials do not show
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
 COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
+KERNEL_COLUMNS = tuple(records.KERNEL_COLUMNS)
 
 
 class Records:
@@ -69,6 +70,8 @@ class Records:
         _write_rows(folder / "processes.csv", PROCESS_COLUMNS, _as_written(campaign.processes), whole=True)
         _write_rows(folder / "windows.csv", WINDOW_COLUMNS, _as_written(campaign.windows), whole=True)
         _write_rows(folder / "counters.csv", COUNTER_COLUMNS, _as_written(campaign.counters), whole=True)
+        if (folder / "kernels.csv").exists():
+            _write_rows(folder / "kernels.csv", KERNEL_COLUMNS, _as_written(campaign.kernels), whole=True)
         return writer
 
     def finished(self) -> set[tuple[str, int]]:
@@ -83,6 +86,20 @@ class Records:
         _write_rows(self.folder / "counters.csv", COUNTER_COLUMNS, [{**whose, **counter} for counter in counters])
         _write_rows(self.folder / "windows.csv", WINDOW_COLUMNS, windows)
         _write_rows(self.folder / "processes.csv", PROCESS_COLUMNS, [process])
+        self.summarise()
+
+    def untraced(self, trial: str) -> bool:
+        """Whether the trial's first process ended well and kernels.csv says nothing of the trial yet."""
+        campaign = records.read(self.folder)
+        first = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["process"] == 0)]
+        return bool((first["status"] == "ok").any()) and trial not in set(campaign.kernels["trial"])
+
+    def append_kernels(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add a trial's trace, then the trials derived anew."""
+        path = self.folder / "kernels.csv"
+        if not path.exists():  # on a CPU there is none
+            _write_whole(path, ",".join(KERNEL_COLUMNS) + "\n")
+        _write_rows(path, KERNEL_COLUMNS, rows)
         self.summarise()
 
     def summarise(self) -> None:

@@ -143,6 +143,7 @@ class Session:
     def __init__(self, runner_class):
         self.runner_class = runner_class
         self.runner = None
+        self.device = None
 
     def hello(self):
         versions = {"python": sys.version.split()[0], "numpy": np.__version__, "pid": os.getpid()}
@@ -151,7 +152,9 @@ class Session:
 
     def build(self, **task):
         self.runner = None  # frees the old one's memory first
-        self.runner = self.runner_class(Task(**task))
+        described = Task(**task)
+        self.device = described.device
+        self.runner = self.runner_class(described)
         return {"parameters": int(sum(array.size for array in self.runner.parameters().values()))}
 
     def load(self, weights):
@@ -186,6 +189,14 @@ class Session:
         product = self.runner_class.product(size, Task(None, None, **task))
         product.step()  # compiles and allocates
         return {"windows": [timed_run(product, steps) for _ in range(windows)]}
+
+    def trace(self, steps, out):
+        """What a CUDA device did in `steps` steps, as JSON in the file `out` (runners/tracer.py says what it holds)."""
+        from runners import tracer  # here, because only a trace's worker needs it
+
+        with open(out, "w") as file:
+            json.dump(tracer.trace(self.runner, self.device, steps), file)
+        return {}
 
     def close(self):
         self.runner = None

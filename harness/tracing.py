@@ -1,0 +1,80 @@
+"""The trace pass: one more worker for each trial on CUDA devices, that runs a few steps and says what the GPU did in them.
+
+It is never timed, because records cost time as they are written, and a trial loses nothing where it fails: its reason is kept. The
+worker's trace (runners/tracer.py) becomes rows of kernels.csv.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis import kernels
+from harness.checks import start, variables
+from harness.environments import BuildFailed, Environment
+from harness.plan import Trial
+from harness.process import Bench, Sight, prepare
+from harness.suite import Suite
+from harness.worker import Failed, Unsupported
+
+WARM_UP_STEPS = 16  # as many as compile, choose algorithms and fill the allocator's pools
+STEPS = 10
+
+
+def wanted(suite: Suite, trial: Trial) -> bool:
+    return suite.trace and trial.device_kind == "cuda"
+
+
+def trace(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
+    """Trace a trial in a worker of its own; its rows for kernels.csv, or one row with the reason why there is no trace."""
+    bench.watch(Sight(trial, 0, "tracing"))
+    log = bench.logs / f"{trial.trial}-trace.log"
+    log.unlink(missing_ok=True)
+    environment = bench.environments[f"{trial.framework}=={trial.release}"]
+    try:
+        with (tempfile.TemporaryDirectory(prefix="dlbench-trace-") as folder,
+              start(environment, trial, log, extra=copies_in_sight(environment, trial)) as worker):
+            out = Path(folder) / "trace.json"
+            worker.ask("hello", bench.suite.limits.start)
+            prepare(bench, trial, worker)
+            worker.ask("run", bench.suite.limits.window, steps=WARM_UP_STEPS)
+            worker.ask("trace", bench.suite.limits.window, steps=STEPS, out=str(out))
+            return rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))
+    except (Unsupported, Failed) as why:
+        return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": str(why)}]
+
+
+def rows_of(trial: str, traced: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Turn a worker's trace into rows: kernels, copies, and at last, as the sign that they are whole, busy and idle time."""
+    steps = traced["steps"]
+    same = {"trial": trial, "steps": steps}
+    rows = []
+    for kernel in traced["kernels"]:
+        kind = kernels.classify(kernel["name"])
+        rows.append({**same, "class": kind.name, "arithmetic": kind.arithmetic, "transposition": kind.transposition,
+                     "kernel": kernels.shorten(kernel["name"]), **_per_step(kernel, steps, "count", "seconds")})
+    for copy in traced["copies"]:
+        kind_name = kernels.MEMSET if copy["kind"] == "memset" else kernels.COPY
+        rows.append({**same, "class": kind_name, "kernel": copy["kind"], **_per_step(copy, steps, "count", "seconds", "bytes")})
+    idle = traced["span_seconds"] - traced["busy_seconds"]
+    rows.append({**same, "class": kernels.BUSY, "seconds_per_step": traced["busy_seconds"] / steps})
+    rows.append({**same, "class": kernels.IDLE, "seconds_per_step": idle / steps})
+    return rows
+
+
+def copies_in_sight(environment: Environment | BuildFailed, trial: Trial) -> dict[str, str]:
+    """Variables of a trace worker: the flags that XLA has been given already, and none of its command buffers.
+
+    With them the driver makes copies by kernels of its own (seen on an H200: memcpy128), whose bytes nobody records.
+    """
+    given = {**os.environ, **({} if isinstance(environment, BuildFailed) else variables(environment, trial))}.get("XLA_FLAGS", "")
+    return {"XLA_FLAGS": f"{given} --xla_gpu_enable_command_buffer=".strip()}
+
+
+def _per_step(activity: Mapping[str, Any], steps: int, *keys: str) -> dict[str, float]:
+    """Divide counts, seconds and bytes by the steps; what divides evenly stays a whole number."""
+    amounts = {key: activity[key] for key in keys}
+    return {f"{key}_per_step": amount // steps if isinstance(amount, int) and amount % steps == 0 else amount / steps
+            for key, amount in amounts.items()}

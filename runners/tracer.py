@@ -1,0 +1,132 @@
+"""What the GPU did while a runner trained a few steps: the driver's own activity records, read through NVIDIA's `cupti-python`.
+
+One tracer for every framework with a modern Python. The protocol imports it within its `trace` command only, so a worker that
+never traces loads none of it. CUPTI has one subscriber a process: a framework's own profiler must be off. Times of a trace are
+never those of a trial, because records cost time as they are written.
+"""
+
+import collections
+import ctypes
+
+from runners.protocol import Unsupported, timed_run
+
+BUFFER_BYTES = 8 * 2**20  # what NVIDIA's samples take; CUPTI asks for as many as it fills
+KINDS = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")  # MEMCPY2: between two GPUs
+MEMORIES = {"H": "host", "D": "device", "A": "array"}
+
+
+def trace(runner, device, steps):
+    """Run `steps` steps of a runner on `device` between two synchronisations and return what the device did meanwhile.
+
+    `kernels`: name, count, seconds. `copies`: kind, count, bytes, seconds; a memset counts as a copy of that kind.
+    `busy_seconds` is the union of all these activities, for they overlap, and `span_seconds` lasts from the first one's start to
+    the last one's end, so the device idled for the difference. `wall_seconds` is the protocol's clock.
+    """
+    if device != "cuda":
+        raise Unsupported(f"a trace reads the activity records of a CUDA device; this task is on '{device}'")
+    cupti = load_cupti()
+    activities = []
+    kinds = start_recording(cupti, activities)
+    try:
+        start, stop = timed_run(runner, steps)
+        cupti.activity_flush_all(1)  # 1: also buffers that are not full yet
+    finally:
+        for kind in kinds:
+            cupti.activity_disable(kind)
+    dropped = ctypes.c_size_t()
+    cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(dropped))
+    if dropped.value:
+        raise RuntimeError(f"CUPTI dropped {dropped.value} activity records: the trace is not whole")
+    return dict(summarise(activities), steps=steps, wall_seconds=stop - start)
+
+
+def load_cupti():
+    """Import CUPTI's Python module, or raise `Unsupported` with the name of its package."""
+    try:
+        from cupti import cupti
+    except ImportError as error:
+        raise Unsupported(f"no trace without the package cupti-python, of the framework's own CUDA: {error}") from None
+    return cupti
+
+
+def start_recording(cupti, activities):
+    """Let CUPTI append (name or kind, bytes, start, end) of each activity to `activities`; bytes are None for a kernel."""
+    def completed(records):  # they are gone when this returns
+        activities.extend(describe(cupti, record) for record in records)
+
+    kinds = [getattr(cupti.ActivityKind, name) for name in KINDS]
+    try:
+        cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
+        for kind in kinds:
+            cupti.activity_enable(kind)
+    except (RuntimeError, cupti.cuptiError) as error:
+        raise Unsupported(f"CUPTI does not trace this process: {type(error).__name__}: {error}") from None
+    return kinds
+
+
+def describe(cupti, record):
+    """Turn one of CUPTI's records into a tuple; times are nanoseconds of the device's clock, 0 where it could not say."""
+    if record.kind == cupti.ActivityKind.MEMCPY:
+        return copy_kind(cupti.ActivityMemcpyKind(record.copy_kind).name), record.bytes, record.start, record.end
+    if record.kind == cupti.ActivityKind.MEMCPY2:
+        return "device_to_other_device", record.bytes, record.start, record.end
+    if record.kind == cupti.ActivityKind.MEMSET:
+        return "memset", record.bytes, record.start, record.end
+    return record.name, None, record.start, record.end
+
+
+def copy_kind(name):
+    """Spell out HTOD as host_to_device; PTOP lies between two GPUs."""
+    if name == "PTOP":
+        return "device_to_other_device"
+    source, between, target = name.partition("TO")
+    return f"{MEMORIES[source]}_to_{MEMORIES[target]}" if between else name.lower()
+
+
+def summarise(activities):
+    """Add up activities (name or kind, bytes or None, start, end) by name, and measure the union of their intervals."""
+    kernels, copies = collections.OrderedDict(), collections.OrderedDict()
+    for name, size, start, end in activities:
+        entry = (kernels if size is None else copies).setdefault(name, [0, 0, 0])
+        for place, amount in enumerate((1, size or 0, end - start)):
+            entry[place] += amount
+    intervals = sorted((start, end) for _, _, start, end in activities if start)
+    source_name = demangler()
+    return {
+        "kernels": [{"name": source_name(name), "count": count, "seconds": time * 1e-9}
+                    for name, (count, _, time) in kernels.items()],
+        "copies": [{"kind": kind, "count": count, "bytes": size, "seconds": time * 1e-9}
+                   for kind, (count, size, time) in copies.items()],
+        "busy_seconds": union(intervals) * 1e-9,
+        "span_seconds": (max(end for _, end in intervals) - intervals[0][0]) * 1e-9 if intervals else 0.0,
+    }
+
+
+def union(intervals):
+    """Length of what sorted intervals (start, end) cover together."""
+    covered, reached = 0, 0
+    for start, end in intervals:
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def demangler():
+    """Return a function from a C++ symbol to its name in the source, by the C++ library that every framework has loaded."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return lambda symbol: symbol
+    demangle, free = library.__cxa_demangle, ctypes.CDLL(None).free
+    demangle.restype, demangle.argtypes = ctypes.c_void_p, [ctypes.c_char_p] + 3 * [ctypes.c_void_p]
+    free.argtypes = [ctypes.c_void_p]
+
+    def source_name(symbol):
+        address = demangle(symbol.encode(), None, None, None) if symbol.startswith("_Z") else None
+        if not address:
+            return symbol
+        name = ctypes.string_at(address).decode()
+        free(address)
+        return name
+
+    return source_name
