@@ -105,7 +105,7 @@ def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
             speed = _speed(by_trial.loc[row["trial"]]) if row["trial"] in by_trial.index else "not ranked"
             rows.append({**common, "framework": row["contestant"], heading: _time_cell(row, scale), "relative speed": speed})
             common = dict.fromkeys(GROUP, "")
-    return _without_constants(pd.DataFrame(rows), trials)
+    return without_constants(pd.DataFrame(rows), trials)
 
 
 def memory(trials: pd.DataFrame) -> pd.DataFrame:

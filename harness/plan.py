@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import networks
-from harness.suite import Suite
+from harness.suite import Skip, Suite
 from networks import work
 
 GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}  # per second and per thread or device: only for the first estimate of a plan's time
@@ -79,7 +79,8 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine, has_se
                                         dropout=network.has_dropout, processes_planned=suite.processes,
                                         status=status, reason=reason,
                                     ))
-    return list({trial.trial: trial for trial in trials}.values())  # a value given twice is one trial
+    wanted = [trial for trial in trials if not any(_skipped(trial, skip) for skip in suite.skip)]
+    return list({trial.trial: trial for trial in wanted}.values())  # a value given twice is one trial
 
 
 def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tuple[Trial, int]]:
@@ -99,6 +100,10 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
     step = trial.flops_per_step / rate
     warm_up = 8 * step + 4 * max(suite.window_seconds, step)
     return GUESS_START_SECONDS + warm_up + suite.windows * max(1.5 * suite.window_seconds, step)
+
+
+def _skipped(trial: Trial, skip: Skip) -> bool:
+    return all(getattr(trial, key) == value for key, value in skip.model_dump(exclude_none=True).items())
 
 
 def _data(asked: tuple[str, ...], network: networks.Network, has_set: Callable[[str], bool]) -> list[str]:

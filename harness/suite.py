@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
 
 import networks
-from harness import data_sets
+from harness import data_sets, frameworks
 from harness.errors import WrongUse
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
@@ -26,6 +26,21 @@ class NetworkChoice(Strict):
     precisions: tuple[Precision, ...] = ()
     tunings: tuple[Tuning, ...] = ()
     data: tuple[str, ...] = ()
+
+
+class Skip(Strict):
+    """What a suite leaves out: every combination that has all the values given."""
+
+    framework: str | None = None
+    network: str | None = None
+    precision: Precision | None = None
+    tuning: Tuning | None = None
+
+    @model_validator(mode="after")
+    def _say_something(self) -> "Skip":
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("an entry without a value would skip everything: write as in {framework: jax, tuning: tuned}")
+        return self
 
 
 class Check(Strict):
@@ -55,6 +70,7 @@ class Suite(Strict):
     precisions: tuple[Precision, ...] = ("fp32",)
     tunings: tuple[Tuning, ...] = ("stock",)
     data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
+    skip: tuple[Skip, ...] = ()  # combinations to leave out, as in [{framework: jax, tuning: tuned}]
     processes: Annotated[int, Field(ge=1)] = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
     windows: PositiveInt = 8  # timed windows a process
     window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
@@ -93,6 +109,12 @@ class Suite(Strict):
         for key in ("frameworks", "networks", "devices", "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty")
+        for skip in self.skip:
+            named = {"network": [*networks.names(), *networks.names(small=True)], "framework": frameworks.names()}
+            for key, names in named.items():
+                name = getattr(skip, key)
+                if name is not None and name not in names:
+                    raise ValueError(f"skip: unknown {key} {name}{did_you_mean(name, names)}")
         known = ("auto", "device", "host", "real", *data_sets.names())
         for data in (*self.data, *(each for choice in self.networks.values() for each in choice.data)):
             if data not in known:

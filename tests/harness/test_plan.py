@@ -52,6 +52,13 @@ def test_a_value_given_twice_is_one_trial():
     assert [trial.trial for trial in plan(suite)] == ["pytorch-2.13.0-tiny_fcn-b4-cpux1-t4-fp32-stock-host"]
 
 
+def test_what_a_suite_skips_is_not_planned():
+    suite = {"frameworks": ["pytorch", "jax"], "tunings": ["stock", "tuned"], "precisions": ["fp32", "bf16"],
+             "skip": [{"framework": "jax", "tuning": "tuned"}, {"precision": "bf16", "network": "tiny_fcn"}]}
+    assert [(trial.framework, trial.tuning, trial.precision) for trial in plan(suite)] == [
+        ("pytorch", "stock", "fp32"), ("jax", "stock", "fp32"), ("pytorch", "tuned", "fp32")]
+
+
 def test_a_networks_own_settings_are_stronger_than_the_suites():
     own = {"batches": 16, "precisions": "bf16", "tunings": "tuned", "data": "device"}
     trials = plan({"networks": {"tiny_fcn": own, "tiny_cnn": {}}})
