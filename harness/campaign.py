@@ -76,6 +76,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch, _sampler(campaign) as sampler:
         records.update(telemetry=sampler.describe())
+        ready = environments.sharing(ready, Path(scratch))
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
         checks = Checks(judge, ready, suite.limits, folder / "logs")
         bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), checks, folder / "logs", watch, sampler)

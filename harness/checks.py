@@ -92,7 +92,8 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
         raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
     module = module or frameworks.load(trial.framework).runner
     pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
-    return Worker(environment.interpreter, module, log, {**variables(environment, trial), **(extra or {})}, pinned)
+    told = {**variables(environment, trial), **(extra or {})}
+    return Worker(environment.interpreter, module, log, told, pinned, container=environment.container)
 
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:

@@ -15,15 +15,16 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness import frameworks, interpreters
+from harness import containers, frameworks, interpreters
+from harness.containers import Container
 from harness.errors import WrongUse
-from harness.frameworks import Device, Recipe
+from harness.frameworks import Device, Image, Recipe
 from harness.validation import CHECKOUT
 
 SCHEMA_VERSION = 1
@@ -64,15 +65,20 @@ class Environment:
     python: str
     packages: tuple[str, ...]
     variables: dict[str, str]
-    origin: str  # "built" or "existing"
+    origin: str  # "built", "existing" or "container"
+    container: Container | None = None  # where `interpreter` is one inside an image
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "interpreter": str(self.interpreter), "schema_version": SCHEMA_VERSION}
+        container = {"container": self.container.to_json()} if self.container else {}
+        fields = {key: value for key, value in asdict(self).items() if key != "container"}
+        return {**fields, **container, "interpreter": str(self.interpreter), "schema_version": SCHEMA_VERSION}
 
 
 def build(framework: str, release: str, device: Device, progress: Progress = print) -> Environment:
     """Return the environment of a release on "cpu" or "cuda", made now where it is absent; raise `BuildFailed`."""
     recipe = _recipe(framework, release, device)
+    if device in recipe.container:
+        return _contained(framework, release, device, recipe.container[device], progress)
     folder = root() / _key(framework, release, device, recipe)
     with _lock(folder.name, progress):
         if found := _read(folder):
@@ -91,15 +97,50 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
 def find(framework: str, release: str, device: Device) -> Environment | None:
     """Return the environment of a release where it is complete, else None. Never builds."""
     recipe = _recipe(framework, release, device)
+    if device in recipe.container:
+        return None  # an image is looked at when it is needed
     folder = root() / _key(framework, release, device, recipe)
     found = _read(folder)
     return found and replace(found, variables=_variables(recipe, folder))
 
 
+def _contained(framework: str, release: str, device: Device, recipe: Image, progress: Progress) -> Environment:
+    """Fetch a release's image where it is not here yet and describe the Python inside; raise `BuildFailed`."""
+    engine, fault = containers.engine()
+    if engine is None:
+        raise BuildFailed(f"{framework}=={release} runs in a container, and no engine is here: {fault}")
+    images = root() / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    with _lock(f"image-{framework}-{release}", progress):
+        if not containers.pinned(engine, recipe.image, images):
+            log = root() / "logs" / f"{framework}-{release}-image.log"
+            log.parent.mkdir(exist_ok=True)
+            progress(f"{framework}=={release}: {engine} fetches {recipe.image} (log: {log})")
+            _logged(containers.pull_command(engine, recipe.image, images), log, progress)
+    image = containers.pinned(engine, recipe.image, images)
+    if image is None:
+        raise BuildFailed(f"{recipe.image}: was fetched and is not there; look with `{engine} image ls`")
+    container = Container(engine, image, device, recipe.setup, recipe.root)
+    answer = _probe([*container.command(f"dlbench-probe-{os.getpid()}", [recipe.python, "-c", PROBE], {}, images)])
+    installed = _installed_release(frameworks.load(framework).distributions, answer["packages"])
+    if installed and not release.startswith(installed):  # a framework that the image built from source is in no list
+        raise BuildFailed(f"{recipe.image}: release {release} was asked for, the image holds {installed}")
+    key = f"{framework}-{release}-{device}-{_digest([image, answer['python'], *_lock_lines(answer)])}"
+    variables = frameworks.load(framework).recipe(release).variables
+    return Environment(framework, release, device, Path(recipe.python), key, answer["python"], _lock_lines(answer), variables,
+                       "container", container)
+
+
+def sharing(ready: Mapping[str, "Environment | BuildFailed"], folder: Path) -> dict[str, "Environment | BuildFailed"]:
+    """Let the workers in containers see `folder` too: where weights, batches and answers are passed."""
+    return {name: replace(each, container=replace(each.container, folders=(*each.container.folders, str(folder))))
+            if isinstance(each, Environment) and each.container else each for name, each in ready.items()}
+
+
 def existing(framework: str, interpreter: Path, device: Device) -> Environment:
     """Describe an interpreter that has the framework already; its release is what is installed there."""
     described = frameworks.load(framework)
-    answer = _probe(interpreter)
+    answer = _probe([str(interpreter), "-c", PROBE])
     release = _installed_release(described.distributions, answer["packages"])
     if release is None:
         raise WrongUse(f"{interpreter}: has none of {', '.join(described.distributions)}; install it there, or name another")
@@ -192,7 +233,7 @@ def _logged(command: list[str], log: Path, progress: Progress) -> None:
 
 def _describe(folder: Path, framework: str, release: str, device: Device, recipe: Recipe) -> Environment:
     """Ask the new environment what it has, and refuse one whose release is another than was asked for."""
-    answer = _probe(_python(folder), _clean_variables())
+    answer = _probe([str(_python(folder)), "-c", PROBE], _clean_variables())
     installed = _installed_release(frameworks.load(framework).distributions, answer["packages"])
     if installed != release.partition("+")[0]:
         raise BuildFailed(f"{folder.name}: release {release} was asked for, {installed} was installed; "
@@ -219,10 +260,11 @@ def _read(folder: Path) -> Environment | None:
     return Environment(**{**stored, "interpreter": _python(folder), "packages": tuple(stored["packages"])})
 
 
-def _probe(interpreter: Path, variables: dict[str, str] | None = None) -> dict[str, Any]:
+def _probe(command: list[str], variables: dict[str, str] | None = None) -> dict[str, Any]:
     """Ask an interpreter for its version and packages; a container's own PYTHONPATH counts unless `variables` leave it out."""
+    interpreter = command[0]
     try:
-        answer = subprocess.run([str(interpreter), "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS, cwd="/",
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, cwd="/",
                                 stdin=subprocess.DEVNULL, env=variables, check=True)
         return json.loads(answer.stdout)  # type: ignore[no-any-return]
     except subprocess.CalledProcessError as error:

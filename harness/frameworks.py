@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from harness import containers
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT, Strict, did_you_mean, load_yaml
 
@@ -17,11 +18,21 @@ FOLDER = CHECKOUT / "configs" / "frameworks"
 Device = Literal["cpu", "cuda"]
 
 
+class Image(Strict):
+    """A public image that holds a release: nothing is installed, and its own Python runs the worker."""
+
+    image: str
+    python: str = "python3"  # what the interpreter is called inside
+    setup: str = ""  # a line of bash that makes it ready
+    root: bool = False  # runs as the image's root, because its Python lies where nobody else may read
+
+
 class Recipe(Strict):
-    """How to make the environment of one release; a device has either packages or a reason why it is unsupported."""
+    """How to make the environment of one release; a device has packages, a container or a reason why it is unsupported."""
 
     python: str = Field(pattern=r"^\d+\.\d+$")
-    packages: dict[Device, list[str]]
+    packages: dict[Device, list[str]] = {}
+    container: dict[Device, Image] = {}
     indexes: dict[Device, list[str]] = {}  # pip's extra indexes, each used only where it answers
     unsupported: dict[Device, str] = {}
     system: list[str] = []  # Debian packages, installed by scripts/system-packages where they are missing
@@ -32,8 +43,9 @@ class Recipe(Strict):
     @model_validator(mode="after")
     def _every_device_is_decided(self) -> "Recipe":
         for device in ("cpu", "cuda"):
-            if bool(self.packages.get(device)) == (device in self.unsupported):
-                raise ValueError(f"give either packages.{device} or unsupported.{device} (the reason), and not both")
+            ways = [bool(self.packages.get(device)), device in self.container, device in self.unsupported]
+            if sum(ways) != 1:
+                raise ValueError(f"give exactly one of packages.{device}, container.{device} and unsupported.{device} (the reason)")
         return self
 
     @model_validator(mode="after")
@@ -66,7 +78,7 @@ class Framework(Strict):
         """
         if release in self.releases:
             return self.releases[release]
-        newest = max(self.releases, key=_version_key)
+        newest = max((each for each, recipe in self.releases.items() if not recipe.container), key=_version_key)
         recipe = self.releases[newest]
         packages = {
             device: [_repin(package, newest, release) for package in listed] for device, listed in recipe.packages.items()
@@ -98,8 +110,12 @@ def parse(specification: str, folder: Path = FOLDER) -> tuple[str, str]:
 
 
 def unsupported(name: str, release: str, device: Device, folder: Path = FOLDER) -> str | None:
-    """Return the reason why `device` cannot run this release, None where it can."""
-    return load(name, folder).recipe(release).unsupported.get(device)
+    """Return the reason why `device` cannot run this release here, None where it can."""
+    recipe = load(name, folder).recipe(release)
+    if device in recipe.container:
+        engine, fault = containers.engine()
+        return None if engine else f"runs in a container ({recipe.container[device].image}), and no engine is here: {fault}"
+    return recipe.unsupported.get(device)
 
 
 def _repin(package: str, old: str, new: str) -> str:

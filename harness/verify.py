@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness import campaign
+from harness import campaign, environments
 from harness.checks import Checks
 from harness.errors import WrongUse
 from harness.judge import Judge, Verdict
@@ -37,6 +37,7 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
         if trial.status != "planned":
             note(trial, Verdict("unsupported", trial.reason))
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
+        ready = environments.sharing(ready, Path(scratch))
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
         checks = Checks(judge, ready, suite.limits, Path(scratch) / "logs")
         planned = [trial for trial in prepared.trials if trial.status == "planned"]

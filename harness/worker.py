@@ -21,10 +21,13 @@ from typing import Any
 
 import psutil
 
+from harness.containers import Container
+
 ROOT = Path(__file__).resolve().parent.parent
 SILENCE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 TOKEN = "DLBENCH_WORKER"
+OURS = (TOKEN, "DLBENCH_CORES", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONNOUSERSITE")  # set for every worker
 DRIVER = "DLBENCH_DRIVER"  # the driver's process, so that a worker whose driver is gone can be known
 
 
@@ -45,7 +48,8 @@ class Worker:
     """A worker of `module` under `interpreter`; a context manager that leaves no process behind."""
 
     def __init__(self, interpreter: Path | str, module: str, log: Path, variables: Mapping[str, str] | None = None,
-                 cores: Sequence[int] = (), clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS):
+                 cores: Sequence[int] = (), clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS,
+                 container: Container | None = None):
         self.log = log
         self.clock = clock
         self.silence = silence
@@ -53,12 +57,16 @@ class Worker:
         self.number = 0
         self.last_sign = clock()
         self.oom_kills = _oom_kills()
+        self.container = container
+        command, environment = [str(interpreter), "-m", "runners", module], _environment(variables or {}, cores, self.token)
+        if container:
+            ours = {name: environment[name] for name in (*(variables or {}), *OURS)}
+            command, environment = container.command(self._name(), command, ours, log.parent.absolute()), {**os.environ}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as log_file:
             self.process = subprocess.Popen(
-                [str(interpreter), "-m", "runners", module], cwd=log.parent, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, text=True,
-                env=_environment(variables or {}, cores, self.token),
+                command, cwd=log.parent, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, text=True, env=environment,
             )
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -96,6 +104,8 @@ class Worker:
 
     def end(self) -> None:
         """End the worker and every process that it started, also those that left its session."""
+        if self.container and self.process.poll() is None:
+            self.container.end(self._name())
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -109,13 +119,22 @@ class Worker:
         if not self.reader.is_alive():
             self.process.stdout.close()
 
+    def _name(self) -> str:
+        return f"dlbench-{self.token}"
+
+    def _cpu_seconds(self) -> float:
+        """Processor time used so far; in a container the engine's client computes nothing, so of all that carry our token."""
+        if not self.container:
+            return _cpu_seconds(self.process.pid)
+        return sum(_cpu_seconds(process.pid) for process in _processes_with(self.token))
+
     def log_tail(self, lines: int = 3) -> str:
         """The last lines of the worker's log, joined to one."""
         text = self.log.read_bytes()[-8000:].decode(errors="replace")
         return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])[-600:]
 
     def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
-        cpu_seconds = _cpu_seconds(self.process.pid)
+        cpu_seconds = 0.0 if self.container else _cpu_seconds(self.process.pid)  # a search among all processes takes too long here
         while True:
             try:
                 line = self.lines.get(timeout=POLL_SECONDS)
@@ -125,7 +144,7 @@ class Worker:
                 if self.clock() > deadline:
                     raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}") from None
                 if self.clock() - self.last_sign > self.silence:
-                    now = _cpu_seconds(self.process.pid)
+                    now = self._cpu_seconds()
                     if now == cpu_seconds:
                         raise Failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.silence:.0f} s"
                                      ) from None

@@ -134,7 +134,8 @@ def refuse_what_is_missing(task):
         raise Unsupported(f"tuning '{task.tuning}': Caffe's guide to performance (performance_hardware.md) has clocks and ECC of "
                           "NVIDIA's GPUs, nothing for a CPU")
     if task.device != "cpu":
-        raise Unsupported("Cannot use GPU in CPU-only Caffe: check mode. (Caffe's own error; this build has CPU_ONLY set)")
+        raise Unsupported("Cannot use GPU in CPU-only Caffe: check mode. (Caffe's own error, of the CPU_ONLY build; "
+                          "this runner has not been tried with a GPU build)")
     if task.precision != "fp32":
         raise Unsupported(f"precision {task.precision}: Caffe 1.0's blobs are float or double (INSTANTIATE_CLASS), and Python's "
                           "nets are float")

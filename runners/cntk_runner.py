@@ -85,7 +85,7 @@ def make_layer(layer, input_shape, dropout, seed):
         return lambda x: C.slice(x, [1, 2], [0, 0], [0, 0], strides=[a["stride"]] * 2)  # an end of 0 is the end of the axis
     if op == "pad_channels":
         return lambda x: C.pad(x, [(0, a["extra"]), (0, 0), (0, 0)])
-    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+    raise Unsupported("layer {}: this runner has no operation '{}'".format(layer["name"], op))
 
 
 def window(a):
@@ -208,19 +208,20 @@ def make_learner(parameters, network):
 
 def refuse_what_is_missing(task):
     if task.tuning != "stock":
-        raise Unsupported(f"tuning '{task.tuning}': CNTK's documented performance settings are for GPUs and several workers "
-                          "(optimized_rnnstack is cuDNN's); for a CPU it names none")
+        raise Unsupported("tuning '{}': CNTK's documented performance settings are for GPUs and several workers "
+                          "(optimized_rnnstack is cuDNN's); for a CPU it names none".format(task.tuning))
     if task.device != "cpu":
-        raise Unsupported(f"device '{task.device}': {what_the_gpu_says()}")
+        raise Unsupported("device '{}': {}".format(task.device, what_the_gpu_says()))
     if task.precision != "fp32":
-        raise Unsupported(PRECISIONS.get(task.precision, f"precision '{task.precision}': this runner has fp32"))
+        raise Unsupported(PRECISIONS.get(task.precision, "precision '{}': this runner has fp32".format(task.precision)))
 
 
 def what_the_gpu_says():
     try:
-        return f"this runner is for the wheel `cntk`, which is the CPU's; here CNTK has {C.device.gpu(0)}"
+        return "this runner is for the wheel `cntk`, which is the CPU's; here CNTK has {}".format(C.device.gpu(0))
     except ValueError as error:
-        return f"the wheel `cntk` is the CPU's, and C.device.gpu(0) answers \"{str(error).strip().splitlines()[0]}\""
+        said = str(error).strip().splitlines()[0]
+        return "the wheel `cntk` is the CPU's, and C.device.gpu(0) answers \"{}\"".format(said)
 
 
 def output_shapes(network, outputs):

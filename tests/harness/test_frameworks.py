@@ -92,18 +92,18 @@ def test_a_device_without_packages_is_unsupported_with_its_reason(folder):
 def test_a_misspelt_key_names_the_file_and_the_close_key(folder):
     assert refusal(folder, "    python:", "    pyhton:") == (
         "releases.1.9.python: this key is missing; add it\n"
-        "releases.1.9.pyhton: unknown key; did you mean python? Known: indexes, notes, packages, python, script, "
+        "releases.1.9.pyhton: unknown key; did you mean python? Known: container, indexes, notes, packages, python, script, "
         "system, unsupported, variables")
 
 
 def test_a_device_that_is_neither_supported_nor_refused_is_an_error(folder):
     assert refusal(folder, ", cuda: [\"toy[cuda]==1.9\"]", "") == (
-        "releases.1.9: give either packages.cuda or unsupported.cuda (the reason), and not both")
+        "releases.1.9: give exactly one of packages.cuda, container.cuda and unsupported.cuda (the reason)")
 
 
 def test_a_device_that_is_both_supported_and_refused_is_an_error(folder):
     assert refusal(folder, "{cuda: its", "{cpu: it is slow, cuda: its") == (
-        "releases.1.10: give either packages.cpu or unsupported.cpu (the reason), and not both")
+        "releases.1.10: give exactly one of packages.cpu, container.cpu and unsupported.cpu (the reason)")
 
 
 def test_a_default_that_is_not_listed_is_an_error(folder):
