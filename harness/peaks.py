@@ -37,8 +37,15 @@ class Workshop:
 
 
 def measure(trials: Sequence[Trial], workshop: Workshop) -> list[Peak]:
-    """Measure what every framework reaches at the threads and precisions of `trials`; NumPy stands in where none can, on CPUs."""
-    found = [_measure(trial, workshop, "before") for trial in _contenders(trials, workshop)]
+    """Measure what frameworks reach at the threads and precisions of `trials`; NumPy stands in where none can, on CPUs.
+
+    On CPUs every framework is measured, for they bring their own libraries. On GPUs the first that can is enough: all call the
+    vendor's (on an H200 PyTorch and JAX reached 51.4 and 51.6 TFLOP/s in fp32, 363 and 379 in tf32).
+    """
+    found: list[Peak] = []
+    for trial in _contenders(trials, workshop):
+        if trial.device_kind == "cpu" or not _best(found, trial):
+            found.append(_measure(trial, workshop, "before"))
     for trial in _contenders(trials, workshop):
         if trial.device_kind == "cpu" and trial.precision == "fp32" and not _best(found, trial):
             found.append(_measure(trial, workshop, "before", NUMPY))
