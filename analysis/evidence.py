@@ -29,7 +29,7 @@ def columns(kernels: pd.DataFrame, step_seconds: float) -> dict[str, float]:
     """Derive `COLUMNS` of trials.csv: payload in bytes per mini-batch, and shares from 0 to 1; nothing without a trace.
 
     The GPU idles for what its busy time (from the trace) leaves of a step as it was timed (without one): within a trace the host
-    also writes records, so its own gaps are too long (fcn5 on an H200: 29 % for 9 %).
+    also writes records, so its own gaps are too long (fcn5 on an H200: 29 % for 9.5 %).
     """
     activities = kernels[kernels["class"].isin(CLASSES)]
     if activities.empty:

@@ -20,6 +20,7 @@ TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BYTE_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 JOULE_UNITS = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
 TRAFFIC = {  # column of trials.csv: heading, units
+    "payload_h2d_bytes_per_step": ("copied to the GPU", BYTE_UNITS), "payload_d2h_bytes_per_step": ("copied back", BYTE_UNITS),
     "pcie_rx_bytes_per_step": ("PCIe received", BYTE_UNITS), "pcie_tx_bytes_per_step": ("PCIe sent", BYTE_UNITS),
     "nvlink_bytes_per_step": ("NVLink sent", BYTE_UNITS), "energy_joules_per_step": ("energy", JOULE_UNITS),
 }
@@ -120,8 +121,9 @@ def memory(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    """List bytes over the links and joules a mini-batch of every row that has any, with `checks`: `counters.cross_check` by trial.
+    """List bytes copied, bytes over the links and joules a mini-batch of every row that has any.
 
+    `checks` is `counters.cross_check` by trial. The link carries headers and commands besides what is copied.
     Columns that are empty in all rows are left out.
     """
     known = trials.assign(contestant=contestants(trials))
@@ -130,6 +132,8 @@ def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> 
     for column, (name, units) in TRAFFIC.items():
         unit, scale = best_unit(known[column], units)
         table[f"{name} ({unit})"] = (known[column] / scale).map(number)
+    payload = known["payload_h2d_bytes_per_step"].replace(0, np.nan)
+    table["PCIe received / copied"] = (known["pcie_rx_bytes_per_step"] / payload).map(number)
     throttled = known["throttled_windows"].astype("object")
     table["throttled windows"] = [f"{count} of {windows}" if count is not pd.NA else ""
                                   for count, windows in zip(throttled, known["windows"], strict=True)]

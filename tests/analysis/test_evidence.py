@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import evidence, gpu_time, records, report, trials
+from analysis import evidence, gpu_time, records, report, tables, trials
 from analysis.kernels import classify
 
 LISTS = Path(__file__).parent / "kernel_lists"
@@ -119,6 +119,18 @@ def test_payload_is_exact_and_idle_time_is_what_busy_time_leaves_of_the_timed_st
     assert evidence.columns(kernels, step_seconds=0.012) == pytest.approx({
         "payload_h2d_bytes_per_step": 3219456, "payload_d2h_bytes_per_step": 0, "idle_share": 0.25, "unclassified_share": 0.25})
     assert evidence.columns(kernels, step_seconds=0.008)["idle_share"] == 0
+
+
+def test_payload_stands_beside_what_the_link_carried(made, tmp_path):
+    """The numbers of PyTorch's fcn5 on an H200: 320,720 bytes of headers and commands around each mini-batch."""
+    name = made.meta["trials"][0]["trial"]
+    folder = made.write(tmp_path)
+    copy = {"class": "copy", "kernel": "host_to_device", "seconds_per_step": 1e-4, "bytes_per_step": 3219456.0}
+    finished([copy], name).to_csv(folder / "kernels.csv", index=False)
+    rows = trials.summarise(records.read(folder))
+    rows.loc[rows["trial"] == name, "pcie_rx_bytes_per_step"] = 3540176.15
+    row = tables.traffic(rows, {}).iloc[0]
+    assert (row["copied to the GPU (MiB)"], row["PCIe received (MiB)"], row["PCIe received / copied"]) == ("3.07", "3.38", "1.10")
 
 
 def test_without_a_trace_nothing_is_claimed(made, tmp_path):
