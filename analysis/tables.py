@@ -160,9 +160,10 @@ def remarks(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
-    """Name each row's framework, with its release where the table holds several of that framework."""
+    """Name each row's framework, with its release where the table holds several of that framework, and its side of a comparison."""
     several = trials.groupby("framework")["release"].transform("nunique") > 1
-    return trials["framework"].where(~several, trials["framework"] + " " + trials["release"].fillna(""))
+    names = trials["framework"].where(~several, trials["framework"] + " " + trials["release"].fillna(""))
+    return (names + " " + trials["side"]).str.strip() if "side" in trials else names
 
 
 def throughout(trials: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import counters, evidence, plausibility, records, sameness, statistics
+from analysis import counters, evidence, plausibility, records, sameness, statistics, timer, warm_up
 from analysis.records import Campaign
 from analysis.tolerances import DROPOUT_LOSS
 
@@ -23,9 +23,10 @@ COLUMNS = (
     "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
     "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS,
+    "side", "warm_up_windows",
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
-         "processes_planned", "throttled_windows")
+         "processes_planned", "throttled_windows", "warm_up_windows")
 SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
             "trial", "parameters", "flops_per_step", "processes_planned")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
@@ -47,7 +48,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     against = sameness.reasons_against(campaign)
     rows = []
     for trial in campaign.trials:
-        row = {column: trial[column] for column in SETTINGS}
+        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", "")}
         processes = campaign.processes[campaign.processes["trial"] == trial["trial"]]
         if (processes["status"] == "ok").any():
             row |= _measured(campaign, trial, processes, against[trial["trial"]])
@@ -60,10 +61,28 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
 
 
 def times_of(campaign: Campaign, trial: str) -> list[statistics.Times]:
-    """Collect the step times in seconds of a trial's timed windows, one array a process that ended well."""
+    """Collect the step times in seconds of a trial's timed windows less what is still warm-up, one array a process that ended well.
+    """
+    times = timed(campaign, trial)
+    return [windows[warm_up.leading(times):] for windows in times]
+
+
+def too_wide(campaign: Campaign, interval: float, processes: int) -> set[str]:
+    """Name the trials whose interval over their first `processes` processes is wider than `interval` to either side.
+
+    A trial whose last process did not end well is left out: it would not end well again.
+    """
+    campaign = without_diverged(campaign)
+    early = replace(campaign, processes=campaign.processes[campaign.processes["process"] < processes])
+    last = early.processes[(early.processes["process"] == processes - 1) & (early.processes["status"] == "ok")]
+    return {trial for trial in last["trial"] if statistics.estimate(times_of(early, trial)).half_width > interval}
+
+
+def timed(campaign: Campaign, trial: str) -> list[statistics.Times]:
+    """Collect the step times in seconds of all timed windows of a trial, one array a process that ended well."""
     ok = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["status"] == "ok")]
-    timed = campaign.windows[(campaign.windows["trial"] == trial) & (campaign.windows["window"] >= 0)]
-    return [timed.loc[timed["process"] == process, "step_seconds"].to_numpy() for process in ok["process"]]
+    windows = campaign.windows[(campaign.windows["trial"] == trial) & (campaign.windows["window"] >= 0)]
+    return [windows.loc[windows["process"] == process, "step_seconds"].to_numpy() for process in ok["process"]]
 
 
 def without_diverged(campaign: Campaign) -> Campaign:
@@ -101,18 +120,20 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     times = times_of(campaign, trial["trial"])
     step = statistics.estimate(times)
     windows = campaign.windows[campaign.windows["trial"] == trial["trial"]].merge(ok[["trial", "process"]])
-    timed = windows[windows["window"] >= 0]
+    used = windows[windows["window"] >= 0]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
-    against = [*against, *evidence.reasons_against(trial, kernels)]
-    remarks = [*_remarks(trial, processes), *counted.remarks, *evidence.remarks(trial, kernels)]
+    against = [*against, *timer.reasons(windows), *evidence.reasons_against(trial, kernels)]
+    remarks = [*_remarks(trial, processes), *_spread(campaign, trial["trial"], step), *counted.remarks,
+               *evidence.remarks(trial, kernels)]
     return {
         "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *remarks]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
-        "processes": len(ok), "windows": len(timed), "steps": timed["steps"].sum(),
+        "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
         "samples_per_second": trial["batch"] * trial["devices"] / step.value,
+        "warm_up_windows": warm_up.leading(timed(campaign, trial["trial"])),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")}, **counted.columns,
@@ -129,7 +150,7 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
     """Say what a reader of a measured row must know although it speaks against nothing."""
     remarks = []
     ok = processes[processes["status"] == "ok"]
-    planned = trial["processes_planned"]
+    planned = max(trial["processes_planned"], len(processes))
     unwell = processes[processes["status"] != "ok"]
     if len(unwell):
         remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: {unwell['reason'].iloc[0]}")
@@ -139,4 +160,23 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
         remarks.append(f"no interval: {len(ok)} of at least {statistics.MINIMUM_PROCESSES} processes")
     if trial.get("dropout"):
         remarks.append(f"dropout: losses compared at the first step only, within {100 * DROPOUT_LOSS:.0f} %")
+    return remarks
+
+
+def _spread(campaign: Campaign, trial: str, step: statistics.Estimate) -> list[str]:
+    """Say which windows were left out, whether the others still trend, and whether the interval came out as narrow as was asked."""
+    remarks = []
+    times = timed(campaign, trial)
+    dropped = warm_up.leading(times)
+    if dropped:
+        excess = np.median([np.median(windows[:dropped]) / np.median(windows[dropped:]) for windows in times]) - 1
+        remarks.append(f"warm-up: the first {dropped} timed windows of each process left out, {100 * excess:.2g} % slower"
+                       .replace("first 1 timed windows", "first timed window"))
+    drift = warm_up.drift([windows[dropped:] for windows in times])
+    if drift:
+        remarks.append(f"windows still trend: the later half is {100 * abs(drift):.2g} % {'slower' if drift > 0 else 'faster'}")
+    asked = campaign.meta["suite"].get("interval")
+    if asked and step.half_width > asked:
+        remarks.append(f"interval of {100 * step.half_width:.2g} % to either side after {step.processes} processes, "
+                       f"{100 * asked:.2g} % asked for")
     return remarks

@@ -19,9 +19,10 @@ from harness.environments import BuildFailed, Environment
 from harness.gate import pass_gate
 from harness.inputs import Inputs
 from harness.judge import Judge
-from harness.plan import Machine, Trial, execution_order, make_trials
+from harness.plan import Machine, Trial, make_trials
 from harness.process import Bench, Outcome, Sight, run_process
 from harness.records import SCHEMA, Records, refuse_existing
+from harness.rounds import Rounds
 from harness.suite import Suite
 from harness.telemetry import Sampler, open_sampler
 
@@ -73,7 +74,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         records.summarise()  # so that a campaign stopped in its first process has its table too
     records.add("dirty", dirty)
     finished = records.finished()
-    order = execution_order(campaign.trials, campaign.suite.processes, campaign.suite.seed)
+    rounds, ran = Rounds(campaign.trials, suite, folder), 0
     with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch, _sampler(campaign) as sampler:
         records.update(telemetry=sampler.describe())
         ready = environments.sharing(ready, Path(scratch))
@@ -81,16 +82,18 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         checks = Checks(judge, ready, suite.limits, folder / "logs")
         bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), checks, folder / "logs", watch, sampler)
         if suite.check_jobs > 1:
-            waiting = [trial for trial, process in order if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
+            waiting = [trial for trial, process in rounds.planned
+                       if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
             checks.ahead(waiting, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
-        for number, (trial, process) in enumerate(order):
+        for number, (trial, process) in enumerate(rounds):
             if (trial.trial, process) not in finished:
                 outcome = run_process(bench, trial, process, number)
                 records.append(outcome.row, outcome.windows, outcome.counters)
-                done(outcome, number + 1, len(order))
+                done(outcome, number + 1, rounds.total)
+                ran += 1
             if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
                 records.append_kernels(tracing.trace(bench, trial))
-    if len(finished) < len(order):  # else nothing has run since the peaks were measured
+    if ran:  # else nothing has run since the peaks were measured
         _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))
     records.summarise()

@@ -19,6 +19,8 @@ class Display:
         self.console = console
         self.suite = suite
         self.left = {(trial.trial, process): estimate_seconds(trial, suite) for trial, process in work}
+        self.typical = sum(self.left.values()) / max(len(self.left), 1)  # a guess for processes of further rounds
+        self.further = 0
         self.guessed = 0.0
         self.spent = 0.0
         self.began = time.monotonic()
@@ -48,10 +50,11 @@ class Display:
         """Count a finished process and learn from how long it took; in a log, print its line."""
         key = (outcome.row["trial"], outcome.row["process"])
         now = time.monotonic()
-        self.guessed += self.left.pop(key, 0.0)
+        self.guessed += self.left.pop(key, self.typical)
+        self.further = max(0, total - number - len(self.left))
         self.spent += now - self.began
         self.began = now
-        self.progress.update(self.task, advance=1, left=self._left())
+        self.progress.update(self.task, advance=1, total=total, left=self._left())
         if outcome.row["status"] != "ok":
             self.progress.console.print(f"{key[0]} process {key[1]}: {outcome.row['status']}: {outcome.row['reason']}",
                                         style="yellow", markup=False, highlight=False, soft_wrap=True)
@@ -63,7 +66,8 @@ class Display:
     def _left(self) -> str:
         """The guessed time of what is left, scaled by how wrong the guesses have been so far."""
         pace = self.spent / self.guessed if self.guessed else 1.0
-        return f"about {duration(pace * sum(self.left.values()))} left"
+        more = " and more where intervals are wide" if self.suite.interval and self.left else ""
+        return f"about {duration(pace * (sum(self.left.values()) + self.further * self.typical))} left{more}"
 
 
 def describe(sight: Sight, windows: int) -> str:

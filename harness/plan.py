@@ -38,11 +38,13 @@ class Trial:
     processes_planned: int
     status: str = "planned"
     reason: str = ""
+    side: str = ""  # A or B in a comparison, where both may be the same release
     trial: str = field(init=False)
 
     def __post_init__(self) -> None:
         where = f"{self.device_kind}x{self.devices}" + (f"-t{self.threads}" if self.device_kind == "cpu" else "")
         parts = [self.framework, self.release, self.network, f"b{self.batch}", where, self.precision, self.tuning, self.data]
+        parts += [self.side] if self.side else []
         object.__setattr__(self, "trial", "-".join(parts))
 
     def to_json(self) -> dict[str, Any]:

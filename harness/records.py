@@ -22,7 +22,8 @@ PROCESS_COLUMNS = (
     "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
 )
 WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps")  # read as floats, for they may be empty
-MEASURES = ("processes", "windows", "window_seconds", "seed", "check", "telemetry")  # keys of a suite that trials do not show
+# Keys of a suite that trials do not show.
+MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check", "telemetry")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
 COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
 KERNEL_COLUMNS = tuple(records.KERNEL_COLUMNS)
@@ -60,7 +61,7 @@ class Records:
             raise WrongUse(str(error)) from None
         remedy = "resume with the suite and overrides that began this campaign, or begin another with --out"
         for key in MEASURES:
-            if suite[key] != campaign.meta["suite"].get(key):
+            if suite[key] != campaign.meta["suite"].get(key, suite[key]):  # an older release did not write all of them
                 raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {campaign.meta['suite'].get(key)}: {remedy}")
         begun = [trial["trial"] for trial in campaign.meta["trials"]]
         if sorted(begun) != sorted(planned):

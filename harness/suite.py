@@ -72,6 +72,8 @@ class Suite(Strict):
     data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
     skip: tuple[Skip, ...] = ()  # combinations to leave out, as in [{framework: jax, tuning: tuned}]
     processes: Annotated[int, Field(ge=1)] = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
+    interval: PositiveFloat | None = None  # as 0.02: further processes until the interval is at most 2 % to either side
+    processes_most: PositiveInt = 20  # where `interval` asks for further ones; a width that has not come by then rarely comes
     windows: PositiveInt = 8  # timed windows a process
     window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
     telemetry: bool = True  # sample traffic, energy and clocks; false shows that sampling changes nothing
@@ -115,6 +117,8 @@ class Suite(Strict):
                 name = getattr(skip, key)
                 if name is not None and name not in names:
                     raise ValueError(f"skip: unknown {key} {name}{did_you_mean(name, names)}")
+        if self.interval is not None and not 3 <= self.processes <= self.processes_most:
+            raise ValueError(f"interval: needs 3 processes or more, and no more than processes_most ({self.processes_most})")
         known = ("auto", "device", "host", "real", *data_sets.names())
         for data in (*self.data, *(each for choice in self.networks.values() for each in choice.data)):
             if data not in known:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis import statistics
+from analysis import calibration, statistics
 
 
 def draw(rng, processes, windows=10, spread=0.1, noise=0.01):
@@ -56,13 +56,59 @@ def test_the_beta_shortcut_draws_what_resampling_windows_draws(windows):
     assert np.quantile(short, [0.1, 0.3, 0.5, 0.7, 0.9]) == pytest.approx(np.quantile(long, [0.1, 0.3, 0.5, 0.7, 0.9]), abs=0.02)
 
 
-@pytest.mark.parametrize("processes", [5, 6, 7, 10])
-def test_a_95_percent_interval_covers_at_least_93_percent(processes):
-    """Found with 1500 trials: 0.975, 0.971, 0.941 and 0.968; a plain percentile interval 0.939, 0.937, 0.889 and 0.934."""
+def covered(estimates, truth=1.0):
+    return float(np.mean([found.contains(truth) for found in estimates]))
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Simulate with fewer bootstrap draws; each percentile is then a little short, which costs half a per cent of coverage."""
+    monkeypatch.setattr(statistics, "DRAWS", 700)
+
+
+@pytest.mark.parametrize("processes", [3, 5, 10])
+def test_a_95_percent_interval_covers_93_to_97_percent(few_draws, processes):
+    """Found with 4000 trials and 2000 draws each: 0.943, 0.946 and 0.949 (docs/method.md)."""
     rng = np.random.default_rng(processes)
-    trials = 400
-    hits = sum(statistics.estimate(draw(rng, processes), seed).contains(1.0) for seed in range(trials))
-    assert hits / trials > 0.93 - 2 * math.sqrt(0.05 * 0.95 / trials)  # two standard errors of this simulation
+    assert 0.93 <= covered(statistics.estimate(draw(rng, processes), seed) for seed in range(1500)) <= 0.97
+
+
+@pytest.mark.parametrize("processes", [3, 5, 10])
+def test_a_95_percent_interval_of_a_ratio_covers_93_to_97_percent(few_draws, processes):
+    rng = np.random.default_rng(100 + processes)
+    pairs = ((draw(rng, processes), draw(rng, processes)) for _ in range(1000))
+    assert 0.93 <= covered(statistics.ratio(a, b, seed) for seed, (a, b) in enumerate(pairs)) <= 0.97
+
+
+def test_a_ratio_of_a_noisy_side_and_a_quiet_one_is_as_uncertain_as_the_noisy_side(few_draws):
+    rng = np.random.default_rng(1)
+    pairs = ((draw(rng, 5), draw(rng, 5, spread=0.01)) for _ in range(1000))
+    assert 0.93 <= covered(statistics.ratio(a, b, seed) for seed, (a, b) in enumerate(pairs)) <= 0.97
+
+
+def test_without_calibration_intervals_of_three_processes_would_not_cover(few_draws, monkeypatch):
+    """The negative control: plain percentiles of three processes."""
+    monkeypatch.setattr(calibration, "one_side", lambda processes, confidence: 1.0)
+    rng = np.random.default_rng(9)
+    assert covered(statistics.estimate(draw(rng, 3), seed) for seed in range(400)) < 0.85
+
+
+def test_more_confidence_covers_more(few_draws):
+    rng = np.random.default_rng(10)
+    pairs = ((draw(rng, 5), draw(rng, 5)) for _ in range(600))
+    assert covered(statistics.ratio(a, b, seed, confidence=0.9875) for seed, (a, b) in enumerate(pairs)) >= 0.975
+
+
+def test_stopping_at_a_narrow_interval_costs_some_coverage(few_draws):
+    """Found 0.90 to 0.94 with 500 trials: an interval that is narrow by luck ends the campaign (docs/method.md)."""
+    rng = np.random.default_rng(11)
+    stopped = []
+    for _ in range(250):
+        times = draw(rng, 20, spread=0.05)
+        looks = (statistics.estimate(times[:processes]) for processes in range(5, 21))
+        stopped.append(next((found for found in looks if found.half_width <= 0.05), statistics.estimate(times)))
+    assert {5} < {found.processes for found in stopped}  # some stop at the floor, not all
+    assert 0.85 <= covered(stopped) <= 0.97
 
 
 def test_pooled_windows_would_not_cover():
@@ -70,12 +116,6 @@ def test_pooled_windows_would_not_cover():
     rng = np.random.default_rng(6)
     hits = sum(statistics.estimate(np.split(draw(rng, 1, windows=50)[0], 5), seed).contains(1.0) for seed in range(200))
     assert hits / 200 < 0.3
-
-
-def test_a_release_against_itself_is_rarely_called_different():
-    rng = np.random.default_rng(7)
-    wrong = sum(not statistics.ratio(draw(rng, 6), draw(rng, 6), seed).contains(1.0) for seed in range(300))
-    assert wrong / 300 < 0.07
 
 
 def test_a_ratio_finds_a_difference_that_is_there():

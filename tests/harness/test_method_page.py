@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis import audit, plausibility, sameness, statistics, tolerances
+from analysis import audit, calibration, plausibility, sameness, statistics, timer, tolerances, warm_up
 from harness import judge, peaks, process, worker
 from harness.suite import Suite
 from harness.validation import CHECKOUT
@@ -35,6 +35,14 @@ SUITE = Suite()
     f"({SUITE.processes} rounds unless said)",
     f"bootstrap of {statistics.DRAWS} draws",
     f"fewer than {statistics.MINIMUM_PROCESSES} processes",
+    f"more than {100 * warm_up.SMALLEST:.0f} % slower than those behind it",
+    f"a chance below {100 * warm_up.SIGNIFICANCE:.0f} %",
+    f"more than {timer.FASTER} times as fast",
+    f"less than {2 * timer.SLOWER} times as long",
+    f"more than {100 * timer.WAITING:.0f} % of a window's time (and {timer.WAITING_SECONDS} s)",
+    f"For 3, 5 and 10 processes it is {calibration.one_side(3, 0.95):.1f}, {calibration.one_side(5, 0.95):.1f} and "
+    f"{calibration.one_side(10, 0.95):.1f}",
+    "needs " + "{:.1f}, {:.1f} and {:.1f}".format(*(calibration.two_sides(n, n, 0.0, 0.95) for n in (3, 5, 10))),
     f"no processor time for {worker.SILENCE_SECONDS:.0f} s",
     f"2^{process.LONGEST_WINDOW.bit_length() - 1} steps",
     f"({' and '.join(map(str, peaks.SIZES['cuda']))} cubed on a GPU, up to {peaks.SIZES['cpu'][-1]} cubed on a CPU)",
