@@ -69,8 +69,8 @@ class Judge:
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any]) -> Verdict:
         """Ask `worker` for its check of `network` under `task` (device, threads, precision, tuning) and compare.
 
-        In fp32 a gradient may miss its tolerance because rounding turned a single ReLU or maximum; that is told from a fault by
-        drawing weights and batches anew: a fault shows on every draw.
+        A gradient may miss its tolerance because rounding turned ReLUs or maxima: a single one in fp32, many in precisions of fewer
+        bits. That is told from a fault by drawing weights and batches anew: a fault shows on every draw.
         """
         for draw in range(DRAWS):
             with self.lock:
@@ -119,11 +119,13 @@ class Judge:
             _, self.losses[question.reference] = _ask(worker, question, task, question.steps, question.reference)
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:
-        if precision != "fp32":
+        """Say whether the loss is right and the gradients are off by what turned kinks can explain."""
+        kinks = kinks_of(network.name)
+        if not verdict.loss_error <= tolerance_of(precision).loss:
             return False
-        tolerance = tolerance_of(precision)
-        turned = tolerance_of(precision, kinks_of(network.name)).gradient
-        return verdict.loss_error <= tolerance.loss and tolerance.gradient < verdict.gradient_error <= turned
+        if precision == "fp32":
+            return tolerance_of(precision).gradient < verdict.gradient_error <= tolerance_of(precision, kinks).gradient
+        return kinks > 0 and verdict.gradient_error > tolerance_of(precision, kinks).gradient
 
     def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path, precision: str) -> Verdict:
         network = question.network

@@ -138,3 +138,8 @@ def test_each_draw_has_weights_and_batches_of_its_own(verdict, judge):
         one, other = (judge.folder / f"check-tiny_cnn-{draw}.{kind}.npz" for draw in (0, 1))
         with np.load(one) as first, np.load(other) as second:
             assert {name: np.array_equal(first[name], second[name]) for name in first.files} == dict.fromkeys(first.files, False)
+
+
+@pytest.mark.parametrize(("network", "found"), [("tiny_cnn", "same"), ("tiny_fcn", "different")])
+def test_in_few_bits_a_network_with_kinks_is_drawn_anew_and_a_smooth_one_is_not(verdict, network, found):
+    assert verdict("reference", network, module="tests.workers.reference_kink_bf16", precision="bf16").verdict == found
