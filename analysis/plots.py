@@ -190,8 +190,9 @@ def _line(axes: Axes, x: Any, values: Any, style: dict[str, Any]) -> None:
 
 def _interval(axes: Axes, x: Any, values: Any, colour: str) -> None:
     if len(values) == 3:
-        error = np.nan_to_num(np.abs(values[1:] - values[0]))
-        axes.errorbar(x, values[0], yerr=error, fmt="none", ecolor=colour, elinewidth=1.4, capsize=3)
+        known = np.isfinite(values).all(axis=0)  # a cap without an interval would look like certainty
+        error = np.abs(values[1:, known] - values[0, known])
+        axes.errorbar(np.asarray(x)[known], values[0, known], yerr=error, fmt="none", ecolor=colour, elinewidth=1.4, capsize=3)
 
 
 def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", style: dict[str, Any]) -> None:

@@ -227,7 +227,15 @@ def test_a_table_of_an_older_release_lacks_only_the_last_columns(folder):
 
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda path: path.name)
 def test_every_published_campaign_holds(folder):
-    assert audit.audit(folder) == [], "where a release derives another number: `dlbench report FOLDER` makes the files again"
+    found = [(finding.file, finding.row or finding.column) for finding in audit.audit(folder)]
+    allowed = [("campaign.json", "finished")] if f"{folder.name}](" in interrupted() else []
+    assert found == allowed, "where a release derives another number: `dlbench report FOLDER` makes the files again"
+
+
+def interrupted() -> str:
+    """The rows of results/README.md that say of their campaign that it was interrupted."""
+    rows = (ROOT / "results" / "README.md").read_text(encoding="utf-8").splitlines()
+    return "\n".join(row for row in rows if "interrupted" in row)
 
 
 def test_the_source_hash_follows_the_source_and_nothing_else(tmp_path):
