@@ -8,7 +8,7 @@ FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench verify report check test clean
+.PHONY: help setup bench compare verify report check test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -18,6 +18,11 @@ setup:  ## make .venv with the dlbench command in it; nothing to do while pyproj
 
 bench: setup  ## measure SUITE (a small one without a GPU) and print its report
 	$(DLBENCH) run $(SUITE)
+
+compare: setup  ## compare two releases, OLD=jax==0.9.2 NEW=jax==0.10.2, on configs/compare.yaml or SUITE=...
+	$(DLBENCH) compare $(or $(OLD),$(error name two releases: make compare OLD=jax==0.9.2 NEW=jax==0.10.2)) \
+		$(or $(NEW),$(error name two releases: make compare OLD=jax==0.9.2 NEW=jax==0.10.2)) \
+		$(if $(filter command line environment,$(origin SUITE)),--suite $(SUITE))
 
 verify: setup  ## prove that every framework trains the same networks
 	$(DLBENCH) verify

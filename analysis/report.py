@@ -61,7 +61,7 @@ def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) ->
     for kind in ("md", "html"):
         environment = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
                                   trim_blocks=True, lstrip_blocks=True)
-        environment.filters.update(markdown=_markdown, provenance=_provenance, inline=_inline)
+        environment.filters.update(markdown=markdown, provenance=provenance, inline=inline)
         page = environment.get_template(f"report.{kind}.j2").render(sections=sections, statistics=statistics)
         (out / f"report.{kind}").write_text(page, encoding="utf-8")
         paths.append(out / f"report.{kind}")
@@ -117,7 +117,7 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["gpu_time"] = gpu_time.figure(times)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures,
-                   {name: _svg(figure) for name, figure in figures.items()})
+                   {name: draw_svg(figure) for name, figure in figures.items()})
 
 
 def _headline(rows: pd.DataFrame) -> str:
@@ -127,7 +127,7 @@ def _headline(rows: pd.DataFrame) -> str:
     return f"{len(rows)} trials: " + ", ".join(f"{count} {word}" for word, count in counts.items() if count) + "."
 
 
-def _provenance(campaign: Campaign) -> list[tuple[str, str]]:
+def provenance(campaign: Campaign) -> list[tuple[str, str]]:
     """List what was run, on what and when, as (name, value); what was not recorded is left out."""
     meta, machine = campaign.meta, campaign.meta["machine"]
     cpu, memory = machine.get("cpu", {}), machine.get("memory", {})
@@ -158,7 +158,7 @@ def _count(cpu: dict[str, Any], key: str, unit: str) -> str:
     return f"{count} {unit}" if count else ""
 
 
-def _svg(figure: Figure) -> str:
+def draw_svg(figure: Figure) -> str:
     """Draw a figure as SVG with text as text; Verdana has the widths of DejaVu Sans where that is not installed."""
     buffer = io.StringIO()
     with mpl.rc_context(plots.STYLE):  # text and identifiers of an SVG are decided as it is written
@@ -166,7 +166,7 @@ def _svg(figure: Figure) -> str:
     return buffer.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana")
 
 
-def _inline(svg: str, name: str) -> str:
+def inline(svg: str, name: str) -> str:
     """Prepare an SVG for the page: its neutral colours become the page's, its identifiers its own, and it scales."""
     svg = svg[svg.index("<svg"):]
     for colour, page in PAGE_COLOURS.items():
@@ -177,7 +177,7 @@ def _inline(svg: str, name: str) -> str:
                   lambda found: f'style="max-width: {1.4 * float(found[1]):.0f}px" role="img" aria-label="{label}"', svg, count=1)
 
 
-def _markdown(table: pd.DataFrame) -> str:
+def markdown(table: pd.DataFrame) -> str:
     def line(cells: Iterable[Any]) -> str:
         return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 

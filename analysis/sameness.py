@@ -39,6 +39,13 @@ def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
     return reasons
 
 
+def loss_curve(campaign: Campaign, trial: str) -> Curve:
+    """Return the median loss over a trial's processes that ended well, by step."""
+    ok = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["status"] == "ok")]
+    own = campaign.windows[campaign.windows["trial"] == trial].merge(ok[["trial", "process"]], on=["trial", "process"])
+    return own.pivot_table(index="last_step", columns="process", values="loss").median(axis=1)
+
+
 def disagreement(curve: Curve, other: Curve, trial: Mapping[str, Any]) -> str:
     """Say where two loss curves lie further apart than the precision of `trial` allows; empty when they agree.
 

@@ -16,6 +16,7 @@ from analysis import hashes
 from harness import VERSION, data_sets, environments, frameworks, machine, peaks, tracing
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
+from harness.errors import WrongUse
 from harness.gate import pass_gate
 from harness.inputs import Inputs
 from harness.judge import Judge
@@ -36,6 +37,7 @@ class Campaign:
     trials: list[Trial]
     machine: dict[str, Any]
     device_kind: frameworks.Device
+    comparison: dict[str, Any] | None = None  # of a live comparison: its sides as they were asked for, and its repeats
     allow_dirty: bool = False  # whether GPUs that others use, or that are throttled, may be measured on
 
     @property
@@ -51,7 +53,8 @@ def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaig
     releases = {spec: release_of(spec, suite.interpreters, device_kind) for spec in suite.frameworks}
     here = Machine(device_kind, described["cpu"]["allowed"], len(described["gpus"]))
     trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
-    return Campaign(suite, suite_file, [_refuse_missing(trial) for trial in trials], described, device_kind, allow_dirty)
+    planned = [_refuse_missing(trial) for trial in trials]
+    return Campaign(suite, suite_file, planned, described, device_kind, allow_dirty=allow_dirty)
 
 
 def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight], None],
@@ -109,7 +112,7 @@ def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[
     for trial in campaign.trials:
         name = f"{trial.framework}=={trial.release}"
         if trial.status == "planned" and name not in ready:
-            interpreter = campaign.suite.interpreters.get(trial.framework)
+            interpreter = campaign.suite.interpreters.get(name) or campaign.suite.interpreters.get(trial.framework)
             if interpreter:
                 ready[name] = environments.existing(trial.framework, interpreter, campaign.device_kind)
                 continue
@@ -122,11 +125,18 @@ def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[
 
 
 def release_of(spec: str, interpreters: dict[str, Path], device_kind: frameworks.Device) -> str:
-    """The release that a spec means: its own, that of an existing interpreter, or the framework's default."""
+    """The release that a spec means: its own, that of an existing interpreter, or the framework's default.
+
+    Raises WrongUse where a spec names one release and the interpreter has another.
+    """
     framework, release = frameworks.parse(spec)
-    if framework in interpreters:
-        return environments.existing(framework, interpreters[framework], device_kind).release
-    return release
+    interpreter = interpreters.get(spec) or interpreters.get(framework)
+    if not interpreter:
+        return release
+    found = environments.existing(framework, interpreter, device_kind).release
+    if "==" in spec and found != release:
+        raise WrongUse(f"{spec}: {interpreter} has {found}; name that release, or another interpreter")
+    return found
 
 
 def choose_device(asked: str, described: dict[str, Any]) -> frameworks.Device:
@@ -160,6 +170,7 @@ def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment |
         "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
         "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
         "trials": [trial.to_json() for trial in campaign.trials],
+        **({"comparison": campaign.comparison} if campaign.comparison else {}),
     }
 
 

@@ -18,7 +18,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import networks
+from harness import cli_compare
 from harness.errors import WrongUse
+from harness.interpreters import named
 from networks import UnknownNetwork, work
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -27,6 +29,8 @@ env_app = typer.Typer(no_args_is_help=True, help="The frameworks' environments u
 data_app = typer.Typer(no_args_is_help=True, help="Real data sets under $DLBENCH_DATA (default data/).")
 app.add_typer(env_app, name="env")
 app.add_typer(data_app, name="data")
+app.command()(cli_compare.compare)
+app.command()(cli_compare.bisect)
 console = Console()
 
 Interpreters = Annotated[list[str] | None, typer.Option("--interpreter", metavar="FRAMEWORK=PATH",
@@ -66,7 +70,7 @@ def verify(
     from harness import verify as verification
 
     wanted = {"frameworks": _words(frameworks_), "networks": _words(chosen) or networks.names(), "device": device,
-              "precisions": precision, "tunings": tuning, "interpreters": _pairs(interpreter)}
+              "precisions": precision, "tunings": tuning, "interpreters": named(interpreter)}
     rows = verification.verify(wanted, console, jobs)
     if out:
         verification.write(rows, out)
@@ -91,8 +95,8 @@ def run(
     from harness.plan import execution_order
     from harness.suite import load_suite
 
-    pairs = [f"interpreters.{name}={path}" for name, path in _pairs(interpreter).items()]
-    suite = load_suite(suite_file, [*(overrides or []), *pairs])
+    suite = load_suite(suite_file, overrides)
+    suite = suite.model_copy(update={"interpreters": {**suite.interpreters, **named(interpreter)}})
     if resume and out is None:
         raise WrongUse("--resume: name the campaign's folder with --out DIR")
     prepared = campaigns.prepare(suite, str(suite_file), allow_dirty)
@@ -282,16 +286,6 @@ def _layers(network: networks.Network) -> Table:
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _pairs(options: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for option in options or []:
-        name, equals, path = option.partition("=")
-        if not equals:
-            raise WrongUse(f"--interpreter {option}: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3")
-        pairs[name] = path
-    return pairs
 
 
 def main() -> None:

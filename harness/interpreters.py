@@ -5,6 +5,7 @@ system Python cannot make virtual environments until python3-venv is installed.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -87,3 +88,14 @@ def _patch(version: str) -> int:
     """Patch number of "3.11.7"; names such as "3.13.0t" or "3.9-dev" sort last."""
     patch = version.rpartition(".")[2]
     return int(patch) if patch.isdigit() else -1
+
+
+def named(options: list[str] | None) -> dict[str, Path]:
+    """Read `--interpreter` options: `pytorch=/usr/bin/python3`, or of one release `pytorch==2.12.0=/usr/bin/python3`."""
+    found = {}
+    for option in options or []:
+        match = re.fullmatch(r"([^=]+(?:==[^=]+)?)=([^=].*)", option)
+        if not match:
+            raise WrongUse(f"--interpreter {option}: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3")
+        found[match[1]] = Path(match[2])
+    return found

@@ -83,7 +83,7 @@ class Suite(Strict):
     check: Check = Check()
     check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
     limits: Limits = Limits()
-    interpreters: dict[str, Path] = Field(default_factory=dict)  # framework: an interpreter that has it already
+    interpreters: dict[str, Path] = Field(default_factory=dict)  # framework[==release]: an interpreter that has it
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,197 @@
+"""Compares two sides workload by workload: the ratio of their times with its interval, and what it shows.
+
+A side is one half of a live comparison (trials with `side` A or B in one campaign) or a recorded campaign. A row is compared only
+where both sides are verified and their losses agree. Intervals are simultaneous: with 95 % none of a comparison's rows is a false
+alarm (Bonferroni), so each row's own confidence is 1 - 0.05 / rows. docs/method.md argues it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis import sameness, statistics, trials
+from analysis.records import BadRecords, Campaign
+
+WORKLOAD = ["network", "batch", "devices", "device_kind", "threads", "precision", "data"]
+CONTESTANT = ["framework", "tuning"]  # belong to the workload where a side has several
+FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW, NOT_COMPARED = (
+    "faster", "slower", "no difference seen", "too few processes to tell", "not compared")
+COLUMNS = [
+    *WORKLOAD, *CONTESTANT, "repeat", "trial_a", "trial_b", "ratio", "ratio_low", "ratio_high", "visible", "verdict", "reason",
+    "step_seconds_a", "step_seconds_b", "processes_a", "processes_b", "peak_memory_bytes_a", "peak_memory_bytes_b", "losses",
+]
+
+
+class NotComparable(BadRecords):
+    """Two campaigns that cannot be compared; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: its records, the rows of them that are its own, and how to call it."""
+
+    name: str
+    campaign: Campaign
+    rows: pd.DataFrame  # of `trials.summarise`
+
+
+def sides_of(campaign: Campaign) -> tuple[Side, Side]:
+    """Take a live comparison apart into its sides. Raises NotComparable where the campaign is none."""
+    names = campaign.meta.get("comparison")
+    if not names:
+        raise NotComparable(f"{campaign.folder}: holds one campaign, not a comparison; name two campaigns, or two releases")
+    rows = trials.summarise(campaign)
+    a, b = (Side(names[side], campaign, rows[rows["side"] == side.upper()]) for side in ("a", "b"))
+    return a, b
+
+
+def recorded(campaign: Campaign) -> Side:
+    """Make a side of a whole recorded campaign."""
+    return Side(campaign.meta["name"], campaign, trials.summarise(campaign))
+
+
+def repeats_of(campaign: Campaign) -> list[Campaign]:
+    """Cut a calibration into its repeated comparisons, by process number; a comparison without repeats is its own only one."""
+    comparison = campaign.meta.get("comparison") or {}
+    count = comparison.get("repeats", 1)
+    if count == 1:
+        return [campaign]
+    each = campaign.meta["suite"]["processes"] // count
+    planned = {**campaign.meta, "trials": [{**trial, "processes_planned": each} for trial in campaign.trials]}
+    return [_processes(replace(campaign, meta=planned), range(number * each, (number + 1) * each)) for number in range(count)]
+
+
+def compare(a: Side, b: Side) -> pd.DataFrame:
+    """Compare every workload of either side: `COLUMNS`, ratios as time of B over time of A (above 1, B is slower).
+
+    Raises NotComparable where one workload stands several times on one side.
+    """
+    keys = _keys(a, b)
+    ours, theirs = _by_workload(a, keys), _by_workload(b, keys)
+    rows = [{"repeat": 0} | _pair(dict(zip(keys, key, strict=True)), (a, ours.get(key)), (b, theirs.get(key)))
+            for key in {**ours, **theirs}]
+    count = sum(row["verdict"] == "" for row in rows)
+    for row in rows:
+        if not row["verdict"]:
+            row |= _ratio(a.campaign, b.campaign, row, family_confidence(count))
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("processes_a", "processes_b"), "Int64"))
+
+
+def family_confidence(rows: int) -> float:
+    """Return each row's confidence, so that all rows hold together with `statistics.CONFIDENCE`."""
+    return 1 - (1 - statistics.CONFIDENCE) / max(rows, 1)
+
+
+def verdict(ratio: statistics.Estimate) -> str:
+    """Put a ratio of B's time to A's into a word about B."""
+    if not ratio.has_interval:
+        return TOO_FEW
+    if ratio.contains(1.0):
+        return NO_DIFFERENCE
+    return SLOWER if ratio.low > 1 else FASTER
+
+
+def visible(ratio: statistics.Estimate) -> float:
+    """Return the smallest difference that the interval's width lets be seen, as a share: a ratio so far from 1 excludes 1."""
+    return max(ratio.value / ratio.low, ratio.high / ratio.value) - 1 if ratio.has_interval else float("nan")
+
+
+def regressions(rows: pd.DataFrame, threshold: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows whose slow-down is shown to exceed `threshold`, and those where one might hide.
+
+    It is shown where the whole interval lies beyond, and may hide wherever the interval reaches beyond, or is missing.
+    """
+    shown = rows["ratio_low"] > 1 + threshold
+    return rows[shown], rows[~shown & ~(rows["ratio_high"] <= 1 + threshold)]
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Say in which hardware two machines (as campaign.json describes them) differ; empty where times may be compared."""
+    found = []
+    for name, ours, theirs in ((name, read(a), read(b)) for name, read in HARDWARE.items()):
+        if ours != theirs:
+            found.append(f"{name}: {ours} and {theirs}")
+    return found
+
+
+def refuse_other_hardware(a: Side, b: Side) -> None:
+    """Raise NotComparable where the campaigns were measured on different hardware, or on data drawn from different seeds."""
+    found = differences(a.campaign.meta["machine"], b.campaign.meta["machine"])
+    if found:
+        raise NotComparable(f"{a.name} and {b.name} were measured on different hardware ({'; '.join(found)}): "
+                            "a ratio would compare the machines; pass --across-machines where that is meant")
+
+
+HARDWARE = {
+    "processor": lambda machine: machine.get("cpu", {}).get("model"),
+    "cores": lambda machine: machine.get("cpu", {}).get("allowed") or machine.get("cpu", {}).get("logical"),
+    "GPUs": lambda machine: ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none",
+    "driver": lambda machine: ", ".join(sorted({str(gpu.get("driver")) for gpu in machine.get("gpus") or ()})) or "none",
+}
+
+
+def _processes(campaign: Campaign, chosen: range) -> Campaign:
+    """Keep some processes of a campaign. The check, made once for all, stands with the first of them."""
+    processes = campaign.processes.sort_values(["trial", "process"]).copy()
+    checks = ["check", "check_reason", "loss_error", "gradient_error", "trajectory_error"]
+    first = processes[processes["process"] == 0].set_index("trial")[checks]
+    kept = processes[processes["process"].isin(chosen)].copy()
+    opens = kept["process"] == chosen.start
+    for column in checks:
+        kept.loc[opens, column] = kept.loc[opens, "trial"].map(first[column])
+    return replace(campaign, processes=kept, windows=campaign.windows[campaign.windows["process"].isin(chosen)])
+
+
+def _keys(a: Side, b: Side) -> list[str]:
+    """What tells workloads apart: also the framework or tuning, where a side has several of them."""
+    several = [column for column in CONTESTANT if max(a.rows[column].nunique(), b.rows[column].nunique()) > 1]
+    return [*WORKLOAD, *several]
+
+
+def _by_workload(side: Side, keys: Sequence[str]) -> dict[tuple[Any, ...], "pd.Series[Any]"]:
+    found: dict[tuple[Any, ...], pd.Series[Any]] = {}
+    for _, row in side.rows.iterrows():
+        key = tuple(row[list(keys)])
+        if key in found:
+            raise NotComparable(f"{side.name}: {row['network']}, batch {row['batch']} stands there twice ({found[key]['trial']}, "
+                                f"{row['trial']}): compare campaigns of one release of each framework")
+        found[key] = row
+    return found
+
+
+def _pair(workload: dict[str, Any], a: tuple[Side, "pd.Series[Any] | None"],
+          b: tuple[Side, "pd.Series[Any] | None"]) -> dict[str, Any]:
+    """Put both sides of a workload beside each other; `verdict` stays empty where they may be compared."""
+    row: dict[str, Any] = {**workload, "verdict": "", "reason": "", "losses": ""}
+    reasons = []
+    for letter, (side, found) in (("a", a), ("b", b)):
+        if found is None:
+            reasons.append(f"{letter.upper()}: {side.name} has no such workload")
+            continue
+        row |= {f"{column}_{letter}": found[column] for column in ("trial", "step_seconds", "processes", "peak_memory_bytes")}
+        if found["status"] != "ok" or found["verified"] != "yes":
+            state = "not verified" if found["status"] == "ok" else found["status"]
+            reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
+    if "trial_a" in row and "trial_b" in row and row["processes_a"] and row["processes_b"]:
+        row["losses"] = _losses(a[0].campaign, b[0].campaign, row)
+        if row["losses"] != "agree" and not reasons:
+            reasons.append(row["losses"])
+    return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons)} if reasons else {})
+
+
+def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:
+    trial = next(trial for trial in a.trials if trial["trial"] == row["trial_a"])
+    apart = sameness.disagreement(sameness.loss_curve(a, row["trial_a"]), sameness.loss_curve(b, row["trial_b"]), trial)
+    if not apart:
+        return "agree"
+    seeds = [campaign.meta["suite"].get("seed") for campaign in (a, b)]
+    return apart if seeds[0] == seeds[1] else f"{apart} (weights and batches of seeds {seeds[0]} and {seeds[1]})"
+
+
+def _ratio(a: Campaign, b: Campaign, row: Mapping[str, Any], confidence: float) -> dict[str, Any]:
+    a, b = trials.without_diverged(a), trials.without_diverged(b)
+    found = statistics.ratio(trials.times_of(b, row["trial_b"]), trials.times_of(a, row["trial_a"]), confidence=confidence)
+    return {"ratio": found.value, "ratio_low": found.low, "ratio_high": found.high, "visible": visible(found),
+            "verdict": verdict(found)}

@@ -1,0 +1,154 @@
+"""Rows of a comparison: what is matched, what a ratio shows, and how often all verdicts together are false."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import compare, compare_report, records, statistics
+from analysis.compare import COLUMNS, FASTER, NO_DIFFERENCE, NOT_COMPARED, SLOWER, TOO_FEW, NotComparable
+from analysis.compare_report import Comparison
+from analysis.statistics import Estimate
+
+
+@pytest.fixture
+def side(tmp_path):
+    """Write records as a campaign of a name and make a side of them."""
+    def make(made, name):
+        made.meta["name"] = name
+        return compare.recorded(records.read(made.write(tmp_path / name)))
+    return make
+
+
+@pytest.fixture
+def pair(draw_records, side):
+    """Two campaigns of one framework and network; the second may be changed, and is slower by a factor."""
+    def make(slower=1.0, change=lambda made: None, processes=5):
+        sides = []
+        for name, factor in (("old", 1.0), ("new", slower)):
+            made = draw_records(networks=())
+            made.add_trial("pytorch", "alexnet_cifar", 128, processes=processes, slower=factor)
+            if name == "new":
+                change(made)
+            sides.append(side(made, name))
+        return sides
+    return make
+
+
+def only(rows):
+    assert list(rows.columns) == COLUMNS
+    (row,) = rows.to_dict("records")
+    return row
+
+
+def test_a_slower_side_is_found_with_its_ratio_and_interval(pair):
+    row = only(compare.compare(*pair(slower=1.2)))
+    assert (row["verdict"], row["losses"], row["reason"]) == (SLOWER, "agree", "")
+    assert row["ratio"] == pytest.approx(1.2) and 1 < row["ratio_low"] < 1.2 < row["ratio_high"]
+    assert row["step_seconds_b"] == pytest.approx(1.2 * row["step_seconds_a"])
+    assert only(compare.compare(*reversed(pair(slower=1.2))))["verdict"] == FASTER
+
+
+def test_the_same_records_show_no_difference_and_what_could_have_been_seen(pair):
+    row = only(compare.compare(*pair()))
+    assert (row["verdict"], row["ratio"]) == (NO_DIFFERENCE, 1.0)
+    assert row["visible"] == pytest.approx(max(1 / row["ratio_low"], row["ratio_high"]) - 1)
+
+
+def test_two_processes_tell_nothing(pair):
+    row = only(compare.compare(*pair(slower=2.0, processes=2)))
+    assert (row["verdict"], row["ratio"], np.isnan(row["ratio_low"])) == (TOO_FEW, pytest.approx(2.0, rel=0.01), True)
+
+
+def test_other_losses_are_not_compared(pair):
+    def learn_otherwise(made):
+        for row in made.windows:
+            row["loss"] *= 1.01
+    row = only(compare.compare(*pair(change=learn_otherwise)))
+    assert (row["verdict"], np.isnan(row["ratio"])) == (NOT_COMPARED, True)
+    assert row["reason"].startswith("loss ") and "at step 1" in row["reason"]
+
+
+def test_other_seeds_are_named_where_losses_differ(pair):
+    def draw_anew(made):
+        made.meta["suite"]["seed"] = 2
+        for row in made.windows:
+            row["loss"] *= 1.01
+    assert only(compare.compare(*pair(change=draw_anew)))["reason"].endswith("(weights and batches of seeds None and 2)")
+
+
+def test_a_side_that_is_not_verified_is_not_compared(pair):
+    def differ(made):
+        made.processes[0].update(check="different", check_reason="Nesterov momentum")
+    row = only(compare.compare(*pair(change=differ)))
+    assert (row["verdict"], row["reason"]) == (
+        NOT_COMPARED, "B: not verified: different from the reference: Nesterov momentum")
+
+
+def test_a_workload_of_one_side_is_a_row_that_says_so(draw_records, side):
+    small, large = draw_records(networks=("alexnet_cifar",)), draw_records(networks=("alexnet_cifar", "resnet56"))
+    rows = compare.compare(side(small, "small"), side(large, "large"))
+    assert rows["framework"].tolist() == ["pytorch", "tensorflow"] * 2
+    assert rows["verdict"].tolist() == [NO_DIFFERENCE] * 2 + [NOT_COMPARED] * 2
+    assert rows["reason"].tolist() == [""] * 2 + ["A: small has no such workload"] * 2
+
+
+def test_two_releases_on_one_side_are_refused(draw_records, side):
+    made = draw_records(networks=("alexnet_cifar",))
+    made.add_trial("pytorch", "alexnet_cifar", 128, release="2.12.0")
+    both = side(made, "both")
+    with pytest.raises(NotComparable, match="stands there twice"):
+        compare.compare(both, both)
+
+
+@pytest.mark.parametrize(("low", "high", "word"), [(1.01, 1.2, SLOWER), (0.8, 0.99, FASTER), (0.9, 1.1, NO_DIFFERENCE)])
+def test_a_verdict_is_whether_the_interval_excludes_1(low, high, word):
+    assert compare.verdict(Estimate((low + high) / 2, low, high, 5)) == word
+
+
+def test_a_regression_is_shown_only_by_a_whole_interval():
+    rows = pd.DataFrame({"ratio_low": [1.04, 1.01, 0.9, np.nan], "ratio_high": [1.2, 1.2, 1.02, np.nan]})
+    shown, hidden = compare.regressions(rows, 0.03)
+    assert (shown.index.tolist(), hidden.index.tolist()) == ([0], [1, 3])
+
+
+def test_all_verdicts_of_a_comparison_hold_together(monkeypatch):
+    """A family of three workloads, process effects ten times the windows' noise. Found 0.057 false alarms with four."""
+    monkeypatch.setattr(statistics, "DRAWS", 1500)
+    rng = np.random.default_rng(3)
+
+    def times():
+        return list(np.exp(0.1 * rng.standard_normal((5, 1)) + 0.01 * rng.standard_normal((5, 8))))
+
+    def alarms(confidence, families=150):
+        return np.mean([any(not statistics.ratio(times(), times(), confidence=confidence).contains(1) for _ in range(3))
+                        for _ in range(families)])
+
+    assert compare.family_confidence(3) == pytest.approx(1 - 0.05 / 3)
+    assert alarms(compare.family_confidence(3)) <= 0.09
+    assert alarms(0.95) > 0.09  # the negative control: rows that are not corrected for each other
+
+
+def test_a_page_needs_no_other_file_and_says_what_was_compared(pair, tmp_path):
+    a, b = pair(slower=1.2)
+    comparison = Comparison(compare.compare(a, b), a, b, 0.03)
+    paths = compare_report.write(comparison, tmp_path / "out")
+    assert sorted(path.name for path in paths) == ["compare.csv", "compare.html", "compare.md", "ratios.png", "ratios.svg"]
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert "<h1>new against old</h1>" in page and "<svg" in page and "prefers-color-scheme: dark" in page
+    text = (tmp_path / "out" / "compare.md").read_text()
+    assert re.search(r"\n\| alexnet_cifar, batch 128 \| 6[\d.]+ \| 7[\d.]+ \| 1\.\d{3} \(.*\) \| slower \| .* \| agree \|\n", text)
+    assert "Regression beyond 3 % shown: alexnet_cifar, batch 128 (1." in text
+    assert pd.read_csv(tmp_path / "out" / "compare.csv")["verdict"].tolist() == [SLOWER]
+
+
+def test_a_verdict_of_no_difference_says_what_could_have_been_seen(pair):
+    a, b = pair()
+    comparison = Comparison(compare.compare(a, b), a, b, 0.03)
+    (cells,) = compare_report.answer(comparison).to_dict("records")
+    assert re.fullmatch(r"no difference seen, could have seen \d[\d.]* %", cells["verdict"])
+    assert cells["losses"] == "agree"
+    assert compare_report.lines(comparison)[0] == "B against A: 1 no difference seen."
+    assert compare_report.lines(comparison)[2].startswith("One beyond 3 % could not have been seen, or cannot be excluded: ")

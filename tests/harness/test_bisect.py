@@ -1,0 +1,147 @@
+"""The search finds the first slower release, asks no more than it must, and never guesses where a comparison decides nothing."""
+
+import csv
+import math
+import sys
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from harness import cli, cli_compare
+from harness import compare as comparing
+from harness.bisect import ATTEMPTS, INCONCLUSIVE, REGRESSED, SOUND, Step, decide, search, step_of, tell, write
+from harness.errors import WrongUse
+
+RELEASES = [f"1.{number}" for number in range(9)]
+
+
+def history(first_slow, slow=1.3, noisy=(), mended_by=99, width=0.02):
+    """Compare releases of which those from `first_slow` on are slower; `noisy` ones decide nothing before attempt `mended_by`."""
+    asked = []
+
+    def compare(release, attempt, cut):
+        asked.append((release, attempt))
+        ratio = slow if RELEASES.index(release) >= first_slow else 1.0
+        spread = 0.5 if release in noisy and attempt < mended_by else width
+        low, high = ratio * (1 - spread), ratio * (1 + spread)
+        return Step(release, 5 * 2**attempt, ratio, low, high, decide(low, high, cut))
+
+    return compare, asked
+
+
+@pytest.mark.parametrize("first", range(1, 9))
+def test_the_first_slower_release_is_found_in_four_comparisons(first):
+    compare, asked = history(first)
+    answer = search(RELEASES, 0.03, compare)
+    assert (answer.last_sound, answer.first, answer.between) == (RELEASES[first - 1], RELEASES[first], ())
+    assert len(asked) <= 4
+    assert tell(answer) == f"The first release shown to be slower is {RELEASES[first]}; {RELEASES[first - 1]} is not."
+
+
+def test_two_releases_need_one_comparison():
+    compare, asked = history(1)
+    assert search(RELEASES[:2], 0.0, compare).first == "1.1"
+    assert asked == [("1.1", 0)]
+
+
+def test_without_a_regression_nothing_is_searched():
+    compare, asked = history(99)
+    answer = search(RELEASES, 0.03, compare)
+    assert (answer.first, len(asked)) == ("", 1)
+    assert tell(answer) == "no regression beyond 3 % between 1.0 and 1.8"
+
+
+def test_a_comparison_that_decides_nothing_gets_more_processes():
+    compare, _ = history(5, noisy=("1.4",), mended_by=2)
+    answer = search(RELEASES, 0.03, compare)
+    assert answer.first == "1.5"
+    assert [step.processes for step in answer.steps if step.release == "1.4"] == [5, 10, 20]
+
+
+def test_a_release_that_stays_inconclusive_is_named_and_not_guessed():
+    compare, asked = history(5, noisy=("1.4", "1.5"))
+    answer = search(RELEASES, 0.03, compare)
+    assert (answer.last_sound, answer.first, answer.between) == ("1.3", "1.6", ("1.4", "1.5"))
+    assert tell(answer).endswith("1.4, 1.5 could not be decided and may already have it.")
+    assert asked.count(("1.4", ATTEMPTS - 1)) == 1
+
+
+def test_an_inconclusive_end_ends_the_search():
+    compare, asked = history(5, noisy=("1.8",))
+    answer = search(RELEASES, 0.03, compare)
+    assert (answer.first, len(asked)) == ("", ATTEMPTS)
+    assert tell(answer) == "inconclusive: 1.8 takes 1.300 times as long (0.650 to 1.950) after 20 processes"
+
+
+def test_a_release_that_cannot_run_is_not_tried_again():
+    compare, asked = history(5)
+
+    def broken(release, attempt, cut):
+        if release != "1.4":
+            return compare(release, attempt, cut)
+        asked.append((release, attempt))
+        return Step(release, 0, math.nan, math.nan, math.nan, INCONCLUSIVE, "B: failed: crashed")
+
+    answer = search(RELEASES, 0.03, broken)
+    assert (answer.last_sound, answer.first, answer.between) == ("1.3", "1.5", ("1.4",))
+    assert asked.count(("1.4", 0)) == 1
+
+
+def test_a_smaller_step_on_the_way_is_not_taken_for_the_regression():
+    """Half of the whole slow-down divides: 1.2 became 2 % slower, 1.6 another 28 %."""
+    def compare(release, attempt, cut):
+        ratio = 1.3 if release >= "1.6" else 1.02 if release >= "1.2" else 1.0
+        return Step(release, 5, ratio, ratio * 0.99, ratio * 1.01, decide(ratio * 0.99, ratio * 1.01, cut))
+
+    assert search(RELEASES, 0.0, compare).first == "1.6"
+
+
+@pytest.mark.parametrize(("low", "high", "verdict"), [
+    (1.11, 1.2, REGRESSED), (1.0, 1.09, SOUND), (1.0, 1.2, INCONCLUSIVE), (math.nan, math.nan, INCONCLUSIVE)])
+def test_an_interval_is_divided_at_the_cut(low, high, verdict):
+    assert decide(low, high, 1.1) == verdict
+
+
+def test_the_steps_are_written_as_csv(tmp_path):
+    compare, _ = history(1)
+    answer = search(RELEASES[:2], 0.03, compare)
+    write(answer, tmp_path / "bisect.csv")
+    with (tmp_path / "bisect.csv").open() as file:
+        assert list(csv.DictReader(file)) == [{"release": "1.1", "processes": "5", "ratio": "1.3", "low": "1.274", "high": "1.326",
+                                               "verdict": "regressed", "reason": ""}]
+
+
+def test_one_workload_is_followed():
+    rows = pd.DataFrame([{"batch": 4, "ratio": 1.2, "ratio_low": 1.15, "ratio_high": 1.25, "reason": "", "processes_a": 5,
+                          "processes_b": 6}] * 2)
+    assert step_of("1.1", rows[:1], 1.1) == Step("1.1", 6, 1.2, 1.15, 1.25, REGRESSED, "")
+    with pytest.raises(WrongUse, match="bisect follows one workload and the suite has 2"):
+        step_of("1.1", rows, 1.1)
+
+
+@pytest.mark.parametrize(("releases", "ratios", "code", "said"), [
+    ("1.0,1.1,1.2", {"1.1": 1.0, "1.2": 1.3}, 0, "The first release shown to be slower is 1.2; 1.1 is not."),
+    ("1.0,1.1", {"1.1": 1.0}, 1, "no regression beyond 10 % between 1.0 and 1.1"),
+    ("1.0", {}, 2, "--releases 1.0: write two or more, with commas"),
+])
+def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, tmp_path, releases, ratios, code, said):
+    asked = []
+
+    def judge(place, threshold):
+        ratio = ratios[place.name.partition("-")[0]]
+        return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": ratio * 0.98, "ratio_high": ratio * 1.02,
+                                                   "reason": "", "processes_a": 5, "processes_b": 5, "batch": 4}]))
+
+    monkeypatch.setattr(cli_compare, "_live", lambda wish, place, resume, dirty: asked.append((wish.a, wish.b, wish.overrides)))
+    monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
+    monkeypatch.setattr(comparing, "judge", judge)
+    monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=SimpleNamespace(processes=5)))
+    monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", "jax:tuned", "--releases", releases, "--network", "fcn5", "--threshold",
+                                      "10%", "batch=4", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    printed = capsys.readouterr()
+    assert (end.value.code or 0, said in printed.out + printed.err) == (code, True)
+    assert asked == [("jax==1.0:tuned", f"jax=={release}:tuned", ("batch=4", "networks=fcn5", "processes=5"))
+                     for release in sorted(ratios, reverse=True)]
