@@ -193,7 +193,7 @@ def setting(trial: "pd.Series[Any]", trials: pd.DataFrame, dropped: Iterable[str
     for column in GROUP[1:]:
         if column in constant or pd.isna(trial[column]):
             continue
-        words = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads", "tuning": "{}", "data": "data on {}"}
+        words = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads", "tuning": "{}", "data": "data {}"}
         parts.append(words.get(column, "{}").format(trial[column]))
     return ", ".join(parts)
 

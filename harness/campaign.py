@@ -184,4 +184,6 @@ def _measure_peaks_again(campaign: Campaign, records: Records, workshop: peaks.W
 
 def _lock(environment: Environment) -> dict[str, Any]:
     """What a published record says of an environment: all but where it lies, which is this machine's own affair."""
-    return {key: value for key, value in environment.to_json().items() if key != "interpreter"}
+    lock = {key: value for key, value in environment.to_json().items() if key != "interpreter"}
+    folder = str(environment.interpreter.parents[1])
+    return {**lock, "variables": {name: value.replace(folder, "{folder}") for name, value in environment.variables.items()}}

@@ -50,9 +50,14 @@ def compare(
     threshold = comparing.parse_threshold(fail_on_regression)
     if resume and out is None:
         raise WrongUse("--resume: name the comparison's folder with --out DIR")
+    live = bool(b) and not (comparing.is_recorded(a) or comparing.is_recorded(b))
+    given = {"--resume": resume, "--repeats": repeats > 1, "--interpreter": interpreter, "KEY=VALUE": overrides}
+    if not live and any(given.values()):
+        raise WrongUse(f"{', '.join(word for word, value in given.items() if value)}: meant for live comparisons; "
+                       "what is recorded stays as it was measured")
     if not b:
         folder, found = Path(a), comparing.judge(Path(a), threshold)
-    elif comparing.is_recorded(a) or comparing.is_recorded(b):
+    elif not live:
         folder = Path("results") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
         found = comparing.judge_recorded(Path(a), Path(b), across_machines, threshold)
     else:
