@@ -146,6 +146,9 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
     for parent in parents:
         if data.get(parent) is None:
             data[parent] = {}
+        names = [data[parent]] if isinstance(data[parent], str) else data[parent]
+        if SHORTHANDS.get(parent, parent) == "networks" and isinstance(names, list):  # a list of names, as `_write_out` takes it
+            data[parent] = {str(name): None for name in names}
         data = data[parent]
         if not isinstance(data, dict):
             raise WrongUse(f"override '{key}': '{parent}' is not a mapping, so nothing below it can be set")

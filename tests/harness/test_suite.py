@@ -101,6 +101,8 @@ def test_an_override_with_dots_changes_one_network(load):
     assert load("networks.resnet56.batch=8").networks == {**load().networks,
                                                           "resnet56": NetworkChoice(batches=(8,), tunings=("tuned",))}
     assert load("networks.lstm32.batches=8,16").networks["lstm32"] == NetworkChoice(batches=(8, 16))
+    assert load("networks.fcn5.batch=8", text="networks: [fcn5, resnet56]").networks == {
+        "fcn5": NetworkChoice(batches=(8,)), "resnet56": NetworkChoice()}
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
