@@ -144,6 +144,20 @@ def test_plots_draw_verified_rows_only(made, tmp_path):
     assert notes == ["tensorflow: not verified"]
 
 
+def test_a_bar_without_an_interval_has_no_caps(smoke, tmp_path):
+    rows = trials.summarise(records.read(smoke.write(tmp_path)))
+
+    def ranges(table):
+        return sum(len(container.lines[2][0].get_segments()) for axes in plots.step_time(table).axes
+                   for container in axes.containers if hasattr(container, "has_yerr"))
+
+    ranked = (rows["verified"] == "yes") & rows["step_seconds_low"].notna()
+    assert ranges(rows) == ranked.sum() > 1
+    one = rows.index[ranked][0]
+    rows.loc[one, ["step_seconds_low", "step_seconds_high"]] = float("nan")
+    assert ranges(rows) == ranked.sum() - 1
+
+
 def test_a_framework_keeps_its_colour_in_every_plot(smoke, tmp_path):
     campaign = records.read(smoke.write(tmp_path))
     rows = trials.summarise(campaign)

@@ -131,6 +131,14 @@ def test_a_dirty_machine_is_refused_before_anything_starts_or_marks_every_row(tm
     assert table(tmp_path / "dirty")["one tiny_fcn"]["reason"].endswith("measured on a dirty machine: " + done.meta["dirty"][0])
 
 
+def test_a_lock_does_not_say_where_the_environment_lay(tmp_path):
+    made = Environment("one", "1.0", "cpu", tmp_path / "envs/one/bin/python", "key", "3.11", (),
+                       {"LD_LIBRARY_PATH": f"{tmp_path}/envs/one/lib:/lib", "QUIET": "1"}, "built")
+    lock = campaign._lock(made)
+    assert lock["variables"] == {"LD_LIBRARY_PATH": "{folder}/lib:/lib", "QUIET": "1"}
+    assert str(tmp_path) not in json.dumps(lock)
+
+
 FAULTS = {
     "raises": "crashed: RuntimeError: the third step is broken",
     "segfault": "crashed: the worker ended during 'check' with signal SIGSEGV; log: about to read address 0",

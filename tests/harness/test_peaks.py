@@ -51,6 +51,21 @@ def test_every_framework_thread_count_and_precision_is_tried_once(tmp_path, stan
     assert len(told) == len(found) and told[1] == "peak of two in fp32, cpu, 1 threads: none: " + found[1]["reason"]
 
 
+def test_on_a_gpu_the_first_framework_that_can_stands_for_all(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference", two="reference", three="reference")
+    asked = []
+
+    def measured(trial, shop, when, module=""):
+        asked.append((trial.framework, trial.precision))
+        return {"device_kind": "cuda", "threads": 1, "precision": trial.precision, "framework": trial.framework,
+                "flops": None if trial.framework == "one" else 1e12, "size": 64, "when": when, "reason": ""}
+
+    monkeypatch.setattr(peaks, "_measure", measured)
+    trials = [replace(trial, device_kind="cuda") for trial in planned(frameworks=["one", "two", "three"])]
+    peaks.measure(trials, workshop(tmp_path, "one", "two", "three"))
+    assert asked == [("one", "fp32"), ("two", "fp32")]
+
+
 def test_numpy_stands_in_where_no_framework_offers_a_product(tmp_path, stand_in):
     stand_in(one="reference_no_product", two="reference_no_product")
     trials, shop = planned(frameworks=["one", "two"]), workshop(tmp_path, "one", "two")

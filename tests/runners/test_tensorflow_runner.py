@@ -265,3 +265,9 @@ def oblong():
     net.dense(9)
     net.dense(5)
     return replace(networks.get("tiny_cnn"), name="oblong", input_shape=net.input_shape, classes=5, layers=tuple(net.layers))
+
+
+@pytest.mark.parametrize(("precision", "path"), [("bf16", "False"), ("fp32", "auto")])
+def test_an_lstm_keeps_off_cudnn_in_bf16_alone(verdict, precision, path):
+    found = verdict("tensorflow", "tiny_lstm", module="tests.workers.tensorflow_names_its_lstm", precision=precision)
+    assert (found.verdict, found.reason) == ("different", f"different: use_cudnn {path}")

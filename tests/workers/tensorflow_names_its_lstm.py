@@ -1,0 +1,10 @@
+"""Refuses every network, saying which of Keras's LSTM paths it would take."""
+
+from runners import protocol, tensorflow_runner
+
+
+class Runner(tensorflow_runner.Runner):
+    def __init__(self, task):
+        super().__init__(task)
+        paths = {str(layer.use_cudnn) for layer in self.model.layers if hasattr(layer, "use_cudnn")}
+        raise protocol.Different("use_cudnn " + ", ".join(sorted(paths)))
