@@ -195,7 +195,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["run", "{suite}", "batch"], "dlbench: override 'batch': write key=value, for example devices=1,2"),
     (["run", "{suite}", "networks=[fcn5"], "dlbench: override value '[fcn5': while parsing a flow sequence"),
     (["run", "{suite}", "networks.[fcn5].batch=2"],
-     "dlbench: override 'networks.[fcn5].batch': 'networks' is not a mapping, so nothing below it can be set"),
+     "dlbench: {suite}: networks: unknown network [fcn5]; did you mean fcn5?"),
     (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),
     (["report", "{empty}"], "dlbench: {empty}/campaign.json: no such file; name a folder that `dlbench run` wrote, such as "),
     (["env", "build", "torch"], "dlbench: framework torch: unknown; "),
