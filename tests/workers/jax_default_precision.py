@@ -1,4 +1,8 @@
-"""JAX as it comes: float32 products in its default precision, which is TF32 on a GPU that has it."""
+"""JAX as it comes: float32 products in its default precision, TF32 on a GPU that has it, and no override of the harness."""
+
+import os
+
+os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # cuBLAS reads it when CUDA starts
 
 from jax import lax
 

@@ -1,5 +1,9 @@
 """PyTorch with TF32 left on, as it comes in cuDNN and as many scripts set it for products."""
 
+import os
+
+os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # cuBLAS reads it when CUDA starts
+
 import torch
 
 from runners import pytorch_runner
