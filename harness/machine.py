@@ -111,12 +111,12 @@ def cores(threads: int, root: Path = Path("/"), allowed: set[int] | None = None)
 
 
 def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
-    """Return the git commit of dlbench and whether files differ from it; both None outside a clone.
+    """Return the git commit of dlbench and whether files other than results differ from it; both None outside a clone.
 
     A copy without its clone's history may be told the commit by DLBENCH_COMMIT: it is then `stated`, and nobody has checked it.
     """
     commit = _git(folder, "rev-parse", "HEAD")
-    status = _git(folder, "status", "--porcelain")
+    status = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)results")  # the campaign before changed no source
     if commit:
         return {"commit": commit, "dirty": bool(status), "stated": False}
     told = os.environ.get("DLBENCH_COMMIT") or None

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,16 @@ def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
 
 def test_a_folder_that_is_no_clone_has_no_commit(tmp_path):
     assert machine.checkout(tmp_path) == {"commit": None, "dirty": None, "stated": False}
+
+
+def test_results_of_an_earlier_campaign_leave_a_checkout_clean_and_other_files_do_not(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "begin")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "trials.csv").write_text("")
+    assert machine.checkout(tmp_path)["dirty"] is False
+    (tmp_path / "runner.py").write_text("")
+    assert machine.checkout(tmp_path)["dirty"] is True
