@@ -163,7 +163,8 @@ def test_a_folder_that_is_no_clone_has_no_commit(tmp_path):
 
 def test_results_of_an_earlier_campaign_leave_a_checkout_clean_and_other_files_do_not(tmp_path):
     def git(*words):
-        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=b", *words],
+                       check=True, capture_output=True)
 
     git("init")
     git("commit", "--allow-empty", "-m", "begin")
