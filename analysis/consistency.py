@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import networks
-from analysis.records import Campaign
+from analysis.records import Campaign, of_devices
 from networks import work
 
 CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
@@ -44,7 +44,8 @@ def _trials(campaign: Campaign) -> Iterator[Finding]:
             network = networks.get(trial["network"])
         except networks.UnknownNetwork:
             continue
-        counted = {"parameters": network.parameter_count, "flops_per_step": work.flops_per_step(network, trial["batch"])}
+        flops = work.flops_per_step(network, of_devices(trial)["global_batch"])
+        counted = {"parameters": network.parameter_count, "flops_per_step": flops}
         for key, value in counted.items():
             if trial[key] != value:
                 yield Finding("campaign.json", trial["trial"], key, str(value), str(trial[key]))

@@ -27,14 +27,14 @@ SAME = ["framework", "release", "network", "batch", "device_kind", "threads", "p
 def apply(rows: pd.DataFrame, meta: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows of trials.csv with `mfu` filled in and every implausible one refused, its reason first.
 
-    `mfu` is a device's share of the peak in its row's precision: flops_per_step (of one device) / step_seconds / peak.
+    `mfu` is a device's share of the peak in its row's precision: flops_per_step / devices / step_seconds / peak.
     """
     rows = rows.copy()
     measured = rows[rows["status"] == "ok"]
     for index, row in zip(measured.index, measured.to_dict("records"), strict=True):
         peak = peak_of(row, meta)
         if peak:
-            rows.loc[index, "mfu"] = row["flops_per_step"] / row["step_seconds"] / peak
+            rows.loc[index, "mfu"] = row["flops_per_step"] / row["devices"] / row["step_seconds"] / peak
         faults = [*_beyond_peak(row, meta), *_beyond_devices(row, rows), *_beyond_link(row, meta)]
         if faults:
             rows.loc[index, "verified"] = "no"
@@ -75,7 +75,7 @@ def _saving(convolution: Mapping[Any, Any]) -> float:
 def _beyond_peak(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:
     precisions = [row["precision"], *filter(None, [WIDER.get(row["precision"])])]
     peak = max((peak_of(row, meta, precision) or 0.0 for precision in precisions), default=0.0)
-    least = least_flops(row["network"], row["batch"]) or row["flops_per_step"]
+    least = least_flops(row["network"], row["batch"]) or row["flops_per_step"] / row["devices"]
     reached = least / _slow_end(row)
     if not peak_of(row, meta) or reached <= PEAK_MARGIN * peak:
         return []

@@ -69,6 +69,11 @@ class Campaign:
         return trials
 
 
+def of_devices(trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's `strategy` and `global_batch`, which campaigns before there were several devices do not name."""
+    return {"strategy": trial.get("strategy", ""), "global_batch": trial.get("global_batch", trial["batch"] * trial["devices"])}
+
+
 def read(folder: str | Path) -> Campaign:
     """Read the campaign in `folder`. Raises BadRecords."""
     folder = Path(folder)

@@ -23,10 +23,10 @@ COLUMNS = (
     "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
     "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS,
-    "side", "warm_up_windows",
+    "side", "warm_up_windows", "strategy", "global_batch",
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
-         "processes_planned", "throttled_windows", "warm_up_windows")
+         "processes_planned", "throttled_windows", "warm_up_windows", "global_batch")
 SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
             "trial", "parameters", "flops_per_step", "processes_planned")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
@@ -48,7 +48,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     against = sameness.reasons_against(campaign)
     rows = []
     for trial in campaign.trials:
-        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", "")}
+        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", ""), **records.of_devices(trial)}
         processes = campaign.processes[campaign.processes["trial"] == trial["trial"]]
         if (processes["status"] == "ok").any():
             row |= _measured(campaign, trial, processes, against[trial["trial"]])
@@ -132,7 +132,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
-        "samples_per_second": trial["batch"] * trial["devices"] / step.value,
+        "samples_per_second": records.of_devices(trial)["global_batch"] / step.value,
         "warm_up_windows": warm_up.leading(timed(campaign, trial["trial"])),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),

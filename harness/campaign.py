@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Campaign:
     @property
     def gpus(self) -> int:
         """How many GPUs its trials use."""
-        return max(self.suite.devices) if self.device_kind == "cuda" else 0
+        return max((trial.devices for trial in self.trials if trial.status == "planned" and trial.device_kind == "cuda"), default=0)
 
 
 def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaign:
@@ -51,7 +51,8 @@ def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaig
     described = machine.describe()
     device_kind = choose_device(suite.device, described)
     releases = {spec: release_of(spec, suite.interpreters, device_kind) for spec in suite.frameworks}
-    here = Machine(device_kind, described["cpu"]["allowed"], len(described["gpus"]))
+    gpus = [gpu for gpu in described["gpus"] if gpu["cuda_index"] is not None]  # that CUDA_VISIBLE_DEVICES does not hide
+    here = Machine(device_kind, described["cpu"]["allowed"], len(gpus))
     trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
     planned = [_refuse_missing(trial) for trial in trials]
     return Campaign(suite, suite_file, planned, described, device_kind, allow_dirty=allow_dirty)
@@ -147,11 +148,8 @@ def choose_device(asked: str, described: dict[str, Any]) -> frameworks.Device:
 
 def _refuse_missing(trial: Trial) -> Trial:
     """Refuse a trial whose framework's recipe has nothing for this kind of device."""
-    reason = frameworks.unsupported(trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu")
-    if not reason:
-        return trial
-    fields = {key: value for key, value in trial.to_json().items() if key not in ("trial", "status", "reason")}
-    return Trial(**fields, status="unsupported", reason=reason)
+    reason = frameworks.unsupported(trial.framework, trial.release, frameworks.device_of(trial.device_kind))
+    return replace(trial, status="unsupported", reason=reason) if reason else trial
 
 
 def _sampler(campaign: Campaign) -> AbstractContextManager[Sampler]:

@@ -103,12 +103,21 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     # By bus, so that CUDA numbers GPUs as NVML does and the counters are those of the GPU that trains.
     gpus = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
-    return {**environment.variables, **pinned, **gpus, **ieee}
+    parallel = frameworks.load(trial.framework).parallel if trial.devices > 1 else None
+    several = parallel.variables_of(frameworks.device_of(trial.device_kind), trial.devices) if parallel else {}
+    return {**environment.variables, **pinned, **gpus, **ieee, **several}
 
 
 def task_of(trial: Trial) -> dict[str, Any]:
     """What a worker is told of a trial, its network and batch apart."""
-    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning}
+    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning,
+            "devices": trial.devices, "ranks": trial.devices if in_ranks(trial) else 1, "strategy": trial.strategy}
+
+
+def in_ranks(trial: Trial) -> bool:
+    """Whether each device of a trial has a process of its own."""
+    parallel = frameworks.load(trial.framework).parallel if trial.devices > 1 else None
+    return parallel is not None and parallel.kind == "ranks"
 
 
 def first_line(error: Exception) -> str:

@@ -55,11 +55,47 @@ class Recipe(Strict):
         return self
 
 
+class Parallel(Strict):
+    """How a framework trains on several devices: `ranks` is a process a device, `controller` one process for all of them.
+
+    In `launch` and `variables` {devices} stands for their number, in `launch` {interpreter} for the environment's Python.
+    """
+
+    kind: Literal["ranks", "controller"]
+    program: str = ""  # the launcher of ranks; empty: the interpreter itself, as for `python -m torch.distributed.run`
+    launch: list[str] = []  # its arguments, before `runners MODULE`
+    rank: str = ""  # the variable in which the launcher tells a process its rank
+    strategies: dict[Device, list[str]]  # of gradient aggregation; the first is the default
+    reasons: dict[Device, str] = {}  # why a kind of device has no strategies
+    variables: dict[str, str] | dict[Device, dict[str, str]] = {}  # of every process; by kind of device where they differ
+
+    def variables_of(self, device: Device, devices: int) -> dict[str, str]:
+        """Return the variables of a process that trains on `devices` of this kind."""
+        chosen = {name: value for name, value in self.variables.items() if isinstance(value, str)}
+        own = self.variables.get(device, {})
+        chosen |= own if isinstance(own, dict) else {}
+        return {name: value.replace("{devices}", str(devices)) for name, value in chosen.items()}
+
+    @model_validator(mode="after")
+    def _ranks_can_be_told_apart(self) -> "Parallel":
+        if self.kind == "ranks" and not (self.launch and self.rank):
+            raise ValueError("ranks need `launch`, the launcher's arguments, and `rank`, the variable that holds a process's rank")
+        return self
+
+    @model_validator(mode="after")
+    def _every_device_is_decided(self) -> "Parallel":
+        for device in ("cpu", "cuda"):
+            if bool(self.strategies.get(device)) == (device in self.reasons):
+                raise ValueError(f"give either strategies.{device} or reasons.{device} (why there is none)")
+        return self
+
+
 class Framework(Strict):
     """One file of configs/frameworks. `distributions` are pip's names of the package whose version is the release."""
 
     title: str
     runner: str
+    parallel: Parallel | None = None  # None: it trains on one device
     distributions: list[str] = Field(min_length=1)
     default: str
     releases: dict[str, Recipe]
@@ -116,6 +152,11 @@ def unsupported(name: str, release: str, device: Device, folder: Path = FOLDER) 
         engine, fault = containers.engine()
         return None if engine else f"runs in a container ({recipe.container[device].image}), and no engine is here: {fault}"
     return recipe.unsupported.get(device)
+
+
+def device_of(kind: str) -> Device:
+    """The key of a recipe for a trial's kind of device."""
+    return "cuda" if kind == "cuda" else "cpu"
 
 
 def _repin(package: str, old: str, new: str) -> str:

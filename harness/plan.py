@@ -6,10 +6,12 @@ reason, so that a table shows what was asked and why it is not there.
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import networks
+from harness import frameworks
 from harness.suite import Skip, Suite
 from networks import work
 
@@ -19,7 +21,7 @@ GUESS_START_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Trial:
-    """One row: what is trained, by what, on what, how."""
+    """One row: what is trained, by what, on what, how. `batch` is of one device, `flops_per_step` of all."""
 
     framework: str
     release: str
@@ -39,11 +41,17 @@ class Trial:
     status: str = "planned"
     reason: str = ""
     side: str = ""  # A or B in a comparison, where both may be the same release
+    strategy: str = ""  # how several devices aggregate their gradients
+    global_batch: int = 0  # of all devices; 0 is written out as batch x devices
     trial: str = field(init=False)
 
     def __post_init__(self) -> None:
-        where = f"{self.device_kind}x{self.devices}" + (f"-t{self.threads}" if self.device_kind == "cpu" else "")
-        parts = [self.framework, self.release, self.network, f"b{self.batch}", where, self.precision, self.tuning, self.data]
+        object.__setattr__(self, "global_batch", self.global_batch or self.batch * self.devices)
+        even = self.batch * self.devices == self.global_batch
+        batch = f"b{self.batch}" if even else f"b{self.global_batch}over{self.devices}"
+        where = f"{self.device_kind}x{self.devices}" + (f"-{self.strategy}" if self.strategy else "")
+        where += f"-t{self.threads}" if self.device_kind == "cpu" else ""
+        parts = [self.framework, self.release, self.network, batch, where, self.precision, self.tuning, self.data]
         parts += [self.side] if self.side else []
         object.__setattr__(self, "trial", "-".join(parts))
 
@@ -65,22 +73,21 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine, has_se
     trials = []
     for name, choice in suite.networks.items():
         network = networks.get(name)
-        for batch in choice.batches or suite.batches or network.batches:
-            for precision in choice.precisions or suite.precisions:
-                for tuning in choice.tunings or suite.tunings:
-                    for data in _data(choice.data or suite.data, network, has_set):
-                        for devices in suite.devices:
-                            for threads in _threads(suite, machine):
-                                for spec, release in releases.items():
-                                    status, reason = _refusal(network, precision, data, devices, threads, machine, has_set)
-                                    trials.append(Trial(
-                                        framework=spec.partition("==")[0], release=release, network=name, batch=batch,
-                                        devices=devices, device_kind=machine.device_kind, threads=threads, precision=precision,
-                                        tuning=tuning, data=data, learning_rate=network.learning_rate,
-                                        parameters=network.parameter_count, flops_per_step=work.flops_per_step(network, batch),
-                                        dropout=network.has_dropout, processes_planned=suite.processes,
-                                        status=status, reason=reason,
-                                    ))
+        for batch, precision, tuning, data, devices, scaling in product(
+                choice.batches or suite.batches or network.batches, choice.precisions or suite.precisions,
+                choice.tunings or suite.tunings, _data(choice.data or suite.data, network, has_set), suite.devices, suite.scaling):
+            whole = batch if scaling == "strong" else batch * devices
+            for threads, (spec, release) in product(_threads(suite, machine, devices), releases.items()):
+                for strategy in _strategies(suite, spec, devices, machine.device_kind):
+                    trial = Trial(
+                        framework=spec.partition("==")[0], release=release, network=name, batch=whole // devices,
+                        devices=devices, device_kind=machine.device_kind, threads=threads, precision=precision,
+                        tuning=tuning, data=data, learning_rate=network.learning_rate,
+                        parameters=network.parameter_count, flops_per_step=work.flops_per_step(network, whole),
+                        dropout=network.has_dropout, processes_planned=suite.processes, strategy=strategy, global_batch=whole,
+                    )
+                    status, reason = _refusal(trial, machine, has_set)
+                    trials.append(replace(trial, status=status, reason=reason))
     wanted = [trial for trial in trials if not any(_skipped(trial, skip) for skip in suite.skip)]
     return list({trial.trial: trial for trial in wanted}.values())  # a value given twice is one trial
 
@@ -122,15 +129,27 @@ def _data(asked: tuple[str, ...], network: networks.Network, has_set: Callable[[
     return list(dict.fromkeys(named))
 
 
-def _threads(suite: Suite, machine: Machine) -> list[int]:
+def _threads(suite: Suite, machine: Machine, devices: int) -> list[int]:
+    """Threads of one device; several devices on a CPU share its cores evenly."""
     if machine.device_kind != "cpu":
         return [1]  # the host's threads are the framework's own affair there
-    return list(dict.fromkeys(machine.cores if threads == "all" else int(threads) for threads in suite.threads))
+    share = max(1, machine.cores // devices)
+    return list(dict.fromkeys(share if threads == "all" else int(threads) for threads in suite.threads))
 
 
-def _refusal(network: networks.Network, precision: str, data: str, devices: int, threads: int, machine: Machine,
-             has_set: Callable[[str], bool]) -> tuple[str, str]:
-    if precision == "tf32" and machine.device_kind == "cpu":
+def _strategies(suite: Suite, spec: str, devices: int, device_kind: str) -> list[str]:
+    """Name the strategies of a framework's trials; one device aggregates nothing."""
+    if devices == 1:
+        return [""]
+    parallel = frameworks.load(spec.partition("==")[0]).parallel
+    known = parallel.strategies.get(frameworks.device_of(device_kind)) if parallel else None
+    first = known[0] if known else ""
+    return list(dict.fromkeys(first if strategy == "default" else strategy for strategy in suite.strategies))
+
+
+def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> tuple[str, str]:
+    network, data, kind = networks.get(trial.network), trial.data, machine.device_kind
+    if trial.precision == "tf32" and kind == "cpu":
         return "unsupported", "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU"
     if data == "real":
         return "unsupported", f"{network.name} has no real data set; it is fed by the seeded teacher (data: device or host)"
@@ -139,10 +158,27 @@ def _refusal(network: networks.Network, precision: str, data: str, devices: int,
             return "unsupported", f"{network.name} is fed by {network.data_set}, not by {data}"
         if not has_set(data):
             return "unsupported", f"the set {data} is not on this machine: dlbench data fetch {data}, or set DLBENCH_DATA"
-    if machine.device_kind == "cuda" and not machine.devices:
+    if kind == "cuda" and not machine.devices:
         return "unsupported", "no NVIDIA GPU answers on this machine"
-    if devices > 1:
-        return "unsupported", "this release trains on one device; several devices come with data-parallel runners"
-    if threads > machine.cores:
-        return "unsupported", f"{threads} threads asked for, this machine has {machine.cores} cores"
+    if trial.devices > 1 and (reason := _undivided(trial, machine)):
+        return "unsupported", reason
+    if trial.threads > machine.cores:
+        return "unsupported", f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
     return "planned", ""
+
+
+def _undivided(trial: Trial, machine: Machine) -> str:
+    """Say why a trial cannot train on several devices; empty where it can."""
+    framework, kind = frameworks.load(trial.framework), frameworks.device_of(trial.device_kind)
+    if kind == "cuda" and trial.devices > machine.devices:
+        return f"{trial.devices} GPUs asked for, this machine has {machine.devices}"
+    if not framework.parallel:
+        return f"{framework.title} trains on one device here: configs/frameworks/{trial.framework}.yaml has no key parallel"
+    if kind in framework.parallel.reasons:
+        return framework.parallel.reasons[kind]
+    known = framework.parallel.strategies[kind]
+    if trial.strategy not in known:
+        return f"{framework.title} has no strategy {trial.strategy} on {kind}: it has {', '.join(known)}"
+    if trial.batch * trial.devices != trial.global_batch:
+        return f"a global batch of {trial.global_batch} does not divide into {trial.devices} equal parts"
+    return ""

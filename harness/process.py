@@ -104,7 +104,7 @@ def prepare(bench: Bench, trial: Trial, worker: Worker) -> int:
                        **task_of(trial))
     worker.ask("load", limit, weights=str(bench.inputs.weights(network)))
     residence = "device" if trial.data == "device" else "host"
-    worker.ask("feed", limit, batches=str(bench.inputs.batches(network, trial.batch, trial.data)), residence=residence)
+    worker.ask("feed", limit, batches=str(bench.inputs.batches(network, trial.global_batch, trial.data)), residence=residence)
     return int(built["parameters"])
 
 

@@ -23,7 +23,7 @@ PROCESS_COLUMNS = (
 )
 WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps")  # read as floats, for they may be empty
 # Keys of a suite that trials do not show.
-MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check", "telemetry")
+MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check", "telemetry", "phases")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
 COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
 KERNEL_COLUMNS = tuple(records.KERNEL_COLUMNS)

@@ -16,7 +16,9 @@ from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "tuned"]
-SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks", "precision": "precisions", "tuning": "tunings"}
+Scaling = Literal["weak", "strong"]
+SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks", "precision": "precisions", "tuning": "tunings",
+              "strategy": "strategies"}
 
 
 class NetworkChoice(Strict):
@@ -66,6 +68,9 @@ class Suite(Strict):
     batches: tuple[PositiveInt, ...] = ()  # per device; empty: each network's own
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where a GPU is
     devices: tuple[PositiveInt, ...] = (1,)
+    scaling: tuple[Scaling, ...] = ("weak",)  # weak: that batch on each device; strong: that batch split among them
+    strategies: tuple[str, ...] = ("default",)  # of gradient aggregation; default: the framework's first for this kind of device
+    phases: bool = False  # time nested parts of the step too: F, FB, FBA, FBAU and A (phases.csv)
     threads: tuple[PositiveInt | Literal["all"], ...] = ("all",)  # on CPUs; pinned to as many cores
     precisions: tuple[Precision, ...] = ("fp32",)
     tunings: tuple[Tuning, ...] = ("stock",)
@@ -108,7 +113,7 @@ class Suite(Strict):
         for name in self.networks:
             if name not in networks.names() + networks.names(small=True):
                 raise ValueError(f"networks: unknown network {name}{did_you_mean(name, networks.names())}")
-        for key in ("frameworks", "networks", "devices", "threads", "precisions", "tunings", "data"):
+        for key in ("frameworks", "networks", "devices", "scaling", "strategies", "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty")
         for skip in self.skip:

@@ -5,10 +5,12 @@ and decides nothing: the driver says how many steps. Python 3.6 syntax, standard
 load it. What a runner must offer is written at `Runner`.
 """
 
+import hashlib
 import importlib
 import json
 import os
 import resource
+import socket
 import sys
 import threading
 import time
@@ -31,9 +33,14 @@ class Different(Exception):
 
 class Task:
     """What to build: attributes `network` (dict), `batch`, `device` ("cpu" or "cuda"), `threads`, `precision`, `tuning`,
-    `dropout` (off in checks: its random stream is the framework's own) and `seed`."""
+    `dropout` (off in checks: its random stream is the framework's own) and `seed`.
 
-    def __init__(self, network, batch, device="cpu", threads=1, precision="fp32", tuning="stock", dropout=True, seed=0):
+    Of several: `devices`, how many train together by `strategy`; `ranks`, the processes that share them (1: this one drives all),
+    and this one's `rank`. `batch` and `threads` are of one device.
+    """
+
+    def __init__(self, network, batch, device="cpu", threads=1, precision="fp32", tuning="stock", dropout=True, seed=0,
+                 devices=1, ranks=1, rank=0, strategy=""):
         self.network = network
         self.batch = batch
         self.device = device
@@ -42,6 +49,10 @@ class Task:
         self.tuning = tuning
         self.dropout = dropout
         self.seed = seed
+        self.devices = devices
+        self.ranks = ranks
+        self.rank = rank
+        self.strategy = strategy
 
 
 class Runner:
@@ -60,7 +71,10 @@ class Runner:
 
     def feed(self, inputs, targets, residence):
         """Take the ring of mini-batches: inputs [N, B, ...], targets int32 [N, B] or [N, B, T]. With `residence` "device" they
-        are placed there now; with "host" each step copies its own. The next step uses batch 0."""
+        are placed there now; with "host" each step copies its own. The next step uses batch 0.
+
+        A rank gets its own part of each global batch. A process that drives n devices gets [N, n B, ...]: device d takes the
+        rows from d B on."""
 
     def step(self):
         """Train on the next batch of the ring: forward, backward, update. May return before the device has finished."""
@@ -68,14 +82,31 @@ class Runner:
     def synchronize(self):
         """Return when the updated parameters of all steps so far are ready, not only the loss."""
 
+    def barrier(self):
+        """Return when all ranks have come here."""
+
     def loss(self):
-        """Mean loss of the last step's batch as a float, before its update."""
+        """Mean loss of the last step's batch as a float, before its update; of this process's samples."""
 
     def gradients(self):
-        """Gradients of the loss of batch 0 at the present parameters, by full name, without an update."""
+        """Gradients of the loss of batch 0 at the present parameters, by full name, without an update; of the mean loss over the
+        global batch, so that every rank answers the same."""
 
     def parameters(self):
         """The present parameters by full name."""
+
+    def copies(self):
+        """The parameters that each device of this process holds, as `parameters` gives them."""
+        return [self.parameters()]
+
+    def variant(self, name):
+        """Return an object with `step()` and `synchronize()` that runs a part of the step, or raise `Unsupported`.
+
+        `F` is forward and loss; `FB` backward too, its gradients of the local batch kept alive; `FBA` their aggregation too (of
+        one device the same as FB); `FBAU` the whole step; `A` the aggregation alone, of buffers of the gradients' shapes. None
+        synchronises inside, for that would end the overlap that the differences are to show.
+        """
+        raise Unsupported("this runner has no part '{}' of a step".format(name))
 
     def peak_memory(self):
         """Peak bytes of device memory since the last `feed`, or None where the framework cannot say."""
@@ -91,6 +122,8 @@ class Runner:
 class Product:
     """A product to repeat, as `timed_run` wants it: `multiply()` may return early, `wait(result)` returns when it is ready."""
 
+    barrier = Runner.barrier
+
     def __init__(self, multiply, wait):
         self.multiply = multiply
         self.wait = wait
@@ -103,9 +136,19 @@ class Product:
         self.wait(self.result)
 
 
+class Part:
+    """A variant of the step, as `timed_run` wants it: the ranks begin together."""
+
+    def __init__(self, variant, barrier):
+        self.step = variant.step
+        self.synchronize = variant.synchronize
+        self.barrier = barrier
+
+
 def timed_run(runner, steps, clock=time.monotonic):
     """Time `steps` training steps between two synchronisations: (start, stop) of a clock that all processes of a boot share."""
     runner.synchronize()
+    runner.barrier()
     start = clock()
     for _ in range(steps):
         runner.step()
@@ -140,10 +183,12 @@ def assert_network(network, output_shapes, parameter_shapes):
 class Session:
     """The commands, one method each; holds the runner between them."""
 
-    def __init__(self, runner_class):
+    def __init__(self, runner_class, rank=0):
         self.runner_class = runner_class
+        self.rank = rank
         self.runner = None
-        self.device = None
+        self.task = None
+        self.parts = {}
 
     def hello(self):
         versions = {"python": sys.version.split()[0], "numpy": np.__version__, "pid": os.getpid()}
@@ -152,9 +197,9 @@ class Session:
 
     def build(self, **task):
         self.runner = None  # frees the old one's memory first
-        described = Task(**task)
-        self.device = described.device
-        self.runner = self.runner_class(described)
+        self.parts = {}
+        self.task = Task(rank=self.rank, **task)
+        self.runner = self.runner_class(self.task)
         return {"parameters": int(sum(array.size for array in self.runner.parameters().values()))}
 
     def load(self, weights):
@@ -164,7 +209,7 @@ class Session:
 
     def feed(self, batches, residence):
         with np.load(batches) as arrays:
-            self.runner.feed(arrays["inputs"], arrays["targets"], residence)
+            self.runner.feed(self._own_rows(arrays["inputs"]), self._own_rows(arrays["targets"]), residence)
         _reset_peak_memory()  # what building and loading took is not the training's
         return {}
 
@@ -179,10 +224,22 @@ class Session:
         for _ in range(steps):
             timed_run(self.runner, 1)
             losses.append(self.runner.loss())
-        arrays = {"gradient/" + name: value for name, value in gradients.items()}
-        arrays.update({"parameter/" + name: value for name, value in self.runner.parameters().items()})
-        np.savez(out, **arrays)
+        if self.rank == 0:  # of all ranks one writes: `copies` tells whether the others hold the same
+            arrays = {"gradient/" + name: value for name, value in gradients.items()}
+            arrays.update({"parameter/" + name: value for name, value in self.runner.parameters().items()})
+            np.savez(out, **arrays)
         return {"losses": losses}
+
+    def copies(self):
+        """A hash of the parameters that each device of this process holds."""
+        return {"hashes": [_hash(parameters) for parameters in self.runner.copies()]}
+
+    def phase(self, variant, steps):
+        """Time `steps` runs of a part of the step; its first run builds it."""
+        if variant not in self.parts:
+            self.parts[variant] = Part(self.runner.variant(variant), self.runner.barrier)
+        start, stop = timed_run(self.parts[variant], steps)
+        return {"steps": steps, "start": start, "stop": stop}
 
     def peak(self, size, steps, windows, **task):
         """The (start, stop) of `windows` windows of `steps` products of two `size` x `size` matrices."""
@@ -191,16 +248,28 @@ class Session:
         return {"windows": [timed_run(product, steps) for _ in range(windows)]}
 
     def trace(self, steps, out):
-        """What a CUDA device did in `steps` steps, as JSON in the file `out` (runners/tracer.py says what it holds)."""
+        """What a CUDA device did in `steps` steps, as JSON in the file `out` (runners/tracer.py says what it holds).
+
+        Of all ranks the first is traced; the others run the same steps beside it."""
+        if self.rank:
+            timed_run(self.runner, steps)
+            return {}
         from runners import tracer  # here, because only a trace's worker needs it
 
         with open(out, "w") as file:
-            json.dump(tracer.trace(self.runner, self.device, steps), file)
+            json.dump(tracer.trace(self.runner, self.task.device, steps), file)
         return {}
 
     def close(self):
         self.runner = None
         return {}
+
+    def _own_rows(self, samples):
+        """This rank's rows of every global batch, (N, n B, ...) -> (N, B, ...); all where one process drives all devices."""
+        if self.task.ranks == 1:
+            return samples
+        first = self.task.rank * self.task.batch
+        return np.ascontiguousarray(samples[:, first:first + self.task.batch])
 
     def _peak_memory(self):
         device = self.runner.peak_memory()
@@ -208,12 +277,21 @@ class Session:
 
 
 class Wire:
-    """JSON lines on private duplicates of stdin and stdout. The framework's own stdout goes to stderr, which is the log."""
+    """JSON lines on private duplicates of stdin and stdout. The framework's own stdout goes to stderr, which is the log.
+
+    A rank has a launcher between itself and the driver: it speaks on the driver's socket, DLBENCH_WIRE, and says first who it is.
+    """
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.commands = os.fdopen(os.dup(0), "r")
-        self.out = os.fdopen(os.dup(1), "w", 1)
+        self.rank = int(os.environ[os.environ["DLBENCH_RANK_IN"]]) if "DLBENCH_WIRE" in os.environ else 0
+        if "DLBENCH_WIRE" in os.environ:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(os.environ["DLBENCH_WIRE"])
+            self.commands, self.out = self.socket.makefile("r"), self.socket.makefile("w")
+            self.send(rank=self.rank, pid=os.getpid())
+        else:
+            self.commands, self.out = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w", 1)
         os.dup2(2, 1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
@@ -235,7 +313,7 @@ class Wire:
 def main(module_name):
     """Serve the runner of `module_name` (it has a class `Runner`) until `close` or the end of stdin."""
     wire = Wire()
-    pin_to_cores(os.environ.get("DLBENCH_CORES", ""))
+    pin_to_cores(os.environ.get("DLBENCH_CORES", ""), wire.rank)
     threading.Thread(target=wire.beat_forever, daemon=True).start()
     session = None
     for line in wire.commands:
@@ -243,7 +321,7 @@ def main(module_name):
         number, command = message.pop("id"), message.pop("command")
         try:
             if session is None:
-                session = Session(importlib.import_module(module_name).Runner)
+                session = Session(importlib.import_module(module_name).Runner, wire.rank)
             method = getattr(session, command, None)
             if method is None:
                 raise Unsupported("this worker has no command '{}'".format(command))
@@ -261,10 +339,11 @@ def main(module_name):
     os._exit(0)  # frameworks' own exit handlers crash or hang often enough; every record is flushed by now
 
 
-def pin_to_cores(cores):
-    """Keep this process and what it starts on these cores ("0,2,4"; all where empty), before a framework counts them."""
+def pin_to_cores(cores, rank=0):
+    """Keep this process and what it starts on its cores, before a framework counts them: "0,2,4"; "0,1;2,3" of two ranks; all
+    where empty."""
     if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+        os.sched_setaffinity(0, {int(core) for core in cores.split(";")[rank].split(",")})
 
 
 def _kind(error):
@@ -276,6 +355,15 @@ def _kind(error):
 def _first_line(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "{}: {}".format(type(error).__name__, lines[0][:300] if lines else "no message")
+
+
+def _hash(parameters):
+    """SHA-256 over names and float32 bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(parameters):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(parameters[name], dtype=np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def _peak_resident_bytes():

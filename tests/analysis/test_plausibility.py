@@ -50,7 +50,8 @@ def test_mfu_is_the_share_of_the_best_peak_of_the_rows_own_precision_threads_and
 
 
 def test_mfu_is_a_devices_share_however_many_there_are():
-    assert judged(row(devices=4))[0]["mfu"] == pytest.approx(1.0)
+    whole = 4 * row()["flops_per_step"]
+    assert judged(row(devices=4, flops_per_step=whole))[0]["mfu"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("seconds", "spread", "verified"), [

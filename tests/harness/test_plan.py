@@ -43,7 +43,8 @@ def test_a_trials_name_tells_it_from_every_other():
     names = [trial.trial for trial in plan(suite)]
     assert len(set(names)) == len(names) == 2**6
     assert names[0] == "pytorch-2.12.0-tiny_fcn-b4-cpux1-t1-fp32-stock-device"
-    assert plan({"devices": 2}, CUDA)[0].trial == "pytorch-2.13.0-tiny_fcn-b4-cudax2-fp32-stock-host"
+    assert plan({"devices": 2}, CUDA)[0].trial == "pytorch-2.13.0-tiny_fcn-b4-cudax2-ddp-fp32-stock-host"
+    assert plan({"devices": 2})[0].trial == "pytorch-2.13.0-tiny_fcn-b4-cpux2-ddp-t1-fp32-stock-host"
 
 
 def test_a_value_given_twice_is_one_trial():
@@ -85,10 +86,44 @@ def test_data_is_named_by_what_it_is(data: str, network: str, named: str):
     ({"data": "real"}, "data", "real", "tiny_fcn has no real data set; it is fed by the seeded teacher (data: device or host)"),
     ({"data": "mnist", "networks": "resnet56"}, "data", "mnist", "resnet56 is fed by cifar10, not by mnist"),
     ({"threads": 5}, "threads", 5, "5 threads asked for, this machine has 4 cores"),
-    ({"devices": 2}, "devices", 2, "this release trains on one device; several devices come with data-parallel runners"),
+    ({"devices": 2, "frameworks": ["reference"]}, "devices", 2,
+     "NumPy reference trains on one device here: configs/frameworks/reference.yaml has no key parallel"),
+    ({"devices": 2, "strategies": "psychic"}, "strategy", "psychic", "PyTorch has no strategy psychic on cpu: it has ddp"),
+    ({"devices": 3, "scaling": "strong"}, "global_batch", 4, "a global batch of 4 does not divide into 3 equal parts"),
 ])
 def test_what_cannot_be_is_a_trial_with_its_reason(suite: dict, field: str, value: object, reason: str):
     assert outcomes(suite, field) == [(value, "unsupported", reason)]
+
+
+def test_weak_scaling_keeps_the_batch_of_a_device_and_strong_scaling_the_global_one():
+    trials = plan({"devices": [1, 2, 4], "scaling": ["weak", "strong"]})
+    assert [(trial.devices, trial.batch, trial.global_batch, trial.strategy, trial.status) for trial in trials] == [
+        (1, 4, 4, "", "planned"), (2, 4, 8, "ddp", "planned"), (2, 2, 4, "ddp", "planned"),
+        (4, 4, 16, "ddp", "planned"), (4, 1, 4, "ddp", "planned")]
+    one_sample = trials[0].flops_per_step // 4
+    assert [trial.flops_per_step for trial in trials] == [one_sample * size for size in (4, 8, 4, 16, 4)]
+
+
+def test_a_batch_that_does_not_divide_is_a_row_beside_one_that_does():
+    trials = plan({"devices": 3, "scaling": "strong", "batches": [4, 3]})
+    assert [(trial.trial, trial.status) for trial in trials] == [
+        ("pytorch-2.13.0-tiny_fcn-b4over3-cpux3-ddp-t1-fp32-stock-host", "unsupported"),
+        ("pytorch-2.13.0-tiny_fcn-b1-cpux3-ddp-t1-fp32-stock-host", "planned")]
+
+
+def test_one_device_has_one_row_whatever_the_strategies():
+    trials = plan({"devices": [1, 2], "strategies": ["default", "ddp", "psychic"]})
+    assert [(trial.devices, trial.strategy, trial.status) for trial in trials] == [
+        (1, "", "planned"), (2, "ddp", "planned"), (2, "psychic", "unsupported")]
+
+
+def test_more_gpus_than_there_are_is_a_refused_row():
+    assert outcomes({"devices": [2, 4]}, "devices", machine=CUDA) == [
+        (2, "planned", ""), (4, "unsupported", "4 GPUs asked for, this machine has 2")]
+
+
+def test_devices_of_a_cpu_share_its_cores():
+    assert [(trial.devices, trial.threads) for trial in plan({"devices": [1, 2, 8], "threads": "all"})] == [(1, 4), (2, 2), (8, 1)]
 
 
 def test_tf32_is_planned_on_a_gpu():
