@@ -12,9 +12,10 @@ from functools import cache
 PRODUCT, CONVOLUTION, LAYOUT, ELEMENTWISE = "matrix product", "convolution", "layout", "element-wise"
 REDUCTION, OPTIMISER, COLLECTIVE, UNCLASSIFIED = "reduction", "optimiser", "collective", "unclassified"
 COPY, MEMSET = "copy", "memset"
-BUSY, IDLE, NO_TRACE = "busy", "idle", "no trace"  # rows of kernels.csv that are no activity
+WALL, BUSY, IDLE, NO_TRACE = "wall", "busy", "idle", "no trace"  # rows of kernels.csv that are no activity
 LAST_ROWS = (IDLE, NO_TRACE)  # one of them is written last, so a trace that has none was cut off
 CLASSES = (PRODUCT, CONVOLUTION, REDUCTION, ELEMENTWISE, LAYOUT, OPTIMISER, COLLECTIVE, COPY, MEMSET, UNCLASSIFIED)
+HIDDEN = {COLLECTIVE: 1, COPY: 2, MEMSET: 2}  # a class counts while none of a lower number runs; computing has 0
 
 # The first rule found in the name decides. Compilers come first, because their names quote the operations that they fused.
 RULES = tuple((re.compile(pattern), kind) for pattern, kind in (

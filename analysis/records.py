@@ -38,8 +38,9 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 }
 KERNEL_COLUMNS: Mapping[str, type] = {
     "trial": str, "steps": float, "class": str, "arithmetic": str, "transposition": str, "kernel": str, "count_per_step": float,
-    "seconds_per_step": float, "bytes_per_step": float, "reason": str,
+    "seconds_per_step": float, "bytes_per_step": float, "reason": str, "exposed_seconds_per_step": float,
 }
+LATER = ("exposed_seconds_per_step",)  # columns that campaigns of older releases do not have: not measured there
 META_KEYS = ("name", "started", "finished", "suite", "machine", "environments", "trials")
 TRIAL_KEYS = (
     "trial", "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
@@ -54,7 +55,7 @@ class BadRecords(ValueError):
 @dataclass(frozen=True)
 class Campaign:
     """One execution of a suite. `processes` has a row a finished process, `windows` and `counters` those processes' rows, and
-    `kernels` the rows of each trial's trace."""
+    `kernels` the rows of each trial's trace, `operators` those of its profile on a CPU, with the same columns."""
 
     folder: Path
     meta: dict[str, Any]
@@ -62,6 +63,7 @@ class Campaign:
     windows: pd.DataFrame
     counters: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COUNTER_COLUMNS)))
     kernels: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(KERNEL_COLUMNS)))
+    operators: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(KERNEL_COLUMNS)))
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -83,7 +85,9 @@ def read(folder: str | Path) -> Campaign:
     windows = _read_table(folder / "windows.csv", WINDOW_COLUMNS)
     counters = _read_table(folder / "counters.csv", COUNTER_COLUMNS)
     kernels = _read_table(folder / "kernels.csv", KERNEL_COLUMNS)
-    tables = {"processes.csv": processes, "windows.csv": windows, "counters.csv": counters, "kernels.csv": kernels}
+    operators = _read_table(folder / "operators.csv", KERNEL_COLUMNS)
+    tables = {"processes.csv": processes, "windows.csv": windows, "counters.csv": counters, "kernels.csv": kernels,
+              "operators.csv": operators}
     for file, table in tables.items():
         unknown = sorted(set(table["trial"]) - names)
         if unknown:
@@ -93,9 +97,7 @@ def read(folder: str | Path) -> Campaign:
     finished = processes[["trial", "process"]]
     windows = _last_attempt(windows).merge(finished, on=["trial", "process"], how="inner")
     counters = counters.merge(finished, on=["trial", "process"], how="inner")
-    traced = kernels.loc[kernels["class"].isin(LAST_ROWS), "trial"]  # others were cut off
-    kernels = kernels[kernels["trial"].isin(traced)]
-    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, kernels)
+    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, _ended(kernels), _ended(operators))
 
 
 def _read_meta(file: Path) -> dict[str, Any]:
@@ -125,13 +127,14 @@ def _read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     if whole != text:
         warnings.warn(f"{file}: the last line is unfinished (killed while writing) and was left out", stacklevel=3)
     header, *rows = list(csv.reader(io.StringIO(whole))) or [[]]
-    missing = [name for name in columns if name not in header]
+    missing = [name for name in columns if name not in header and name not in LATER]
     if missing:
         raise BadRecords(f"{file}: no column {missing[0]}; restore the file from a copy or run the suite again")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise BadRecords(f"{file}: row {number} has {len(row)} fields, the header has {len(header)}; delete that row")
     table = pd.DataFrame(rows, columns=header, dtype=str)
+    table = table.assign(**{name: "" for name in columns if name not in header})
     for name, kind in columns.items():
         if kind is not str:
             table[name] = _numbers(table[name], file, kind)
@@ -151,6 +154,11 @@ def _numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any
         raise BadRecords(f"{file}: column {column.name}, row {row + 2}: {column.iloc[row]!r} is not {wanted}; "
                          "delete that row and let `dlbench run --resume` measure it again")
     return values.astype(int) if kind is int else values
+
+
+def _ended(traces: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the traces that were cut off."""
+    return traces[traces["trial"].isin(traces.loc[traces["class"].isin(LAST_ROWS), "trial"])]
 
 
 def _last_attempt(windows: pd.DataFrame) -> pd.DataFrame:

@@ -69,6 +69,21 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED, conf
     return Estimate(value, value * low, value * high, processes)
 
 
+def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED, confidence: float = CONFIDENCE) -> Estimate:
+    """Estimate how much longer `times` takes than `other`, in their unit, both resampled independently of each other."""
+    ours, theirs = _centre(times), _centre(other)
+    processes = min(len(times), len(other))
+    if processes < MINIMUM_PROCESSES:
+        return Estimate(ours - theirs, math.nan, math.nan, processes)
+    generator = np.random.default_rng(seed)
+    errors, others = _draws(times, generator) - ours, _draws(other, generator) - theirs
+    share = calibration.share(errors.var(), others.var())
+    widening = calibration.two_sides(len(times), len(other), float(share), confidence)
+    low, high = np.quantile(errors - others, [(1 - confidence) / 2, (1 + confidence) / 2])
+    value = ours - theirs
+    return Estimate(value, value + widening * min(low, 0.0), value + widening * max(high, 0.0), processes)
+
+
 def _centre(times: Sequence[Times]) -> float:
     if not times or any(len(windows) == 0 for windows in times):
         raise ValueError("an estimate needs at least one process, and at least one timed window of each")

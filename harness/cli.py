@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import networks
-from harness import cli_compare
+from harness import cli_compare, cli_explain
 from harness.errors import WrongUse
 from harness.interpreters import named
 from networks import UnknownNetwork, work
@@ -31,6 +31,7 @@ app.add_typer(env_app, name="env")
 app.add_typer(data_app, name="data")
 app.command()(cli_compare.compare)
 app.command()(cli_compare.bisect)
+app.command()(cli_explain.explain)
 console = Console()
 
 Interpreters = Annotated[list[str] | None, typer.Option("--interpreter", metavar="FRAMEWORK=PATH",

@@ -7,11 +7,14 @@ worker's trace (runners/tracer.py) becomes rows of kernels.csv.
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analysis import kernels
+from analysis.exposure import exposed
 from harness.checks import start, variables
 from harness.environments import BuildFailed, Environment
 from harness.plan import Trial
@@ -50,7 +53,7 @@ def rows_of(trial: str, traced: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Turn a worker's trace into rows: kernels, copies, and at last, as the sign that they are whole, busy and idle time."""
     steps = traced["steps"]
     same = {"trial": trial, "steps": steps}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for kernel in traced["kernels"]:
         kind = kernels.classify(kernel["name"])
         rows.append({**same, "class": kind.name, "arithmetic": kind.arithmetic, "transposition": kind.transposition,
@@ -58,7 +61,10 @@ def rows_of(trial: str, traced: Mapping[str, Any]) -> list[dict[str, Any]]:
     for copy in traced["copies"]:
         kind_name = kernels.MEMSET if copy["kind"] == "memset" else kernels.COPY
         rows.append({**same, "class": kind_name, "kernel": copy["kind"], **_per_step(copy, steps, "count", "seconds", "bytes")})
+    for row, seconds in zip(rows, _exposed(rows, traced["timeline"]), strict=True):
+        row["exposed_seconds_per_step"] = seconds / steps
     idle = traced["span_seconds"] - traced["busy_seconds"]
+    rows.append({**same, "class": kernels.WALL, "seconds_per_step": traced["wall_seconds"] / steps})
     rows.append({**same, "class": kernels.BUSY, "seconds_per_step": traced["busy_seconds"] / steps})
     rows.append({**same, "class": kernels.IDLE, "seconds_per_step": idle / steps})
     return rows
@@ -71,6 +77,14 @@ def copies_in_sight(environment: Environment | BuildFailed, trial: Trial) -> dic
     """
     given = {**os.environ, **({} if isinstance(environment, BuildFailed) else variables(environment, trial))}.get("XLA_FLAGS", "")
     return {"XLA_FLAGS": f"{given} --xla_gpu_enable_command_buffer=".strip()}
+
+
+def _exposed(rows: Sequence[Mapping[str, Any]], timeline: Sequence[Sequence[int]]) -> Any:
+    """Seconds of each row in which nothing hid it: computing hides collectives and copies, collectives hide copies."""
+    owners, starts, ends = np.array(timeline, float).reshape(-1, 3).T  # nanoseconds
+    owners = owners.astype(int)
+    ranks = np.array([kernels.HIDDEN.get(row["class"], 0) for row in rows], int)
+    return np.bincount(owners, exposed(starts, ends, ranks[owners]), minlength=len(rows)) * 1e-9
 
 
 def _per_step(activity: Mapping[str, Any], steps: int, *keys: str) -> dict[str, float]:

@@ -19,6 +19,7 @@ def trace(runner, device, steps):
     """Run `steps` steps of a runner on `device` between two synchronisations and return what the device did meanwhile.
 
     `kernels`: name, count, seconds. `copies`: kind, count, bytes, seconds; a memset counts as a copy of that kind.
+    `timeline`: [number, start, end] of every activity in nanoseconds since the first, numbered as kernels and then copies are.
     `busy_seconds` is the union of all these activities, for they overlap, and `span_seconds` lasts from the first one's start to
     the last one's end, so the device idled for the difference. `wall_seconds` is the protocol's clock.
     """
@@ -91,12 +92,15 @@ def summarise(activities):
         for place, amount in enumerate((1, size or 0, end - start)):
             entry[place] += amount
     intervals = sorted((start, end) for _, _, start, end in activities if start)
+    numbers = {key: number for number, key in enumerate([(name, False) for name in kernels] + [(name, True) for name in copies])}
     source_name = demangler()
     return {
         "kernels": [{"name": source_name(name), "count": count, "seconds": time * 1e-9}
                     for name, (count, _, time) in kernels.items()],
         "copies": [{"kind": kind, "count": count, "bytes": size, "seconds": time * 1e-9}
                    for kind, (count, size, time) in copies.items()],
+        "timeline": [[numbers[name, size is not None], start - intervals[0][0], end - intervals[0][0]]
+                     for name, size, start, end in activities if start],
         "busy_seconds": union(intervals) * 1e-9,
         "span_seconds": (max(end for _, end in intervals) - intervals[0][0]) * 1e-9 if intervals else 0.0,
     }

@@ -1,6 +1,7 @@
 """Reading a campaign: what a killed driver left behind is tolerated, everything else that is wrong is named."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +100,12 @@ def test_a_missing_column_is_named(made, tmp_path):
     (tmp_path / "windows.csv").write_text(text.replace("last_step", "step", 1))
     with pytest.raises(BadRecords, match=r"windows\.csv: no column last_step"):
         records.read(tmp_path)
+
+
+def test_a_trace_of_an_older_release_has_no_exposed_times_and_can_be_read():
+    kernels = records.read(Path(__file__).parent / "recorded" / "h200-fcn5").kernels
+    assert len(kernels) == 99
+    assert kernels["exposed_seconds_per_step"].isna().all()
 
 
 def test_a_row_of_the_wrong_length_is_named(made, tmp_path):

@@ -122,3 +122,19 @@ def test_a_ratio_finds_a_difference_that_is_there():
     rng = np.random.default_rng(8)
     found = statistics.ratio([1.3 * times for times in draw(rng, 6, spread=0.01)], draw(rng, 6, spread=0.01))
     assert 1.2 < found.low < found.value < found.high < 1.4
+
+
+@pytest.mark.parametrize("processes", [3, 5])
+def test_a_95_percent_interval_of_a_difference_covers_93_to_97_percent(few_draws, processes):
+    rng = np.random.default_rng(200 + processes)
+    pairs = ((draw(rng, processes, spread=0.03), draw(rng, processes, spread=0.03)) for _ in range(600))
+    assert 0.92 <= covered((statistics.difference(a, b, seed) for seed, (a, b) in enumerate(pairs)), truth=0.0) <= 0.98
+
+
+def test_a_difference_has_the_unit_of_its_times_and_a_sign():
+    rng = np.random.default_rng(8)
+    ours, theirs = [1.3 * times for times in draw(rng, 6, spread=0.01)], draw(rng, 6, spread=0.01)
+    found, back = statistics.difference(ours, theirs), statistics.difference(theirs, ours)
+    assert 0.2 < found.low < found.value < found.high < 0.4
+    assert back.value == -found.value and back.high < 0
+    assert not statistics.difference(ours[:2], theirs).has_interval

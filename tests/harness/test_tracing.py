@@ -49,10 +49,13 @@ def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(bench):
     shown = rows[["class", "arithmetic", "transposition", "count_per_step", "bytes_per_step"]].astype(object)
     assert shown.where(shown.notna(), None).values.tolist() == [
         ["matrix product", "fp32", "tn", 1, None], ["copy", None, None, 1, COPIED], ["memset", None, None, 1, 8],
-        ["busy", None, None, None, None], ["idle", None, None, None, None]]
+        ["wall", None, None, None, None], ["busy", None, None, None, None], ["idle", None, None, None, None]]
     assert rows["kernel"].str.slice(0, 15).tolist()[:3] == ["sm80_xmma_gemm_", "host_to_device", "memset"]
     span = (500 * (tracing.STEPS - 1) + 410) / tracing.STEPS
-    assert rows["seconds_per_step"].tolist() == pytest.approx([250e-9, 100e-9, 10e-9, 310e-9, (span - 310) * 1e-9])
+    seconds = rows.set_index("class")["seconds_per_step"]
+    assert seconds.pop("wall") > 0
+    assert seconds.tolist() == pytest.approx([250e-9, 100e-9, 10e-9, 310e-9, (span - 310) * 1e-9])
+    assert rows["exposed_seconds_per_step"].tolist()[:3] == pytest.approx([250e-9, 50e-9, 10e-9])  # the kernel hides half the copy
 
 
 @pytest.mark.parametrize(("module", "reason"), [

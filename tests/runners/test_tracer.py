@@ -53,6 +53,8 @@ def test_activities_are_added_up_by_name_and_kind(cupti):
     assert traced.pop("span_seconds") == pytest.approx(840e-9)
     seconds = [entry.pop("seconds") for entry in traced["kernels"] + traced["copies"]]
     assert seconds == pytest.approx([700e-9, 100e-9, 200e-9, 20e-9, 20e-9, 20e-9, 20e-9])
+    once = [[2, 0, 100], [3, 800, 810], [4, 810, 820], [5, 820, 830], [6, 830, 840], [0, 50, 200], [0, 300, 500], [1, 400, 450]]
+    assert traced.pop("timeline") == 2 * once
     assert traced == {
         "steps": 2, "kernels": [{"name": "one", "count": 4}, {"name": "two()", "count": 2}],
         "copies": [{"kind": "host_to_device", "count": 2, "bytes": 128}, {"kind": "device_to_host", "count": 2, "bytes": 8},
@@ -76,11 +78,13 @@ def test_a_kernel_without_times_is_counted_and_fills_no_time(cupti):
     traced = tracer.trace(runner, "cuda", steps=1)
     assert traced["kernels"][0]["count"] == 2
     assert (traced["busy_seconds"], traced["span_seconds"]) == pytest.approx((20e-9, 20e-9))
+    assert traced["timeline"] == [[0, 0, 20]]
 
 
 def test_a_step_that_launches_nothing_has_an_empty_trace(cupti):
     traced = tracer.trace(Training(cupti), "cuda", steps=1)
     assert (traced["kernels"], traced["copies"], traced["busy_seconds"], traced["span_seconds"]) == ([], [], 0, 0)
+    assert traced["timeline"] == []
 
 
 def test_two_traces_of_one_process_count_apart(cupti):

@@ -1,0 +1,63 @@
+"""Gives each moment of a timeline to what ran in it, once: so the parts of overlapping activities add up to the time they cover.
+
+On a device a computing kernel hides a copy or a collective that runs beside it; on a processor an operator hides the one that
+called it. Works on plain arrays and knows no class and no file.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.float64]
+
+
+def exposed(starts: Any, ends: Any, ranks: Any) -> Times:
+    """Return how much of each activity counts as its own, in the unit of its times; all together are the union of all.
+
+    A moment belongs to the activities of the lowest rank that run in it, in equal parts. An activity without length gets nothing.
+    """
+    starts, ends, ranks = np.asarray(starts, float), np.asarray(ends, float), np.asarray(ranks, int)
+    edges = np.unique(np.concatenate([starts, ends]))
+    opens, closes = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
+    free = np.ones(max(len(edges) - 1, 0), bool)  # segments between edges that no lower rank has taken
+    own = np.zeros(len(starts))
+    for rank in np.unique(ranks):
+        mine = ranks == rank
+        running = np.cumsum(np.bincount(opens[mine], minlength=len(edges)) - np.bincount(closes[mine], minlength=len(edges)))[:-1]
+        taken = free & (running > 0)
+        each = np.where(taken, np.diff(edges) / np.maximum(running, 1), 0.0)
+        until = np.concatenate([[0.0], np.cumsum(each)])
+        own[mine] = until[closes[mine]] - until[opens[mine]]
+        free &= ~taken
+    return own
+
+
+def innermost(starts: Sequence[float], ends: Sequence[float]) -> tuple[NDArray[np.int64], Times, Times]:
+    """Cut the nested calls of one thread into pieces, each of the innermost call that runs: (call, start, end) of every piece.
+
+    A call that outlives its caller, as clocks of microseconds let it, is cut off with it.
+    """
+    order = sorted(range(len(starts)), key=lambda call: (starts[call], -ends[call]))
+    pieces: list[tuple[int, float, float]] = []
+    stack: list[tuple[int, float]] = []  # calls that run, each with its end
+    clock = 0.0
+
+    def advance(until: float) -> None:
+        nonlocal clock
+        while stack and stack[-1][1] <= until:
+            call, end = stack.pop()
+            pieces.append((call, clock, end))
+            clock = max(clock, end)
+        if stack:
+            pieces.append((stack[-1][0], clock, until))
+        clock = max(clock, until)
+
+    for call in order:
+        advance(starts[call])
+        stack.append((call, min(ends[call], stack[-1][1]) if stack else ends[call]))
+    advance(np.inf)
+    kept = [piece for piece in pieces if piece[2] > piece[1]]
+    calls, begins, finishes = zip(*kept, strict=True) if kept else ((), (), ())
+    return np.array(calls, np.int64), np.array(begins, float), np.array(finishes, float)

@@ -1,0 +1,114 @@
+"""The words of `dlbench explain`: they choose two trials of recorded campaigns, ask analysis.explain for the gap, and print it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+
+from harness.errors import WrongUse
+from harness.suite import Precision, Tuning
+from harness.validation import did_you_mean
+
+if TYPE_CHECKING:
+    pass
+
+console = Console()
+
+TOLD_APART = ("network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data", "release", "strategy", "side")
+SideWord = Annotated[str, typer.Option(metavar="FRAMEWORK[==RELEASE][:TUNING][:PRECISION]|TRIAL",
+                                       help="As in jax, jax==0.9.2:tuned or pytorch:tf32; or a trial's whole name.")]
+
+
+def explain(
+    folders: Annotated[list[Path], typer.Argument(metavar="CAMPAIGN [CAMPAIGN]", help="One holds both trials, or A's and B's.")],
+    a: SideWord,
+    b: SideWord,
+    network: Annotated[str, typer.Option(help="As in fcn5.")] = "",
+    batch: Annotated[str, typer.Option(help="Per device.")] = "",
+    precision: Annotated[str, typer.Option(help="Of both sides.")] = "",
+    tuning: Annotated[str, typer.Option(help="Of both sides.")] = "",
+    devices: Annotated[str, typer.Option(help="How many.")] = "",
+    threads: Annotated[str, typer.Option(help="On a CPU.")] = "",
+    data: Annotated[str, typer.Option(help="As in device or host.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: a folder of its own under results/.")] = None,
+    across_machines: Annotated[bool, typer.Option("--across-machines", help="Explain campaigns of different hardware.")] = False,
+) -> None:
+    """Say why one trial's step takes longer than another's: classes of work that add up to the measured difference."""
+    from analysis import breakdown, compare, explain_report, explain_words, records
+    from analysis import explain as explaining
+
+    if len(folders) > 2:
+        raise WrongUse("name one campaign, or A's and B's")
+    campaigns = [records.read(folder) for folder in folders]
+    filters = {"network": network, "batch": batch, "precision": precision, "tuning": tuning, "devices": devices,
+               "threads": threads, "data": data}
+    wanted = {key: value for key, value in filters.items() if value}
+    trials = [choose(campaign.trials, word, wanted) for campaign, word in zip((campaigns[0], campaigns[-1]), (a, b), strict=True)]
+    if len(campaigns) == 2 and not across_machines:
+        compare.refuse_other_hardware(*(compare.recorded(campaign) for campaign in campaigns))
+    _refuse_other_work(*trials)
+    sides = [explaining.side_of(name, breakdown.of_trial(campaign, trial["trial"]), campaign.meta)
+             for name, campaign, trial in zip(names(*trials), (campaigns[0], campaigns[-1]), trials, strict=True)]
+    gap = explaining.explain(*sides)
+    folder = out or Path("results") / f"explain-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        paths = explain_report.write(gap, campaigns, folder)
+    except OSError as error:
+        raise WrongUse(f"{error.filename or folder}: {error.strerror}; name another folder with --out") from None
+    console.print(explain_report.terminal_table(gap))
+    for sentence in explain_words.sentences(gap):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Page: {paths[-1]}", markup=False, highlight=False, soft_wrap=True)
+
+
+def choose(trials: Sequence[dict[str, Any]], word: str, wanted: dict[str, str]) -> dict[str, Any]:
+    """Choose the one trial that `word` and the options mean. Raises WrongUse where it is none or several."""
+    named = [trial for trial in trials if trial["trial"] == word]
+    if named:
+        return named[0]
+    wanted = {**wanted, **meaning(word)}
+    found = [trial for trial in trials if all(str(trial.get(key)) == value for key, value in wanted.items())]
+    if len(found) == 1:
+        return found[0]
+    asked = ", ".join(f"{key} {value}" for key, value in wanted.items())
+    if not found:
+        raise WrongUse(f"{word}: no trial has {asked}; there are: {'; '.join(trial['trial'] for trial in trials)}")
+    several = {key: sorted({str(trial.get(key)) for trial in found}) for key in TOLD_APART}
+    apart = "; ".join(f"{key}: {', '.join(values)}" for key, values in several.items() if len(values) > 1)
+    raise WrongUse(f"{word}: {len(found)} trials have {asked}; choose among {apart}, or give a trial's whole name")
+
+
+def meaning(word: str) -> dict[str, str]:
+    """Read `jax==0.9.2:tuned:tf32` into framework, release, tuning and precision; all but the framework may be left out."""
+    spec, *rest = word.split(":")
+    framework, _, release = spec.partition("==")
+    said = {"framework": framework, **({"release": release} if release else {})}
+    for each in rest:
+        if each in get_args(Tuning):
+            said["tuning"] = each
+        elif each in get_args(Precision):
+            said["precision"] = each
+        else:
+            known = [*get_args(Tuning), *get_args(Precision)]
+            raise WrongUse(f"{word}: {each} is neither a tuning nor a precision{did_you_mean(each, known)}")
+    return said
+
+
+def names(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
+    """Call each trial by its framework and by whatever else tells the two apart."""
+    apart = [key for key in TOLD_APART if a.get(key) != b.get(key) and key != "release"]
+    if a["framework"] == b["framework"] and a["release"] != b["release"]:
+        apart.insert(0, "release")
+    first, second = (" ".join([trial["framework"], *(f"batch {trial[key]}" if key == "batch" else str(trial.get(key, ""))
+                                                     for key in apart)]).strip() for trial in (a, b))
+    return (f"{first} A", f"{second} B") if first == second else (first, second)
+
+
+def _refuse_other_work(a: dict[str, Any], b: dict[str, Any]) -> None:
+    """Parts of a CPU's and of a GPU's step are no parts of one difference, and neither are those of two networks."""
+    for key in ("network", "device_kind"):
+        if a[key] != b[key]:
+            raise WrongUse(f"A is of {key} {a[key]} and B of {b[key]}: a step is explained by another of the same {key}")
