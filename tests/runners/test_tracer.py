@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runners import tracer
-from runners.protocol import Session, Unsupported
+from runners.protocol import Runner, Session, Task, Unsupported
 
 FAKE = Path(__file__).parents[1] / "fake_cupti"
 
@@ -22,7 +22,7 @@ def cupti(monkeypatch):
     return importlib.import_module("cupti.cupti")
 
 
-class Training:
+class Training(Runner):
     """A runner whose every step launches what `launches` lists: a kind of activity, start, end and its fields."""
 
     def __init__(self, cupti, *launches):
@@ -126,6 +126,7 @@ def test_an_error_of_the_step_stays_its_own_and_recording_ends(cupti):
 
 def test_the_session_writes_the_trace_into_the_file_that_the_command_names(cupti, tmp_path):
     session = Session(None)
-    session.runner, session.device = Training(cupti, ("CONCURRENT_KERNEL", 1, 2, {"name": "k"})), "cuda"
+    session.runner = Training(cupti, ("CONCURRENT_KERNEL", 1, 2, {"name": "k"}))
+    session.task = Task(None, 4, device="cuda")
     assert session.trace(4, str(tmp_path / "trace.json")) == {}
     assert '"name": "k", "count": 4' in (tmp_path / "trace.json").read_text()

@@ -1,5 +1,7 @@
 """The reference under a name of the tests' own, as if it ran on a GPU: each step launches kernels through `tests/fake_cupti`."""
 
+import copy
+
 from runners.reference_runner import Runner as Reference
 
 KERNEL = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_ffma_execute_kernel__5x_cublas"
@@ -7,8 +9,9 @@ KERNEL = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_ffma_execute_ker
 
 class Runner(Reference):
     def __init__(self, task):
-        task.device = "cpu"
-        super().__init__(task)
+        on_cpu = copy.copy(task)
+        on_cpu.device = "cpu"
+        super().__init__(on_cpu)
         self.clock = 1000  # nanoseconds
 
     def step(self):
