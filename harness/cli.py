@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import networks
-from harness import cli_compare, cli_explain
+from harness import cli_compare, cli_explain, cli_study
 from harness.errors import WrongUse
 from harness.interpreters import named
 from networks import UnknownNetwork, work
@@ -29,6 +29,7 @@ env_app = typer.Typer(no_args_is_help=True, help="The frameworks' environments u
 data_app = typer.Typer(no_args_is_help=True, help="Real data sets under $DLBENCH_DATA (default data/).")
 app.add_typer(env_app, name="env")
 app.add_typer(data_app, name="data")
+app.add_typer(cli_study.study_app, name="study")
 app.command()(cli_compare.compare)
 app.command()(cli_compare.bisect)
 app.command()(cli_explain.explain)

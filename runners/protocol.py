@@ -321,7 +321,9 @@ def main(module_name):
         number, command = message.pop("id"), message.pop("command")
         try:
             if session is None:
-                session = Session(importlib.import_module(module_name).Runner, wire.rank)
+                module = importlib.import_module(module_name)
+                # a study's worker brings its own session
+                session = module.session() if hasattr(module, "session") else Session(module.Runner, wire.rank)
             method = getattr(session, command, None)
             if method is None:
                 raise Unsupported("this worker has no command '{}'".format(command))
