@@ -17,6 +17,7 @@ from harness.environments import BuildFailed, Environment
 from harness.judge import Judge, Verdict
 from harness.machine import cores
 from harness.plan import Trial
+from harness.ranks import Launch, Ranks
 from harness.suite import Limits
 from harness.worker import Failed, Unsupported, Worker
 
@@ -90,10 +91,27 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
     environment was not built."""
     if isinstance(environment, BuildFailed):
         raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
-    module = module or frameworks.load(trial.framework).runner
-    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
+    framework = frameworks.load(trial.framework)
+    module = module or framework.runner
     told = {**variables(environment, trial), **(extra or {})}
-    return Worker(environment.interpreter, module, log, told, pinned, container=environment.container)
+    if in_ranks(trial) and framework.parallel:
+        launch = Launch(framework.parallel, trial.devices)
+        return Ranks(launch, environment.interpreter, module, log, told, cores=pins(trial), container=environment.container)
+    return Worker(environment.interpreter, module, log, told, pins(trial), container=environment.container)
+
+
+def pins(trial: Trial, allowed: set[int] | None = None) -> str:
+    """The cores of a worker, as "0,1"; of ranks a share each, as "0,1;2,3". Ranks for which there are none left share some.
+
+    On GPUs nothing is pinned."""
+    if trial.device_kind != "cpu":
+        return ""
+    chosen = cores(trial.threads * trial.devices, allowed=allowed)
+    if not in_ranks(trial):
+        return ",".join(map(str, chosen))
+    shares = [[chosen[(rank * trial.threads + thread) % len(chosen)] for thread in range(trial.threads)]
+              for rank in range(trial.devices)]
+    return ";".join(",".join(map(str, share)) for share in shares)
 
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:

@@ -14,10 +14,10 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -48,7 +48,7 @@ class Worker:
     """A worker of `module` under `interpreter`; a context manager that leaves no process behind."""
 
     def __init__(self, interpreter: Path | str, module: str, log: Path, variables: Mapping[str, str] | None = None,
-                 cores: Sequence[int] = (), clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS,
+                 cores: str = "", clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS,
                  container: Container | None = None):
         self.log = log
         self.clock = clock
@@ -56,21 +56,12 @@ class Worker:
         self.token = uuid.uuid4().hex
         self.number = 0
         self.last_sign = clock()
-        self.oom_kills = _oom_kills()
+        self.oom_kills = oom_kills()
         self.container = container
-        command, environment = [str(interpreter), "-m", "runners", module], _environment(variables or {}, cores, self.token)
-        if container:
-            ours = {name: environment[name] for name in (*(variables or {}), *OURS)}
-            command, environment = container.command(self._name(), command, ours, log.parent.absolute()), {**os.environ}
+        self.ours = (*(variables or {}), *OURS)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as log_file:
-            self.process = subprocess.Popen(
-                command, cwd=log.parent, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, text=True, env=environment,
-            )
-        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+            self.process = self._start(str(interpreter), module, _environment(variables or {}, cores, self.token), log_file)
 
     def __enter__(self) -> "Worker":
         return self
@@ -109,9 +100,31 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for orphan in _processes_with(self.token):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                orphan.kill()
+        while orphans := processes_with(self.token):  # one may have started another meanwhile
+            for orphan in orphans:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    orphan.kill()
+        self._close_wire()
+
+    def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
+        """Start the worker with a thread that reads its answers."""
+        command, variables = self._wrapped([interpreter, "-m", "runners", module], environment)
+        process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=log_file, text=True, env=variables)
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+        self.reader.start()
+        return process
+
+    def _wrapped(self, command: list[str], environment: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
+        """The command line and variables of the process to start: of the engine's client where the worker is in a container."""
+        if not self.container:
+            return command, environment
+        ours = {name: environment[name] for name in self.ours}
+        return self.container.command(self._name(), command, ours, self.log.parent.absolute()), {**os.environ}
+
+    def _close_wire(self) -> None:
+        """Let go of the wire of a worker that has ended."""
         self.reader.join(timeout=5)  # the pipe's holders are gone, so it has come to its end
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(OSError):
@@ -125,8 +138,8 @@ class Worker:
     def _cpu_seconds(self) -> float:
         """Processor time used so far; in a container the engine's client computes nothing, so of all that carry our token."""
         if not self.container:
-            return _cpu_seconds(self.process.pid)
-        return sum(_cpu_seconds(process.pid) for process in _processes_with(self.token))
+            return cpu_seconds(self.process.pid)
+        return sum(cpu_seconds(process.pid) for process in processes_with(self.token))
 
     def log_tail(self, lines: int = 3) -> str:
         """The last lines of the worker's log, joined to one."""
@@ -134,7 +147,7 @@ class Worker:
         return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])[-600:]
 
     def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
-        cpu_seconds = 0.0 if self.container else _cpu_seconds(self.process.pid)  # a search among all processes takes too long here
+        used = 0.0 if self.container else cpu_seconds(self.process.pid)  # a search among all processes takes too long here
         while True:
             try:
                 line = self.lines.get(timeout=POLL_SECONDS)
@@ -145,15 +158,15 @@ class Worker:
                     raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}") from None
                 if self.clock() - self.last_sign > self.silence:
                     now = self._cpu_seconds()
-                    if now == cpu_seconds:
+                    if now == used:
                         raise Failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.silence:.0f} s"
                                      ) from None
-                    self.last_sign, cpu_seconds = self.clock(), now  # a long call that holds Python's lock: alive
+                    self.last_sign, used = self.clock(), now  # a long call that holds Python's lock: alive
                 continue
             if line is None:
                 raise self._death(command)
             self.last_sign = self.clock()
-            answer = _parse(line)
+            answer = parse(line)
             if answer.get("id") == self.number:
                 del answer["id"]
                 return answer
@@ -162,10 +175,10 @@ class Worker:
             if self.clock() > deadline:
                 raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}")
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
+    def _read(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
         with contextlib.suppress(ValueError, OSError):
-            for line in self.process.stdout:
+            for line in process.stdout:
                 self.lines.put(line)
         self.lines.put(None)
 
@@ -174,23 +187,23 @@ class Worker:
             code = self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return Failed("protocol", f"'{command}': the worker closed its answers but lives on; log: {self.log_tail()}")
-        if code == -signal.SIGKILL and _oom_kills() > self.oom_kills:
+        if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
             return Failed("out_of_memory", f"'{command}': the kernel's out-of-memory killer ended the worker")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return Failed("crashed", f"the worker ended during '{command}' with {how}; log: {self.log_tail()}")
 
 
-def _environment(variables: Mapping[str, str], cores: Sequence[int], token: str) -> dict[str, str]:
+def _environment(variables: Mapping[str, str], cores: str, token: str) -> dict[str, str]:
     """The driver's variables and the worker's own; of PYTHONPATH and PYTHONHOME only the worker's, whose Python is another."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     paths = [str(ROOT), variables.get("PYTHONPATH", "")]
     return {
-        **inherited, **variables, TOKEN: token, DRIVER: str(os.getpid()), "DLBENCH_CORES": ",".join(map(str, cores)),
+        **inherited, **variables, TOKEN: token, DRIVER: str(os.getpid()), "DLBENCH_CORES": cores,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1",
     }
 
 
-def _parse(line: str) -> dict[str, Any]:
+def parse(line: str) -> dict[str, Any]:
     try:
         answer = json.loads(line)
     except ValueError:
@@ -200,7 +213,7 @@ def _parse(line: str) -> dict[str, Any]:
     return answer
 
 
-def _processes_with(token: str) -> list[psutil.Process]:
+def processes_with(token: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -209,7 +222,7 @@ def _processes_with(token: str) -> list[psutil.Process]:
     return found
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.Error:
@@ -217,7 +230,7 @@ def _cpu_seconds(pid: int) -> float:
     return times.user + times.system
 
 
-def _oom_kills() -> int:
+def oom_kills() -> int:
     """How many processes the kernel's out-of-memory killer has ended since boot (0 where /proc/vmstat does not say)."""
     try:
         text = Path("/proc/vmstat").read_text()

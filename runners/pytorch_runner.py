@@ -2,6 +2,7 @@
 
 `tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused optimiser, cuDNN's benchmark mode,
 pinned host memory and, on a GPU, the whole step captured in one CUDA graph. Mixed precision is `torch.autocast` in both.
+Several devices are ranks (runners/pytorch_parallel.py).
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from runners import pytorch_parallel
 from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
 
@@ -130,7 +132,7 @@ class Runner(BaseRunner):
     def __init__(self, task):
         refuse_what_is_missing(task)
         self.task = task
-        self.device = torch.device(task.device)
+        self.device = pytorch_parallel.join(task) if task.ranks > 1 else torch.device(task.device)
         self.tuned = task.tuning == "tuned"
         torch._dynamo.reset()  # code compiled for an earlier task's batch would be compiled anew for batches of any size
         self.images = len(task.network["input_shape"]) == 3
@@ -142,6 +144,10 @@ class Runner(BaseRunner):
         assert_network(task.network, output_shapes(self.model, task.network, self.device), trained_shapes(self.model, self.names))
         if self.tuned and self.images:
             self.model = self.model.to(memory_format=torch.channels_last)
+        if task.ranks > 1 and task.strategy != "ddp":
+            raise Unsupported(f"strategy '{task.strategy}': this runner has ddp")
+        self.replica = pytorch_parallel.replicate(self.model, task) if task.ranks > 1 else self.model
+        self.aggregation = None  # of ranks whose gradients DDP does not average itself
         self.loss_function = nn.CrossEntropyLoss()
         self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -183,6 +189,10 @@ class Runner(BaseRunner):
         if self.device.type == "cuda":
             torch.cuda.synchronize()  # waits for every kernel, the update's too; on the CPU a step returns when it is done
 
+    def barrier(self):
+        if self.task.ranks > 1:
+            pytorch_parallel.wait_for_all(self.task)
+
     def loss(self):
         return self.last_loss.item()
 
@@ -191,6 +201,7 @@ class Runner(BaseRunner):
         self.optimizer.zero_grad()
         loss = self.mean_loss(inputs.to(self.device), targets.to(self.device))
         (loss * self._scale()).backward()
+        self._aggregate()
         gradients = {name: to_numpy(gradient_of(parameter) / self._scale()) for name, parameter in self._parameters().items()}
         self.optimizer.zero_grad()
         return gradients
@@ -215,19 +226,26 @@ class Runner(BaseRunner):
         loss = self.mean_loss(inputs, targets)
         if self.scaler:
             self.scaler.scale(loss).backward()
+            self._aggregate()
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
             loss.backward()
+            self._aggregate()
             self.optimizer.step()
         return loss.detach()
+
+    def _aggregate(self):
+        """Average the ranks' gradients where DDP has not done so during the backward pass."""
+        if self.aggregation:
+            self.aggregation.aggregate()
 
     def _loss(self, inputs, targets):
         # autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16 run before it (torch 2.11)
         precision = self.task.precision
         mixed = torch.autocast(self.device.type, AUTOCAST[precision]) if precision in AUTOCAST else contextlib.nullcontext()
         with mixed:
-            logits = self.model(inputs)  # (B, K) or (B, T, K)
+            logits = self.replica(inputs)  # (B, K) or (B, T, K)
             return self.loss_function(logits.flatten(0, -2), targets.flatten())
 
     def _scale(self):
@@ -244,11 +262,11 @@ class Runner(BaseRunner):
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(3):
+            for _ in range(pytorch_parallel.WARM_UP_STEPS if self.task.ranks > 1 else 3):
                 self._train(self.static_inputs, self.static_targets)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks the device meanwhile
             self.last_loss = self._train(self.static_inputs, self.static_targets)
         return graph
 

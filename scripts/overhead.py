@@ -28,7 +28,7 @@ from rich.table import Table
 import networks
 from analysis import statistics
 from harness import arrays, campaign, frameworks, machine
-from harness.checks import variables
+from harness.checks import pins, variables
 from harness.environments import Environment
 from harness.errors import WrongUse
 from harness.inputs import Inputs
@@ -182,7 +182,7 @@ def dlbench_side(setting: Setting) -> Iterator[TimedRun]:
     """A worker as `dlbench run` starts it, without the check; its steps timed by runners.protocol."""
     trial, network, environment = setting.trial, networks.get(setting.trial.network), setting.environment
     module = frameworks.load(trial.framework).runner
-    with Worker(environment.interpreter, module, setting.log, variables(environment, trial), _cores(trial)) as worker:
+    with Worker(environment.interpreter, module, setting.log, variables(environment, trial), pins(trial)) as worker:
         worker.ask("hello", LIMIT_SECONDS)
         worker.ask("build", LIMIT_SECONDS, network=network.to_json(), batch=trial.batch, dropout=True, seed=1,
                    device=trial.device_kind, threads=trial.threads, precision=trial.precision, tuning=trial.tuning)

@@ -151,7 +151,7 @@ def test_a_network_of_another_shape_is_different_with_the_layers_name(tmp_path):
 
 def test_a_worker_is_pinned_to_its_cores_before_its_framework_loads(tmp_path):
     core = min(os.sched_getaffinity(0))
-    with Worker(sys.executable, "tests.workers.reference", tmp_path / "log", cores=[core]) as worker:
+    with Worker(sys.executable, "tests.workers.reference", tmp_path / "log", cores=str(core)) as worker:
         pid = worker.ask("hello", limit=60)["pid"]
         assert psutil.Process(pid).cpu_affinity() == [core]
 

@@ -1,0 +1,190 @@
+"""The workers of a trial with a process a device, seen from the driver as one worker.
+
+The framework's own launcher starts them and stands between, so ranks speak on a Unix socket. Each command goes to all; their
+answers become one: a window lasts from the first start to the last stop, a loss is the mean. A rank that dies, hangs or disagrees
+is one `Failed` that names it. Everything else of a worker is `harness.worker`.
+"""
+
+import contextlib
+import json
+import queue
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from harness.frameworks import Parallel
+from harness.worker import POLL_SECONDS, Failed, Unsupported, Worker, cpu_seconds, oom_kills, parse
+
+GRACE_SECONDS = 1.0  # in which the death that made another rank fail shows itself
+LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended
+
+MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {  # of what ranks may answer differently; everything else must be equal
+    "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max, "pid": lambda values: values[0],
+    "losses": lambda values: [statistics.fmean(of_step) for of_step in zip(*values, strict=True)],
+    "hashes": lambda values: [value for hashes in values for value in hashes],
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How many ranks are started, and by what."""
+
+    parallel: Parallel
+    ranks: int
+
+    def command(self, interpreter: str, module: str) -> list[str]:
+        """The launcher's command line; {folder} in `program` stands for the environment's folder."""
+        words = [self.parallel.program.replace("{folder}", str(Path(interpreter).parent.parent)) or interpreter,
+                 *self.parallel.launch, "runners", module]
+        return [word.replace("{devices}", str(self.ranks)).replace("{interpreter}", interpreter) for word in words]
+
+
+class Ranks(Worker):
+    """The ranks of `module`; a context manager that leaves no process behind, neither of the launcher's nor of theirs."""
+
+    def __init__(self, launch: Launch, interpreter: Path | str, module: str, log: Path,
+                 variables: Mapping[str, str] | None = None, **options: Any):
+        self.launch = launch
+        self.lines: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()  # type: ignore[assignment]  # rank, line
+        self.links: dict[int, socket.socket] = {}
+        self.pids: dict[int, int] = {}
+        self.folder = Path(tempfile.mkdtemp(prefix="dlbench-wire-"))  # short: the path of a socket has room for 107 bytes
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.folder / "wire"))
+        self.listener.listen(launch.ranks)
+        told = {**(variables or {}), "DLBENCH_WIRE": str(self.folder / "wire"), "DLBENCH_RANK_IN": launch.parallel.rank}
+        super().__init__(interpreter, module, log, told, **options)
+
+    def ask(self, command: str, limit: float, **arguments: Any) -> dict[str, Any]:
+        """Send one command to all ranks, wait at most `limit` seconds for all their answers, and merge them."""
+        self.number += 1
+        deadline = self.clock() + limit
+        self.signs = dict.fromkeys(range(self.launch.ranks), self.clock())
+        self.used = {rank: cpu_seconds(pid) for rank, pid in self.pids.items()}
+        while len(self.links) < self.launch.ranks:  # before the first command
+            rank, message = self._next(command, deadline, limit, set(self.links))
+            self.pids[rank] = message["pid"]
+        line = json.dumps({"id": self.number, "command": command, **arguments}) + "\n"
+        for link in self.links.values():
+            with contextlib.suppress(OSError):  # of a rank that is gone the end of its lines tells
+                link.sendall(line.encode())
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < self.launch.ranks:
+            rank, message = self._next(command, deadline, limit, set(answers))
+            if message.get("id") == self.number:
+                answers[rank] = self._checked(command, rank, message)
+        return merged(command, [answers[rank] for rank in sorted(answers)])
+
+    def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
+        command, variables = self._wrapped(self.launch.command(interpreter, module), environment)
+        process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.DEVNULL,
+                                   stdout=log_file, stderr=log_file, text=True, env=variables)
+        threading.Thread(target=self._accept, daemon=True).start()
+        return process
+
+    def _close_wire(self) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self.listener.close()
+        for link in self.links.values():
+            link.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                link, _ = self.listener.accept()
+                threading.Thread(target=self._listen, args=(link,), daemon=True).start()
+
+    def _listen(self, link: socket.socket) -> None:
+        """Pass on the lines of a rank, the first of which says which one it is."""
+        with contextlib.suppress(ValueError, OSError), link.makefile("r") as lines:
+            first = next(lines, "{}")
+            rank = json.loads(first).get("rank")
+            if rank not in range(self.launch.ranks) or rank in self.links:
+                return
+            self.links[rank] = link
+            self.lines.put((rank, first))
+            with contextlib.suppress(ValueError, OSError):
+                for line in lines:
+                    self.lines.put((rank, line))
+            self.lines.put((rank, None))
+
+    def _next(self, command: str, deadline: float, limit: float, done: set[int]) -> tuple[int, dict[str, Any]]:
+        """The next message that is not a sign of life; raises Failed where no more is to be expected of a rank."""
+        while True:
+            try:
+                rank, line = self.lines.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                if self.process.poll() is not None and self.lines.empty():
+                    raise Failed("crashed", f"the launcher ended during '{command}' with exit code {self.process.returncode}; "
+                                            f"log: {self.log_tail()}") from None
+                self._notice_silence(command, done)
+            else:
+                if line is None:
+                    raise self._death_of(rank, command)
+                self.signs[rank] = self.clock()
+                message = parse(line)
+                if "beat" not in message:
+                    return rank, message
+            if self.clock() > deadline:
+                raise Failed("timed_out", f"{self._missing(done)}: no answer to '{command}' within {limit:.0f} s; "
+                                          f"log: {self.log_tail()}") from None
+
+    def _notice_silence(self, command: str, done: set[int]) -> None:
+        """A rank that neither beats nor computes is hung; one long call that holds Python's lock is not."""
+        for rank, pid in self.pids.items():
+            if rank not in done and self.clock() - self.signs[rank] > self.silence:
+                now = cpu_seconds(pid)
+                if now == self.used.get(rank):
+                    raise Failed("timed_out", f"rank {rank}: '{command}': no heartbeat and no processor time "
+                                              f"for {self.silence:.0f} s")
+                self.signs[rank], self.used[rank] = self.clock(), now
+
+    def _checked(self, command: str, rank: int, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer that is no failure; where a rank fails because another one died, the death is the reason."""
+        if answer["status"] not in ("ok", "unsupported"):
+            with contextlib.suppress(queue.Empty):
+                until = self.clock() + GRACE_SECONDS
+                while (left := until - self.clock()) > 0:
+                    other, line = self.lines.get(timeout=left)
+                    if line is None:
+                        raise self._death_of(other, command)
+            raise Failed(answer["kind"], f"rank {rank}: {answer['reason']}")
+        return {key: value for key, value in answer.items() if key != "id"}
+
+    def _death_of(self, rank: int, command: str) -> Failed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=LAST_WORDS_SECONDS)
+        if oom_kills() > self.oom_kills:
+            return Failed("out_of_memory", f"rank {rank}: '{command}': the kernel's out-of-memory killer ended the worker")
+        return Failed("crashed", f"rank {rank} ended during '{command}'; log: {self.log_tail()}")
+
+    def _missing(self, done: set[int]) -> str:
+        ranks = sorted(set(range(self.launch.ranks)) - done)
+        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make one answer of those of all ranks, in their order. Raises Unsupported where one refuses, Failed where they disagree."""
+    for answer in answers:
+        if answer["status"] == "unsupported":
+            raise Unsupported(answer["reason"])
+    one = {}
+    for key, value in answers[0].items():
+        values = [answer.get(key) for answer in answers]
+        if key in MERGED:
+            value = MERGED[key](values)
+        elif values != [value] * len(values):
+            rank = next(rank for rank, other in enumerate(values) if other != value)
+            raise Failed("different", f"rank {rank} answers '{command}' with {key} {values[rank]}, rank 0 with {value}")
+        one[key] = value
+    del one["status"]
+    return one

@@ -1,0 +1,55 @@
+"""PyTorch with a process a device, as its tutorials teach it: torchrun, a process group, and DistributedDataParallel.
+
+The group is NCCL's on GPUs and gloo's on CPUs. DDP averages gradients in buckets while the backward pass still runs.
+"""
+
+import contextlib
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from runners.protocol import Unsupported
+
+WAIT_SECONDS = 600  # for the other ranks, which may compile meanwhile: who has not come by then will not come
+WARM_UP_STEPS = 11  # before a graph is captured, say PyTorch's notes: DDP sorts its buckets and times itself in the first ten
+
+
+def join(task):
+    """Find the other ranks, once a process, and return this rank's device."""
+    if task.device == "cuda":
+        if task.rank >= torch.cuda.device_count():
+            raise Unsupported(f"rank {task.rank} has no GPU: this process sees {torch.cuda.device_count()}")
+        torch.cuda.set_device(task.rank)
+    if not dist.is_initialized():
+        if task.tuning == "tuned":
+            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # its watchdog would break a capture; the driver watches anyway
+        wait = datetime.timedelta(seconds=WAIT_SECONDS)
+        dist.init_process_group("nccl" if task.device == "cuda" else "gloo", timeout=wait)
+    return torch.device(task.device, task.rank) if task.device == "cuda" else torch.device("cpu")
+
+
+def replicate(model, task):
+    """Wrap a model that lies on this rank's device in DDP; `tuned` turns on what DDP's documentation offers for speed."""
+    options = {}
+    if task.tuning == "tuned":
+        # Batch norm's running averages take no part in training, so nobody needs to send them.
+        options = {"gradient_as_bucket_view": True, "static_graph": True, "broadcast_buffers": False}
+    on_gpu = task.device == "cuda"
+    # PyTorch's notes on CUDA graphs want DDP made on a side stream.
+    with torch.cuda.stream(torch.cuda.Stream()) if on_gpu else contextlib.nullcontext():
+        replica = DistributedDataParallel(model, device_ids=[task.rank] if on_gpu else None, **options)
+    if on_gpu:
+        torch.cuda.synchronize()
+    return replica
+
+
+def wait_for_all(task):
+    """Return when all ranks have come here, and their devices have done what this needs."""
+    if task.device == "cuda":
+        dist.barrier(device_ids=[task.rank])
+        torch.cuda.synchronize()
+    else:
+        dist.barrier()

@@ -1,0 +1,148 @@
+"""Ranks are asked as one worker, and every way in which one of them can go wrong is one typed outcome that names it."""
+
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+
+import networks
+from harness import arrays
+from harness.frameworks import Parallel
+from harness.ranks import Launch, Ranks, merged
+from harness.worker import Failed, Unsupported, processes_with
+
+PARALLEL = Parallel(kind="ranks", launch=["-m", "tests.workers.launch", "{devices}", "-m"], rank="RANK",
+                    strategies={"cpu": ["sums"]}, reasons={"cuda": "NumPy computes on the CPU"})
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """Start the ranks of tests.workers.NAME; at the end nothing of them is left."""
+    started = []
+
+    def start(name="ranks", count=2, parallel=PARALLEL, **options):
+        started.append(Ranks(Launch(parallel, count), sys.executable, f"tests.workers.{name}", tmp_path / f"{name}.log", **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+        assert processes_with(each.token) == []
+        assert not each.folder.exists()
+
+
+@pytest.fixture
+def ready(ranks, tmp_path):
+    """Start ranks that have built and fed tiny_fcn with global batches of four samples."""
+
+    def start(name="ranks", count=2, **options):
+        network = networks.get("tiny_fcn")
+        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
+        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
+        worker = ranks(name, count, **options)
+        worker.ask("hello", limit=60)
+        worker.ask("build", limit=60, network=network.to_json(), batch=4 // count, devices=count, ranks=count)
+        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
+        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+        return worker
+
+    return start
+
+
+def failure_of(worker, command="run", limit=60.0, **arguments):
+    with pytest.raises(Failed) as caught:
+        worker.ask(command, limit=limit, **(arguments or {"steps": 1}))
+    return caught.value
+
+
+def test_ranks_answer_as_one(ready):
+    worker = ready()
+    answer = worker.ask("run", limit=60, steps=3)
+    assert sorted(answer) == ["loss", "peak_memory_bytes", "start", "steps", "stop"]
+    assert answer["steps"] == 3
+    assert answer["stop"] > answer["start"]
+    one, other = worker.ask("copies", limit=60)["hashes"]
+    assert one == other
+
+
+def test_two_ranks_have_the_loss_of_one_device_with_the_whole_batch(ready):
+    losses = [[ready(count=count).ask("run", limit=60, steps=1)["loss"] for _ in range(2)] for count in (1, 2)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+
+
+def test_a_rank_that_is_killed_is_crashed_with_its_number(ready):
+    worker = ready()
+    os.kill(worker.pids[1], signal.SIGKILL)
+    failure = failure_of(worker)
+    assert failure.kind == "crashed"
+    assert failure.reason.startswith("rank 1 ended during 'run'; log: ")
+
+
+def test_a_rank_that_raises_is_crashed_with_its_number_and_first_line(ready):
+    failure = failure_of(ready("ranks_raise"))
+    assert (failure.kind, failure.reason) == ("crashed", "rank 1: RuntimeError: the first step is broken")
+
+
+def test_a_rank_that_hangs_is_timed_out(ready):
+    failure = failure_of(ready("ranks_hang"), limit=1.0)
+    assert failure.kind == "timed_out"
+    assert failure.reason.startswith("ranks 0, 1: no answer to 'run' within 1 s; log: ")
+
+
+def test_a_rank_that_is_stopped_is_timed_out_with_its_number_long_before_the_limit(ready):
+    worker = ready(silence=3.0)
+    os.kill(worker.pids[1], signal.SIGSTOP)
+    failure = failure_of(worker, limit=3600)
+    assert (failure.kind, failure.reason) == ("timed_out", "rank 1: 'run': no heartbeat and no processor time for 3 s")
+
+
+def test_a_launcher_that_starts_too_few_is_timed_out_with_those_that_are_missing(ranks):
+    worker = ranks(count=2)
+    worker.launch = Launch(PARALLEL, 4)
+    failure = failure_of(worker, "hello", limit=1.0, nothing=True)
+    assert failure.kind == "timed_out"
+    assert "2, 3: no answer to 'hello' within 1 s" in failure.reason
+
+
+def test_a_launcher_that_fails_is_crashed_with_its_exit_code(ranks):
+    broken = PARALLEL.model_copy(update={"launch": ["-m", "no_such_launcher"]})
+    failure = failure_of(ranks(parallel=broken), "hello", nothing=True)
+    assert failure.kind == "crashed"
+    assert failure.reason.startswith("the launcher ended during 'hello' with exit code 1; log: ")
+    assert failure.reason.endswith("No module named no_such_launcher")
+
+
+def test_orphans_of_a_rank_do_not_survive(ready):
+    worker = ready("ranks_orphan")
+    children = {child.pid for child in psutil.Process(worker.pids[1]).children()}
+    assert children and children <= {process.pid for process in processes_with(worker.token)}
+    worker.end()
+    assert processes_with(worker.token) == []
+
+
+def test_answers_merge_by_their_meaning():
+    ok = {"status": "ok", "steps": 2}
+    answers = [{**ok, "start": 1.0, "stop": 5.0, "loss": 2.0, "losses": [1.0, 2.0], "peak_memory_bytes": 7, "hashes": ["a"]},
+               {**ok, "start": 0.5, "stop": 4.0, "loss": 4.0, "losses": [3.0, 4.0], "peak_memory_bytes": 9, "hashes": ["b", "c"]}]
+    assert merged("run", answers) == {"steps": 2, "start": 0.5, "stop": 5.0, "loss": 3.0, "losses": [2.0, 3.0],
+                                      "peak_memory_bytes": 9, "hashes": ["a", "b", "c"]}
+
+
+def test_ranks_that_disagree_are_different():
+    with pytest.raises(Failed) as caught:
+        merged("build", [{"status": "ok", "parameters": 861}, {"status": "ok", "parameters": 862}])
+    assert (caught.value.kind, caught.value.reason) == ("different", "rank 1 answers 'build' with parameters 862, rank 0 with 861")
+
+
+def test_what_one_rank_refuses_all_refuse():
+    with pytest.raises(Unsupported, match="no NCCL here"):
+        merged("build", [{"status": "ok", "parameters": 861}, {"status": "unsupported", "reason": "no NCCL here"}])
+
+
+def test_a_command_line_of_another_program_names_the_interpreter_and_the_number():
+    parallel = Parallel(kind="ranks", program="{folder}/bin/mpiexec", launch=["-n", "{devices}", "{interpreter}", "-m"], rank="R",
+                        strategies={"cpu": ["sums"]}, reasons={"cuda": "none"})
+    assert Launch(parallel, 4).command("/envs/cntk/bin/python", "runners.cntk_runner") == [
+        "/envs/cntk/bin/mpiexec", "-n", "4", "/envs/cntk/bin/python", "-m", "runners", "runners.cntk_runner"]
