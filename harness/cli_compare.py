@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,11 +81,14 @@ def bisect(
     threshold: Annotated[str, typer.Option(help="The slow-down that counts, as in 3%.")] = "0%",
     out: Out = None,
     allow_dirty: AllowDirty = False,
+    interpreter: Interpreter = None,
 ) -> None:
     """Find the first release in a list that shows a regression of one workload, by live comparisons with the first."""
     from harness import bisect as bisecting
     from harness import compare as comparing
+    from harness.interpreters import named
 
+    interpreters = tuple(named(interpreter).items())
     folder = out or Path("results") / f"bisect-{datetime.now():%Y%m%d-%H%M%S}"
     listed = [release.strip() for release in releases.split(",") if release.strip()]
     if len(listed) < 2:
@@ -95,8 +99,9 @@ def bisect(
     def measure(release: str, attempt: int, cut: float) -> "Step":
         first, other = (f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in (listed[0], release))
         words = (*(overrides or ()), f"networks={network}")
-        processes = comparing.prepare(comparing.Wish(first, other, suite, words), allow_dirty).suite.processes * 2**attempt
-        wish = comparing.Wish(first, other, suite, (*words, f"processes={processes}"))
+        wish = comparing.Wish(first, other, suite, words, interpreters)
+        processes = comparing.prepare(wish, allow_dirty).suite.processes * 2**attempt
+        wish = replace(wish, overrides=(*words, f"processes={processes}"))
         place = folder / f"{release}-{processes}"
         _live(wish, place, (place / "campaign.json").exists(), allow_dirty)
         found = comparing.judge(place, None)

@@ -3,6 +3,7 @@
 import csv
 import math
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -133,15 +134,16 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": ratio * 0.98, "ratio_high": ratio * 1.02,
                                                    "reason": "", "processes_a": 5, "processes_b": 5, "batch": 4}]))
 
-    monkeypatch.setattr(cli_compare, "_live", lambda wish, place, resume, dirty: asked.append((wish.a, wish.b, wish.overrides)))
+    monkeypatch.setattr(cli_compare, "_live", lambda wish, place, resume, dirty: asked.append((wish.a, wish.b, wish.overrides,
+                                                                                                 wish.interpreters)))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
     monkeypatch.setattr(comparing, "judge", judge)
     monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=SimpleNamespace(processes=5)))
     monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", "jax:tuned", "--releases", releases, "--network", "fcn5", "--threshold",
-                                      "10%", "batch=4", "--out", str(tmp_path / "out")])
+                                      "10%", "batch=4", "--out", str(tmp_path / "out"), "--interpreter", f"jax={sys.executable}"])
     with pytest.raises(SystemExit) as end:
         cli.main()
     printed = capsys.readouterr()
     assert (end.value.code or 0, said in printed.out + printed.err) == (code, True)
-    assert asked == [("jax==1.0:tuned", f"jax=={release}:tuned", ("batch=4", "networks=fcn5", "processes=5"))
-                     for release in sorted(ratios, reverse=True)]
+    assert asked == [("jax==1.0:tuned", f"jax=={release}:tuned", ("batch=4", "networks=fcn5", "processes=5"),
+                      (("jax", Path(sys.executable)),)) for release in sorted(ratios, reverse=True)]
