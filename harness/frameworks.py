@@ -58,7 +58,8 @@ class Recipe(Strict):
 class Parallel(Strict):
     """How a framework trains on several devices: `ranks` is a process a device, `controller` one process for all of them.
 
-    In `launch` and `variables` {devices} stands for their number, in `launch` {interpreter} for the environment's Python.
+    In `launch` and `variables` {devices} stands for their number; in `launch` {interpreter} for the environment's Python and
+    {scratch} for a folder that goes with the ranks.
     """
 
     kind: Literal["ranks", "controller"]

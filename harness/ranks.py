@@ -23,7 +23,7 @@ from harness.frameworks import Parallel
 from harness.worker import POLL_SECONDS, Failed, Unsupported, Worker, cpu_seconds, oom_kills, parse
 
 GRACE_SECONDS = 1.0  # in which the death that made another rank fail shows itself
-LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended
+LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended, and clears away
 
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {  # of what ranks may answer differently; everything else must be equal
     "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max, "pid": lambda values: values[0],
@@ -39,11 +39,13 @@ class Launch:
     parallel: Parallel
     ranks: int
 
-    def command(self, interpreter: str, module: str) -> list[str]:
-        """The launcher's command line; {folder} in `program` stands for the environment's folder."""
+    def command(self, interpreter: str, module: str, scratch: str) -> list[str]:
+        """The launcher's command line, whose own files may lie in `scratch`; {folder} in `program` is the environment's folder."""
         words = [self.parallel.program.replace("{folder}", str(Path(interpreter).parent.parent)) or interpreter,
                  *self.parallel.launch, "runners", module]
-        return [word.replace("{devices}", str(self.ranks)).replace("{interpreter}", interpreter) for word in words]
+        for name, meant in (("{devices}", str(self.ranks)), ("{interpreter}", interpreter), ("{scratch}", scratch)):
+            words = [word.replace(name, meant) for word in words]
+        return words
 
 
 class Ranks(Worker):
@@ -82,10 +84,22 @@ class Ranks(Worker):
                 answers[rank] = self._checked(command, rank, message)
         return merged(command, [answers[rank] for rank in sorted(answers)])
 
+    def end(self) -> None:
+        """Let the launcher end its ranks and clear away what it made (Open MPI's shared memory), then end what is left."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=LAST_WORDS_SECONDS)
+        super().end()
+
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
-        command, variables = self._wrapped(self.launch.command(interpreter, module), environment)
-        process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.DEVNULL,
-                                   stdout=log_file, stderr=log_file, text=True, env=variables)
+        command, variables = self._wrapped(self.launch.command(interpreter, module, str(self.folder)), environment)
+        try:
+            process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.DEVNULL,
+                                       stdout=log_file, stderr=log_file, text=True, env=variables)
+        except FileNotFoundError:
+            self._close_wire()
+            raise Failed("crashed", f"{command[0]}, which starts the ranks, is not on this machine: install the packages that "
+                                    "`system` of its file in configs/frameworks names") from None
         threading.Thread(target=self._accept, daemon=True).start()
         return process
 

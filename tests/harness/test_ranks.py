@@ -114,6 +114,11 @@ def test_a_launcher_that_fails_is_crashed_with_its_exit_code(ranks):
     assert failure.reason.endswith("No module named no_such_launcher")
 
 
+def test_a_launcher_that_is_not_installed_is_crashed_with_what_to_install(ranks):
+    with pytest.raises(Failed, match="no_such_mpiexec, which starts the ranks, is not on this machine: install the packages"):
+        ranks(parallel=PARALLEL.model_copy(update={"program": "no_such_mpiexec"}))
+
+
 def test_orphans_of_a_rank_do_not_survive(ready):
     worker = ready("ranks_orphan")
     children = {child.pid for child in psutil.Process(worker.pids[1]).children()}
@@ -142,7 +147,8 @@ def test_what_one_rank_refuses_all_refuse():
 
 
 def test_a_command_line_of_another_program_names_the_interpreter_and_the_number():
-    parallel = Parallel(kind="ranks", program="{folder}/bin/mpiexec", launch=["-n", "{devices}", "{interpreter}", "-m"], rank="R",
+    launch = ["-n", "{devices}", "--log={scratch}/log", "{interpreter}", "-m"]
+    parallel = Parallel(kind="ranks", program="{folder}/bin/mpiexec", launch=launch, rank="R",
                         strategies={"cpu": ["sums"]}, reasons={"cuda": "none"})
-    assert Launch(parallel, 4).command("/envs/cntk/bin/python", "runners.cntk_runner") == [
-        "/envs/cntk/bin/mpiexec", "-n", "4", "/envs/cntk/bin/python", "-m", "runners", "runners.cntk_runner"]
+    assert Launch(parallel, 4).command("/envs/cntk/bin/python", "runners.cntk_runner", "/tmp/x") == [
+        "/envs/cntk/bin/mpiexec", "-n", "4", "--log=/tmp/x/log", "/envs/cntk/bin/python", "-m", "runners", "runners.cntk_runner"]
