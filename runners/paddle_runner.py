@@ -3,6 +3,9 @@
 `tuned` is what Paddle's guides offer for faster training: the forward pass and its loss as one static program
 (`paddle.jit.to_static`), and an optimiser that updates all tensors at once. Mixed precision is `paddle.amp.auto_cast`, level O1.
 Dense weights are stored [in, out] and turned at the border; everything else has the canonical layout.
+
+Several devices are processes of `paddle.distributed.launch`, whose `paddle.DataParallel` averages gradients by all-reduce while the
+backward pass runs: gloo's on CPUs, NCCL's on GPUs.
 """
 
 import contextlib
@@ -13,9 +16,10 @@ import warnings
 import numpy as np
 import paddle
 from paddle import nn
+from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients
 
+from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network
 
 AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
 LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
@@ -145,6 +149,7 @@ class Runner(BaseRunner):
 
     def __init__(self, task):
         refuse_what_is_missing(task)
+        join_ranks(task)
         self.task = task
         set_tf32(task)
         paddle.seed(task.seed)
@@ -153,9 +158,10 @@ class Runner(BaseRunner):
         self.names = parameter_names(task.network)
         assert_network(task.network, output_shapes(self.model, task.network), self._trained_shapes())
         tuned = task.tuning == "tuned"
-        self.mean_loss = MeanLoss(self.model, task)
+        self.local_loss = MeanLoss(self.model, task)
         if tuned:
-            self.mean_loss = paddle.jit.to_static(self.mean_loss, full_graph=True)
+            self.local_loss = paddle.jit.to_static(self.local_loss, full_graph=True)
+        self.mean_loss = paddle.DataParallel(self.local_loss) if task.ranks > 1 else self.local_loss
         self.optimizer = paddle.optimizer.Momentum(
             task.network["learning_rate"], task.network["momentum"], use_multi_tensor=tuned,
             parameters=list(trained(self.model).values()))
@@ -181,10 +187,7 @@ class Runner(BaseRunner):
             paddle.device.cuda.reset_max_memory_allocated()
 
     def step(self):
-        batch = self.ring[self.next]
-        self.next = (self.next + 1) % len(self.ring)
-        loss = self.mean_loss(*(batch if self.on_device else self._place(batch)))
-        self.scaler.scale(loss).backward()
+        loss = self._backward(self.mean_loss, self._next())
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.model.clear_gradients()
@@ -194,13 +197,16 @@ class Runner(BaseRunner):
         if self.task.device == "cuda":
             paddle.device.synchronize()  # waits for every kernel, the update's too; on the CPU a step returns when it is done
 
+    def barrier(self):
+        if self.task.ranks > 1:
+            paddle.distributed.barrier()
+            self.synchronize()  # NCCL's barrier is a kernel
+
     def loss(self):
         return float(self.last_loss)
 
     def gradients(self):
-        batch = self.ring[0]
-        loss = self.mean_loss(*(batch if self.on_device else self._place(batch)))
-        self.scaler.scale(loss).backward()
+        self._backward(self.mean_loss, self._batch(0))
         scale = LOSS_SCALE if self.task.precision == "fp16" else 1.0
         gradients = {name: self._canonical(name, parameter.grad) / scale for name, parameter in self._parameters().items()}
         self.model.clear_gradients()
@@ -211,6 +217,41 @@ class Runner(BaseRunner):
 
     def peak_memory(self):
         return paddle.device.cuda.max_memory_allocated() if self.task.device == "cuda" else None
+
+    def variant(self, name):
+        parts = {
+            "F": lambda: self.local_loss(*self._next()),
+            "FB": lambda: self._gradients_of(self.local_loss),
+            "FBA": lambda: self._gradients_of(self.mean_loss),
+            "FBAU": self.step,
+        }
+        return Product(self._aggregation() if name == "A" else parts[name], lambda _: self.synchronize())
+
+    def _aggregation(self):
+        """All-reduce on its own, as Paddle's guide calls it where DataParallel cannot; of gradients that were cleared to zeros."""
+        if self.task.ranks == 1:
+            raise Unsupported("one device has no gradients to aggregate")
+        self._gradients_of(self.local_loss)
+        parameters = self.model.parameters()
+        return lambda: fused_allreduce_gradients(parameters, None)
+
+    def _gradients_of(self, mean_loss):
+        self._backward(mean_loss, self._next())
+        self.model.clear_gradients()
+
+    def _backward(self, mean_loss, batch):
+        loss = mean_loss(*batch)
+        self.scaler.scale(loss).backward()
+        return loss
+
+    def _next(self):
+        batch = self._batch(self.next)
+        self.next = (self.next + 1) % len(self.ring)
+        return batch
+
+    def _batch(self, position):
+        batch = self.ring[position]
+        return batch if self.on_device else self._place(batch)
 
     def _prove_possible(self):
         """Train one step on zeros, because kernels that lack a type or a program's lowering tell so only when they run."""
@@ -271,6 +312,17 @@ def refuse_what_is_missing(task):
                 pass
     except UserWarning as warning:
         raise Unsupported(f"paddle.amp.auto_cast: {warning}") from None
+
+
+def join_ranks(task):
+    """Meet the other processes of the launcher, once a process: a second call finds the group made."""
+    if task.ranks == 1:
+        return
+    if task.strategy != "all_reduce":
+        raise Unsupported(f"strategy '{task.strategy}': Paddle has all_reduce")
+    paddle.distributed.init_parallel_env()
+    if paddle.distributed.get_world_size() != task.ranks:
+        raise RuntimeError(f"Paddle sees {paddle.distributed.get_world_size()} of {task.ranks} processes")
 
 
 pool = []  # the threads that Paddle's OpenMP was started with
