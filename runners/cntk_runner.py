@@ -4,6 +4,9 @@ CNTK keeps images C H W, dense kernels [in, out] and LSTM gates side by side in 
 turned at the border (`to_cntk`, `to_canonical`). Samples, and the words of a sequence, are dynamic axes that no shape shows.
 The embedding is `C.gather` and not `C.layers.Embedding`: the gradient of the latter is sparse, and momentum_sgd then leaves out
 the momentum of every word that is not in the batch (CNTK's issue 2411), which is another optimiser. Python 3.6 syntax.
+
+Several devices are processes under mpiexec, whose learner is CNTK's `data_parallel_distributed_learner`: it sums the gradients of
+all samples (or sends a bit of each, and keeps the rest for the next step) before the momentum learner sees them.
 """
 
 import platform
@@ -15,8 +18,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of any Linux but Ubuntu 16.04, and of the GPU that it cannot use
     import cntk as C
 
+from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network
 
 CANONICAL_NAMES = {
     "dense": {"W": "weight", "b": "bias"},
@@ -25,6 +28,7 @@ CANONICAL_NAMES = {
     "embedding": {"E": "weight"},
     "lstm": {"W": "weight_input", "H": "weight_hidden", "b": "bias"},
 }
+QUANTIZATION_BITS = {"data_parallel": 32, "one_bit": 1}  # of a gradient's number on its way, by strategy
 EXCHANGE = [0, 2, 1, 3]  # i g f o of CNTK's cell (cntk/layers/blocks.py) to i f g o, and back
 PRECISIONS = {
     "tf32": "TF32 is a format of NVIDIA's tensor cores; the CPU has none",
@@ -145,40 +149,83 @@ class Runner(BaseRunner):
         shapes = {name: canonical_shape(parameter.shape, self.ops.get(name)) for name, parameter in self.trained.items()}
         assert_network(network, output_shapes(network, outputs), shapes)
 
-        model = outputs[network["layers"][-1]["name"]]
-        self.criterion = C.cross_entropy_with_softmax(model, self.target)
+        self.task = task
+        self.communicator = C.train.distributed.mpi_communicator() if task.ranks > 1 else None
+        self.model = outputs[network["layers"][-1]["name"]]
+        self.criterion = C.cross_entropy_with_softmax(self.model, self.target)
         self.learner = make_learner(list(self.trained.values()), network)
-        self.trainer = C.Trainer(model, self.criterion, [self.learner])
+        self.trainer = self._trainer(self.learner, task.strategy)
 
     def load(self, weights):
         for name, parameter in self.trained.items():
             parameter.value = to_cntk(weights[name], parameter.shape, self.ops[name])
         self.learner.reset_smoothed_gradients()  # CNTK's word for the momentum
+        if QUANTIZATION_BITS.get(self.task.strategy, 32) < 32:
+            self.trainer = self._trainer(self.learner, self.task.strategy)  # what was not sent yet has no call that forgets it
 
     def feed(self, inputs, targets, residence):
         inputs = np.ascontiguousarray(inputs, np.float32)  # (N, B, ...); numbers of words too: gather takes floats
         self.on_device = residence == "device"
         self.ring = [self._place(batch) if self.on_device else batch for batch in zip(inputs, targets)]  # noqa: B905 (Python 3.6)
-        self.samples = targets[0].size  # of a batch: B, or B T
         self.position = 0
 
     def step(self):
-        self.trainer.train_minibatch(self._arguments(self.position % len(self.ring)))
-        self.position += 1
+        self.trainer.train_minibatch(self._next())
 
     def synchronize(self):
         pass  # on the CPU train_minibatch returns when the learner has updated the parameters
 
+    def barrier(self):
+        if self.communicator:
+            self.communicator.barrier()
+
     def loss(self):
-        return float(self.trainer.previous_minibatch_loss_average)  # over samples, or words
+        return float(self.trainer.previous_minibatch_loss_average)  # over samples, or words; of all ranks
 
     def gradients(self):
-        sums = self.criterion.grad(self._arguments(0), wrt=list(self.trained.values()))  # of the samples' and words' losses
-        return {name: to_canonical(sums[parameter] / np.float32(self.samples), self.ops[name])
+        keeper = Keeper(list(self.trained.values()))
+        self._trainer(keeper, "data_parallel").train_minibatch(self._arguments(0))
+        return {name: to_canonical(keeper.sums[parameter] / np.float32(keeper.samples), self.ops[name])
                 for name, parameter in self.trained.items()}
 
     def parameters(self):
         return {name: to_canonical(parameter.value, self.ops[name]) for name, parameter in self.trained.items()}
+
+    def variant(self, name):
+        parameters = list(self.trained.values())
+        if name == "F":
+            output = self.criterion.output
+            return Product(lambda: self.criterion.forward(self._next(), [output], {output}, as_numpy=False), done)
+        if name == "A":
+            return self._aggregation()
+        trainer = {"FB": lambda: self._local_trainer(Idle(parameters)),
+                   "FBA": lambda: self._trainer(Idle(parameters), self.task.strategy),
+                   "FBAU": lambda: self.trainer}[name]()
+        return Product(lambda: trainer.train_minibatch(self._next()), done)
+
+    def _trainer(self, learner, strategy):
+        """Return a trainer whose `learner` is given the gradients of all ranks."""
+        if self.communicator:
+            learner = C.train.distributed.data_parallel_distributed_learner(
+                learner, num_quantization_bits=QUANTIZATION_BITS[strategy])
+        return self._local_trainer(learner)
+
+    def _local_trainer(self, learner):
+        return C.Trainer(self.model, self.criterion, [learner])
+
+    def _aggregation(self):
+        if not self.communicator:
+            raise Unsupported("one device has no gradients to aggregate")
+        if self.task.strategy != "data_parallel":
+            raise Unsupported("CNTK keeps what '{}' did not send inside of its learner, which cannot aggregate alone".format(
+                self.task.strategy))
+        workers = self.communicator.workers()
+        buffers = [C.NDArrayView.from_dense(np.zeros(parameter.shape, np.float32)) for parameter in self.trained.values()]
+        return Product(lambda: self.communicator.aggregate_in_place(buffers, workers), done)
+
+    def _next(self):
+        self.position += 1
+        return self._arguments((self.position - 1) % len(self.ring))
 
     def _arguments(self, position):
         batch = self.ring[position]
@@ -206,6 +253,29 @@ def make_learner(parameters, network):
     return C.momentum_sgd(parameters, rate, momentum, unit_gain=False, minibatch_size=ignore)
 
 
+class Idle(C.learners.UserLearner):
+    """A learner that leaves the parameters as they are."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, C.learning_parameter_schedule(1.0), as_numpy=False)
+
+    def update(self, gradient_values, training_sample_count, sweep_end):
+        return True
+
+
+class Keeper(Idle):
+    """A learner that only keeps what it is given: the sums of the samples' gradients, and how many samples there were."""
+
+    def update(self, gradient_values, training_sample_count, sweep_end):
+        self.sums = {parameter: view.asarray() for parameter, view in gradient_values.items()}  # a view held stops the next pass
+        self.samples = training_sample_count
+        return True
+
+
+def done(_):
+    """On the CPU nothing is under way once a call has returned."""
+
+
 def refuse_what_is_missing(task):
     if task.tuning != "stock":
         raise Unsupported("tuning '{}': CNTK's documented performance settings are for GPUs and several workers "
@@ -214,6 +284,13 @@ def refuse_what_is_missing(task):
         raise Unsupported("device '{}': {}".format(task.device, what_the_gpu_says()))
     if task.precision != "fp32":
         raise Unsupported(PRECISIONS.get(task.precision, "precision '{}': this runner has fp32".format(task.precision)))
+    if task.ranks == 1:
+        return
+    if task.strategy not in QUANTIZATION_BITS:
+        raise Unsupported("strategy '{}': CNTK has {}".format(task.strategy, ", ".join(QUANTIZATION_BITS)))
+    if C.Communicator.num_workers() != task.ranks:
+        raise RuntimeError("CNTK sees {} of {} processes: mpiexec must be of the Open MPI whose libraries CNTK loads".format(
+            C.Communicator.num_workers(), task.ranks))
 
 
 def what_the_gpu_says():
