@@ -92,7 +92,16 @@ class OneBiasLSTM(nn.LSTM):
         self.bias_hh_l0.requires_grad_(False).zero_()
 
     def forward(self, x):
+        if x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16:
+            return self._in_bf16(x)
         return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
+
+    def _in_bf16(self, x):
+        """Autocast hands cuDNN's cells fp16 whatever type was asked for (seen in traces of torch 2.11), so bf16 is cast here."""
+        zero = x.new_zeros(1, x.shape[0], self.hidden_size, dtype=torch.bfloat16)  # (1, B, H)
+        weights = [weight.bfloat16() for weight in self._flat_weights]
+        with torch.autocast("cuda", enabled=False):  # the call of `nn.LSTM.forward`, without autocast's own casts
+            return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training, False, True)[0]
 
 
 class Add(nn.Module):
