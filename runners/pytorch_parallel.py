@@ -26,6 +26,8 @@ def join(task):
     if not dist.is_initialized():
         if task.tuning == "tuned":
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # its watchdog would break a capture; the driver watches anyway
+            # Graphs split at DDP's buckets failed on GPUs (torch 2.11: strides of channels-last weights, gradients of size 0).
+            torch._dynamo.config.optimize_ddp = False
         wait = datetime.timedelta(seconds=WAIT_SECONDS)
         dist.init_process_group("nccl" if task.device == "cuda" else "gloo", timeout=wait)
     return torch.device(task.device, task.rank) if task.device == "cuda" else torch.device("cpu")
@@ -38,10 +40,10 @@ def replicate(model, task):
         # Batch norm's running averages take no part in training, so nobody needs to send them.
         options = {"gradient_as_bucket_view": True, "static_graph": True, "broadcast_buffers": False}
     on_gpu = task.device == "cuda"
-    # PyTorch's notes on CUDA graphs want DDP made on a side stream.
-    with torch.cuda.stream(torch.cuda.Stream()) if on_gpu else contextlib.nullcontext():
+    captured = on_gpu and task.tuning == "tuned"  # PyTorch's notes on CUDA graphs want DDP made on a side stream then
+    with torch.cuda.stream(torch.cuda.Stream()) if captured else contextlib.nullcontext():
         replica = DistributedDataParallel(model, device_ids=[task.rank] if on_gpu else None, **options)
-    if on_gpu:
+    if captured:
         torch.cuda.synchronize()
     return replica
 
