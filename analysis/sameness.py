@@ -2,7 +2,8 @@
 
 A trial is verified when a check against the reference said `same` and none said otherwise, the framework built the network's
 own number of parameters, and its losses agree with those of its other processes and of its peers. Peers are the trials of any
-framework, release and tuning with equal network, batch, devices, device kind, precision and data.
+framework, release, tuning and number of devices with equal network, global batch, device kind, precision and data. With batch norm
+they have equal devices too: each device normalises its own samples, so the split of a batch is part of what is trained.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.records import Campaign
+import networks
+from analysis.records import Campaign, of_devices
 from analysis.tolerances import CHAOS, DROPOUT_LOSS, kinks_of, loss_tolerance
 
-PEERS = ("network", "batch", "devices", "device_kind", "precision", "data")
+PEERS = ("network", "device_kind", "precision", "data")
 FLOOR = 0.05  # of the first loss: below it a loss is noise of the optimiser, and its relative differences mean nothing
 
 Curve = pd.Series  # loss by last_step
@@ -109,8 +111,17 @@ def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
 def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for trial in trials:
-        groups.setdefault(tuple(trial[key] for key in PEERS), []).append(trial)
+        split = trial["devices"] if has_batch_norm(trial["network"]) else 0
+        groups.setdefault((*(trial[key] for key in PEERS), of_devices(trial)["global_batch"], split), []).append(trial)
     return list(groups.values())
+
+
+def has_batch_norm(network: str) -> bool:
+    """Whether a network has batch norm; of one that this release does not know nothing is assumed."""
+    try:
+        return networks.get(network).has_batch_norm
+    except networks.UnknownNetwork:
+        return True
 
 
 def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) -> dict[str, str]:
@@ -121,7 +132,7 @@ def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) ->
     found = {trial["trial"]: {other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial)
                               for other in peers} for trial in peers}
     believed = {name for name, texts in found.items() if 2 * sum(not text for text in texts.values()) > len(peers)}
-    labels = {trial["trial"]: f"{trial['framework']} {trial['release']} {trial['tuning']}" for trial in peers}
+    labels = {trial["trial"]: _label(trial) for trial in peers}
     reasons = {}
     for name, texts in found.items():
         if name in believed:
@@ -132,3 +143,8 @@ def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) ->
         else:
             reasons[name] = f"disagrees with {labels[other]}, and nothing says which is right: {text}"
     return reasons
+
+
+def _label(trial: Mapping[str, Any]) -> str:
+    several = f"on {trial['devices']} devices" if trial["devices"] > 1 else ""
+    return " ".join(filter(None, [trial["framework"], trial["release"], trial["tuning"], several]))

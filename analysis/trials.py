@@ -125,7 +125,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
     against = [*against, *timer.reasons(windows), *evidence.reasons_against(trial, kernels)]
-    remarks = [*_remarks(trial, processes), *_spread(campaign, trial["trial"], step), *counted.remarks,
+    remarks = [*_remarks(trial, processes), *_sharing(campaign, trial), *_spread(campaign, trial["trial"], step), *counted.remarks,
                *evidence.remarks(trial, kernels)]
     return {
         "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *remarks]),
@@ -160,6 +160,17 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
         remarks.append(f"no interval: {len(ok)} of at least {statistics.MINIMUM_PROCESSES} processes")
     if trial.get("dropout"):
         remarks.append(f"dropout: losses compared at the first step only, within {100 * DROPOUT_LOSS:.0f} %")
+    return remarks
+
+
+def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
+    """Say what several devices share: the cores of a CPU that has too few, and of batch norm what they do not share."""
+    remarks = []
+    cores = campaign.meta["machine"].get("cpu", {}).get("allowed")
+    if trial["device_kind"] == "cpu" and trial["devices"] > 1 and cores and trial["devices"] * trial["threads"] > cores:
+        remarks.append(f"{trial['devices']} devices of {trial['threads']} threads share {cores} cores")
+    if trial["devices"] > 1 and sameness.has_batch_norm(trial["network"]):
+        remarks.append("each device normalises its own samples: losses compared with rows of as many devices only")
     return remarks
 
 

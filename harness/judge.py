@@ -16,7 +16,7 @@ import numpy as np
 
 import networks
 from analysis.tolerances import kinks_of, tolerance_of
-from harness import arrays
+from harness import arrays, copies
 from harness.worker import Failed, Unsupported, Worker
 from networks import work
 
@@ -33,7 +33,8 @@ class Question:
     """What a check asks: the network, and the files and settings that every runner and the reference share."""
 
     network: networks.Network
-    batch: int
+    batch: int  # of one device
+    devices: int
     steps: int
     weights: Path
     batches: Path
@@ -74,7 +75,7 @@ class Judge:
         """
         for draw in range(DRAWS):
             with self.lock:
-                question = self._question(network, draw)
+                question = self._question(network, draw, int(task.get("devices", 1)))
             verdict = self._judge(worker, question, task)
             if not self._may_be_a_kink(network, verdict, str(task["precision"])):
                 break
@@ -90,6 +91,8 @@ class Judge:
             if OTHER_OPTIMISER in verdict.reason:
                 _ask(worker, question, task, 1, answers)
                 verdict = replace(verdict, reason=f"{verdict.reason}; {_first_step(question, answers)}")
+            if question.devices > 1 and (stale := copies.fault(worker, question.devices, question.limit)):
+                verdict = replace(verdict, verdict="different", reason="; ".join(filter(None, [verdict.reason, stale])))
             return verdict
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
@@ -98,17 +101,17 @@ class Judge:
         finally:
             answers.unlink(missing_ok=True)
 
-    def _question(self, network: networks.Network, draw: int) -> Question:
-        """Write the weights and batches of a draw, once."""
-        stem = self.folder / f"check-{network.name}-{draw}"
-        question = Question(network, self.batch, self.steps, stem.with_suffix(".weights.npz"), stem.with_suffix(".batches.npz"),
-                            stem.with_suffix(".reference.npz"), self.limit)
+    def _question(self, network: networks.Network, draw: int, devices: int) -> Question:
+        """Write the weights and batches of a draw, once; batches are for all devices."""
+        stem = self.folder / (f"check-{network.name}-{draw}" if devices == 1 else f"check-{network.name}-x{devices}-{draw}")
+        weights, batches, reference = (stem.with_suffix(f".{kind}.npz") for kind in ("weights", "batches", "reference"))
+        question = Question(network, self.batch, devices, self.steps, weights, batches, reference, self.limit)
         if not question.batches.exists():
             weights = arrays.draw_weights(network, self.seed + draw)
             if work.activation_bytes(network) > MANY_ACTIVATIONS:
                 weights = arrays.away_from_kinks(network, weights)
             arrays.save_weights(question.weights, weights)
-            arrays.save_batches(question.batches, *arrays.synthetic_batches(network, self.batch, 2, self.seed + draw))
+            arrays.save_batches(question.batches, *arrays.synthetic_batches(network, self.batch * devices, 2, self.seed + draw))
         return question
 
     def _answer_reference(self, question: Question) -> None:
@@ -116,7 +119,11 @@ class Judge:
             return
         with Worker(sys.executable, "runners.reference_runner", self.folder / "reference.log") as worker:
             task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock"}
-            _, self.losses[question.reference] = _ask(worker, question, task, question.steps, question.reference)
+            if question.network.has_batch_norm:  # each device normalises its own samples, in every framework
+                task, asked = {**task, "devices": question.devices}, question
+            else:
+                asked = replace(question, batch=question.batch * question.devices, devices=1)
+            _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:
         """Say whether the loss is right and the gradients are off by what turned kinks can explain."""
@@ -138,6 +145,7 @@ class Judge:
             if misfit := _misfit(network, ours):
                 return Verdict("different", misfit, parameters, loss_error)
             gradients = _gradient_errors(network, ours, reference)
+            scale = _wrong_scale(question, ours, reference)
             moves = {
                 name: _move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"], start[name], question.steps)
                 for name in network.parameter_shapes
@@ -149,7 +157,7 @@ class Judge:
         if not loss_error <= tolerance.loss:
             reasons.append(f"loss {losses[0]:.6g} for {wanted[0]:.6g}")
         if not gradient_error <= tolerance.gradient:
-            reasons.append(_name_gradients(network, gradients, tolerance.gradient))
+            reasons.append(_name_gradients(network, gradients, tolerance.gradient) + scale)
         elif not trajectory_error <= tolerance.trajectory:
             worst = max(moves, key=lambda name: _nan_last(moves[name]))
             reasons.append(f"gradients agree, but after {question.steps} steps {worst} has moved otherwise "
@@ -158,10 +166,26 @@ class Judge:
                        trajectory_error)
 
 
+def _wrong_scale(question: Question, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> str:
+    """Say where the gradients of several devices are so many times too large: added up and not averaged."""
+    if question.devices == 1:
+        return ""
+    name = f"gradient/{_largest_parameter(question.network)}"
+    wanted = reference[name].astype(np.float64).ravel()
+    ratio = float(ours[name].ravel() @ wanted / (wanted @ wanted))
+    if abs(ratio / question.devices - 1) < 0.01:
+        return f": they are {question.devices} times too large, the sum over {question.devices} devices instead of the mean"
+    return ""
+
+
+def _largest_parameter(network: networks.Network) -> str:
+    return max(network.parameter_shapes, key=lambda name: math.prod(network.parameter_shapes[name]))
+
+
 def _first_step(question: Question, answers: Path) -> str:
     """Name the optimiser by its first step: -lr g for plain momentum, (1 + m) times that for Nesterov's."""
     network = question.network
-    name = max(network.parameter_shapes, key=lambda name: math.prod(network.parameter_shapes[name]))
+    name = _largest_parameter(network)
     with np.load(answers) as ours, np.load(question.reference) as reference, np.load(question.weights) as start:
         gradient = reference[f"gradient/{name}"].astype(np.float64).ravel()
         step = (start[name].astype(np.float64) - ours[f"parameter/{name}"]).ravel()

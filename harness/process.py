@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import networks
+from harness import copies
 from harness.checks import Checks, start, task_of
 from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
@@ -126,6 +127,8 @@ def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
     for _ in range(suite.windows):
         _window(bench, trial, worker, outcome, length, "timing")
     outcome.row.update(window_steps=length)
+    if trial.devices > 1 and (stale := copies.fault(worker, trial.devices, suite.limits.window)):
+        raise Failed("different", stale)
 
 
 def _window(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome, steps: int, phase: str) -> float:

@@ -3,6 +3,7 @@
 Each operation is a pair in `OPERATIONS`. `forward(a, w, *inputs)` takes the layer's attributes and parameters and returns the
 output and what the backward pass needs; `backward(a, w, saved, dy)` returns the gradients of the inputs and of the parameters.
 Gradients and parameters leave in float64, sharper than what they judge. Threads are those of NumPy's BLAS (OMP_NUM_THREADS).
+Several devices are shards of the batch, each normalised by itself as data-parallel training does, and their gradients' mean.
 Python 3.6 syntax, NumPy only, so that it can stand beside every framework in that framework's own environment.
 """
 
@@ -261,6 +262,7 @@ class Runner(BaseRunner):
 
     def __init__(self, task):
         refuse_what_is_missing(task, self.operations)
+        self.shards = task.devices // task.ranks
         self.network = task.network
         self.layers = task.network["layers"]
         self.trained = depends_on_parameters(self.layers)
@@ -288,9 +290,8 @@ class Runner(BaseRunner):
     def step(self):
         x, targets = self.ring[self.position % len(self.ring)]
         self.position += 1
-        logits, saved = self.forward(self._place(x))
-        self.last_loss, dlogits = softmax_cross_entropy(logits, targets)
-        for name, gradient in self.backward(dlogits, saved):
+        self.last_loss, gradients = self.differentiate(x, targets)
+        for name, gradient in gradients:
             self.update(name, gradient)
 
     def synchronize(self):
@@ -300,9 +301,10 @@ class Runner(BaseRunner):
         return self.last_loss
 
     def gradients(self):
-        x, targets = self.ring[0]
-        logits, saved = self.forward(self._place(x))
-        return dict(self.backward(softmax_cross_entropy(logits, targets)[1], saved))
+        return dict(self.differentiate(*self.ring[0])[1])
+
+    def copies(self):
+        return [self.parameters()] * self.shards  # they share one
 
     def parameters(self):
         return {name: array.copy() for name, array in self.weights.items()}
@@ -315,6 +317,14 @@ class Runner(BaseRunner):
         left, right = (generator.standard_normal((size, size)).astype(np.float32) for _ in range(2))
         out = np.empty((size, size), np.float32)
         return Product(lambda: np.dot(left, right, out=out), lambda result: None)
+
+    def differentiate(self, x, targets):
+        """The mean loss of a batch, and the name and gradient of each parameter."""
+        if self.shards > 1:
+            return self._differentiate_shards(x, targets)
+        logits, saved = self.forward(self._place(x))
+        loss, dlogits = softmax_cross_entropy(logits, targets)
+        return loss, self.backward(dlogits, saved)
 
     def update(self, name, gradient):
         """v = momentum v + g, w = w - lr v, in place; overwrites `gradient`."""
@@ -355,6 +365,16 @@ class Runner(BaseRunner):
                     gradients[source] = gradients[source] + gradient if source in gradients else gradient
             for key, gradient in parameters.items():
                 yield name + "." + key, gradient
+
+    def _differentiate_shards(self, x, targets):
+        loss, gradients = 0.0, {}
+        for part, wanted in zip(np.split(x, self.shards), np.split(targets, self.shards)):
+            logits, saved = self.forward(self._place(part))
+            of_part, dlogits = softmax_cross_entropy(logits, wanted)
+            loss += of_part / self.shards
+            for name, gradient in self.backward(dlogits / self.shards, saved):
+                gradients[name] = gradients[name] + gradient if name in gradients else gradient
+        return loss, gradients.items()
 
     def _build(self):
         """Make the parameters from what really flows, one sample of zeros, and compare every shape with the network's."""

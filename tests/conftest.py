@@ -9,7 +9,9 @@ import pytest
 import networks
 from harness import environments, frameworks
 from harness.judge import Judge
+from harness.ranks import Launch, Ranks
 from harness.worker import Worker
+from tests.parallel import PARALLEL
 
 
 @pytest.fixture(scope="session")
@@ -23,15 +25,13 @@ def verdict(judge, tmp_path):
     """Return the verdict on a network in a framework's own worker: `verdict("pytorch", "tiny_fcn")`.
 
     `plant` changes the network's JSON on its way to the worker, `module` puts a faulty runner of tests.workers in the place of
-    the framework's; other keywords change the task. Skips with its reason where the framework has no environment here.
+    the framework's; other keywords change the task, as `devices=2, strategy="ddp"`: the reference then runs as ranks of the
+    tests' own launcher. Skips with its reason where the framework has no environment here.
     """
 
     def ask(framework, network, plant=None, module=None, **task):
-        environment = environment_of(framework)
         task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock", **task}
-        variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}
-        module = module or frameworks.load(framework).runner
-        with Worker(environment.interpreter, module, tmp_path / f"{framework}.log", variables) as worker:
+        with started(framework, module, tmp_path / f"{framework}.log", task) as worker:
             worker.ask("hello", limit=300)
             asked = Planted(worker, plant) if plant else worker
             return judge.judge(asked, networks.get(network), task)
@@ -43,6 +43,21 @@ def verdict(judge, tmp_path):
 def interpreter_of():
     """Find the interpreter of a framework's environment, as in `interpreter_of("tensorflow")`; skips where there is none."""
     return lambda framework: environment_of(framework).interpreter
+
+
+def started(framework, module, log, task):
+    """Start a worker for `task`, as `harness.checks.start` does for a trial; notes in `task` how many processes it is."""
+    environment, devices = environment_of(framework), task.get("devices", 1)
+    module = module or frameworks.load(framework).runner
+    variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}
+    if devices == 1:
+        return Worker(environment.interpreter, module, log, variables)
+    parallel = PARALLEL if framework == "reference" else frameworks.load(framework).parallel
+    variables |= {"OMP_NUM_THREADS": "1", **parallel.variables_of("cpu", devices)}
+    if parallel.kind == "controller":
+        return Worker(environment.interpreter, module, log, variables)
+    task["ranks"] = devices
+    return Ranks(Launch(parallel, devices), environment.interpreter, module, log, variables)
 
 
 class Planted:

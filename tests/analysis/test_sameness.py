@@ -132,3 +132,29 @@ def test_dropout_compares_the_first_step_loosely(made, tmp_path, factor, verifie
     scale_losses(made.windows_of(TENSORFLOW), factor)
     scale_losses(made.windows_of(TENSORFLOW), 3.0, from_step=2)  # what follows is another random stream
     assert all(bool(reasons) != verified for reasons in judge(made, tmp_path).values())
+
+
+def test_several_devices_are_peers_of_one_with_the_same_global_batch(made, tmp_path):
+    two = made.add_trial("jax", "alexnet_cifar", 64, devices=2)
+    assert judge(made, tmp_path / "right") == {PYTORCH: [], TENSORFLOW: [], two: []}
+    scale_losses(made.windows_of(two), 1.001)
+    assert judge(made, tmp_path / "wrong")[two] == [
+        "strays from 2 of its 3 peers, such as pytorch 2.13.0 stock: loss 2.39239 for 2.39 at step 1: 0.1 % apart, 0.001 % allowed"]
+
+
+def test_another_global_batch_is_no_peer(made, tmp_path):
+    two = made.add_trial("jax", "alexnet_cifar", 128, devices=2)
+    scale_losses(made.windows_of(two), 2.0)
+    made.trial(two)["trial"] = "jax on two"
+    for row in [*made.processes_of(two), *made.windows_of(two)]:
+        row["trial"] = "jax on two"
+    assert judge(made, tmp_path)["jax on two"] == []
+
+
+def test_with_batch_norm_only_rows_of_as_many_devices_are_peers(draw_records, tmp_path):
+    made = draw_records(networks=("resnet56",))
+    two = made.add_trial("jax", "resnet56", 8, devices=2)
+    scale_losses(made.windows_of(two), 1.1)
+    assert judge(made, tmp_path / "one")[two] == []
+    also = made.add_trial("tensorflow", "resnet56", 8, devices=2)
+    assert "jax 1.0 stock on 2 devices" in judge(made, tmp_path / "two")[also][0]

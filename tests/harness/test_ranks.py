@@ -12,9 +12,7 @@ from harness import arrays
 from harness.frameworks import Parallel
 from harness.ranks import Launch, Ranks, merged
 from harness.worker import Failed, Unsupported, processes_with
-
-PARALLEL = Parallel(kind="ranks", launch=["-m", "tests.workers.launch", "{devices}", "-m"], rank="RANK",
-                    strategies={"cpu": ["sums"]}, reasons={"cuda": "NumPy computes on the CPU"})
+from tests.parallel import PARALLEL
 
 
 @pytest.fixture

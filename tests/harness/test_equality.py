@@ -1,0 +1,57 @@
+"""Several devices train what one device with the whole batch trains; whatever aggregates otherwise is different and named."""
+
+import re
+
+import pytest
+
+import networks
+
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+def worded(reason):
+    """A reason with # for the numbers that the draw of weights decides."""
+    return re.sub(r"\b(loss|for|error|allowed) \d+\.[\de.-]+", r"\1 #", reason)
+
+
+@pytest.mark.parametrize("network", SMALL)
+@pytest.mark.parametrize("devices", [2, 3])
+def test_ranks_are_the_same_as_one_device_or_with_batch_norm_as_shards(verdict, network, devices):
+    found = verdict("reference", network, module="tests.workers.ranks", devices=devices)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-12
+    assert found.trajectory_error < 1e-6  # parameters travel as float32
+
+
+@pytest.mark.parametrize(("network", "fault", "reason"), [
+    ("tiny_fcn", "sum", "8 of 8 gradients differ, from the loss backwards first dense4.bias (dense, relative error 1, allowed #): "
+                        "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("tiny_fcn", "stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+    ("tiny_fcn", "same_rows", "loss # for #; 8 of 8 gradients differ, from the loss backwards first dense4.bias "
+                              "(dense, relative error #, allowed #)"),
+])
+def test_a_fault_of_aggregation_is_different_and_named(verdict, network, fault, reason):
+    found = verdict("reference", network, module=f"tests.workers.ranks_{fault}", devices=2)
+    assert (found.verdict, worded(found.reason)) == ("different", reason)
+
+
+def test_one_copy_for_two_devices_is_not_believed(verdict):
+    found = verdict("reference", "tiny_fcn", module="tests.workers.ranks_no_copies", devices=2)
+    assert (found.verdict, found.reason) == ("different", "0 copies of the parameters were answered for 2 devices")
+
+
+@pytest.mark.parametrize(("network", "tuning"), [("tiny_fcn", "stock"), ("tiny_resnet", "stock"), ("tiny_resnet", "tuned")])
+def test_pytorch_on_two_ranks_is_the_same(verdict, network, tuning):
+    found = verdict("pytorch", network, devices=2, strategy="ddp", tuning=tuning)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize(("fault", "reason"), [
+    ("sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+])
+def test_faults_planted_in_pytorchs_own_aggregation_are_named(verdict, fault, reason):
+    found = verdict("pytorch", "tiny_fcn", module=f"tests.workers.pytorch_ranks_{fault}", devices=2, strategy="ddp")
+    assert found.verdict == "different"
+    assert reason in found.reason
