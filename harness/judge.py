@@ -104,8 +104,8 @@ class Judge:
     def _question(self, network: networks.Network, draw: int, devices: int) -> Question:
         """Write the weights and batches of a draw, once; batches are for all devices."""
         stem = self.folder / (f"check-{network.name}-{draw}" if devices == 1 else f"check-{network.name}-x{devices}-{draw}")
-        weights, batches, reference = (stem.with_suffix(f".{kind}.npz") for kind in ("weights", "batches", "reference"))
-        question = Question(network, self.batch, devices, self.steps, weights, batches, reference, self.limit)
+        files = {kind: stem.with_suffix(f".{kind}.npz") for kind in ("weights", "batches", "reference")}
+        question = Question(network, self.batch, devices, self.steps, **files, limit=self.limit)
         if not question.batches.exists():
             weights = arrays.draw_weights(network, self.seed + draw)
             if work.activation_bytes(network) > MANY_ACTIVATIONS:
