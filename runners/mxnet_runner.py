@@ -2,7 +2,8 @@
 
 `tuned` adds what MXNet's own pages advise: static shapes, a hybridized loss, words in the order T B (the fused LSTM's own); on a
 GPU also cuDNN's fastest algorithms whatever their workspace, and pinned host memory. The oneDNN subgraphs of its performance
-page are for inference: `optimize_for(backend="MKLDNN")` trains nothing and says nothing. Python 3.6 syntax.
+page are for inference: `optimize_for(backend="MKLDNN")` trains nothing and says nothing. Several devices train as in Gluon's
+tutorial: `split_and_load`, a loss and a backward pass on each, and a kvstore in the trainer. Python 3.6 syntax.
 """
 
 import os
@@ -17,10 +18,11 @@ from mxnet.contrib import amp
 from mxnet.contrib.amp.lists import symbol_bf16
 from mxnet.gluon import nn, rnn
 
+from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network
 
 AMP = {"bf16": "bfloat16", "fp16": "float16"}
+KVSTORES = ("local", "device", "nccl")
 LOSS_SCALE = 1024.0  # of fp16, fixed, so that a trajectory can be compared: amp's own scale adapts and skips steps
 PARAMETER_NAMES = {  # ours -> Gluon's, where they differ
     "batch_norm": {"scale": "gamma", "shift": "beta"},
@@ -122,7 +124,7 @@ class Runner(BaseRunner):
     def __init__(self, task):
         refuse_what_is_missing(task)
         self.task = task
-        self.context = mx.gpu(0) if task.device == "cuda" else mx.cpu()
+        self.contexts = [(mx.gpu if task.device == "cuda" else mx.cpu)(number) for number in range(task.devices)]
         self.tuned = task.tuning == "tuned"
         self.time_first = self.tuned and bool(task.network["vocabulary"])
         self.scale = LOSS_SCALE if task.precision == "fp16" else 1.0
@@ -132,11 +134,14 @@ class Runner(BaseRunner):
         self.trained = trained_parameters(self.net, task.network)
         shapes = {name: parameter.shape for name, parameter in self.trained.items()}
         assert_network(task.network, self._output_shapes(), shapes)
-        self.net.initialize(mx.init.Zero(), ctx=self.context)
+        self.net.initialize(mx.init.Zero(), ctx=self.contexts)
         self.loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
         self.net.hybridize(static_alloc=True, static_shape=self.tuned)
         if self.tuned:
             self.loss_function.hybridize(static_alloc=True, static_shape=True)
+        self.kvstore = task.strategy or "device"  # Gluon's default; it makes one only where there are several devices
+        # For reading gradients: the kvstore of the trainer that trains updates by itself and answers with weights.
+        self.aggregator = gluon.Trainer(list(self.trained.values()), "sgd", kvstore=self.kvstore, update_on_kvstore=False)
         self.trainer = self._make_trainer()
         if task.precision in AMP:
             self._prove_possible()
@@ -150,54 +155,107 @@ class Runner(BaseRunner):
         inputs = inputs.astype(np.int32 if self.task.network["vocabulary"] else np.float32)  # (N, B, ...)
         if self.time_first:
             inputs, targets = inputs.swapaxes(1, 2), targets.swapaxes(1, 2)  # (N, T, B)
-        self.copies = residence == "host"
+        self.from_host = residence == "host"
         pinned = self.tuned and self.task.device == "cuda"
         host = mx.cpu_pinned(0) if pinned else mx.cpu()
-        place = host if self.copies else self.context
+        place = self.contexts[0] if len(self.contexts) == 1 and not self.from_host else host
         self.ring = [(mx.nd.array(inputs[n], place, inputs.dtype), mx.nd.array(targets[n], place, np.int32))
                      for n in range(len(inputs))]
+        if not self.from_host:
+            self.ring = [self._split(batch) for batch in self.ring]
         self.position = 0
 
     def step(self):
-        losses = self._backward(self.position % len(self.ring))
-        self.position += 1
-        self.trainer.step(len(losses) * self.scale)  # divides the gradient of the sum
-        self.last_losses = losses
+        self.last_losses = self._backward(self._next_batch())
+        self.trainer.step(self._count(self.last_losses))
 
     def synchronize(self):
         mx.nd.waitall()  # for every operation that was queued, the updates too
 
     def loss(self):
-        return float(self.last_losses.asnumpy().mean(dtype=np.float64))
+        return float(np.mean([losses.asnumpy().mean(dtype=np.float64) for losses in self.last_losses]))
 
     def gradients(self):
-        count = len(self._backward(0)) * self.scale
-        return {name: parameter.grad().asnumpy() / np.float32(count) for name, parameter in self.trained.items()}
+        count = np.float32(self._count(self._backward(self._batch(0))))
+        self.aggregator.allreduce_grads()
+        return {name: parameter.list_grad()[0].asnumpy() / count for name, parameter in self.trained.items()}
 
     def parameters(self):
-        return {name: parameter.data().asnumpy() for name, parameter in self.trained.items()}
+        return self.copies()[0]
+
+    def copies(self):
+        return [{name: parameter.data(context).asnumpy() for name, parameter in self.trained.items()} for context in self.contexts]
+
+    def variant(self, name):
+        if name == "FBAU":
+            return self
+        if name == "A":
+            return Product(self._aggregation(), lambda result: self.synchronize())
+        parts = {
+            "F": lambda: self._forward(self._next_batch()),
+            "FB": lambda: self._backward(self._next_batch()),
+            "FBA": lambda: (self._backward(self._next_batch()), self.aggregator.allreduce_grads()),
+        }
+        return Product(parts[name], lambda result: self.synchronize())
 
     def peak_memory(self):
         if self.task.device != "cuda":
             return None
-        free, total = mx.context.gpu_memory_info(0)
-        return total - free  # MXNet's pool gives nothing back, so what is taken is the peak (CUDA's own context counted)
+        # MXNet's pool gives nothing back, so what is taken is the peak (CUDA's own context counted).
+        return max(total - free for free, total in map(mx.context.gpu_memory_info, range(len(self.contexts))))
 
-    def _backward(self, number):
-        """Losses of a batch, a mean for each sample (each word of T where words come first), and the gradient of their sum."""
-        inputs, targets = self.ring[number]
-        if self.copies:
-            inputs, targets = inputs.copyto(self.context), targets.copyto(self.context)
+    def _next_batch(self):
+        self.position += 1
+        return self._batch(self.position - 1)
+
+    def _batch(self, number):
+        """(inputs, targets) on each device."""
+        batch = self.ring[number % len(self.ring)]
+        return self._split(batch) if self.from_host else batch
+
+    def _split(self, batch):
+        if len(self.contexts) == 1:
+            return [[array.copyto(self.contexts[0]) if self.from_host else array for array in batch]]
+        axis = 1 if self.time_first else 0
+        return list(zip(*[gluon.utils.split_and_load(array, self.contexts, batch_axis=axis) for array in batch]))  # noqa: B905
+
+    def _forward(self, parts):
+        """Losses on each device, to be differentiated: a mean for each sample (each word of T where words come first)."""
         with autograd.record():
-            losses = self.loss_function(self.net(inputs), targets)  # (B) or (T)
-            scaled = losses * self.scale if self.scale != 1 else losses
-        scaled.backward()
+            return [self.loss_function(self.net(inputs), targets) for inputs, targets in parts]  # (B) or (T) each
+
+    def _backward(self, parts):
+        """Losses on each device, and the gradients of their sums."""
+        losses = self._forward(parts)
+        with autograd.record():
+            scaled = [each * self.scale for each in losses] if self.scale != 1 else losses
+        for each in scaled:
+            each.backward()
         return losses
+
+    def _aggregation(self):
+        """What `allreduce_grads` asks of a kvstore, of zeros: sums of sums would overflow."""
+        if len(self.contexts) == 1:
+            raise Unsupported("one device has no gradients to aggregate")
+        store = mx.kv.create(self.kvstore)
+        buffers = [[gradient.zeros_like() for gradient in parameter.list_grad()] for parameter in self.trained.values()]
+        for key, copies in enumerate(buffers):
+            store.init(key, copies[0])
+
+        def aggregate():
+            for key, copies in enumerate(buffers):
+                store.pushpull(key, copies, priority=-key)
+
+        return aggregate
+
+    def _count(self, losses):
+        """What the sums of gradients are divided by."""
+        return sum(len(each) for each in losses) * self.scale
 
     def _make_trainer(self):
         network = self.task.network
         options = {"learning_rate": network["learning_rate"], "momentum": network["momentum"], "wd": 0.0}
-        return gluon.Trainer(list(self.trained.values()), "sgd", options)
+        return gluon.Trainer(list(self.trained.values()), "sgd", options, kvstore=self.kvstore)
 
     def _output_shapes(self):
         """Shapes that MXNet infers for every layer, without the batch."""
@@ -212,9 +270,9 @@ class Runner(BaseRunner):
 
     def _prove_possible(self):
         """Train one step on zeros: operators that lack a type say so only when they run."""
-        network = self.task.network
-        inputs = np.zeros([1, self.task.batch] + network["input_shape"])
-        targets = np.zeros([1, self.task.batch] + network["target_shape"], np.int32)
+        network, batch = self.task.network, self.task.batch * self.task.devices
+        inputs = np.zeros([1, batch] + network["input_shape"])
+        targets = np.zeros([1, batch] + network["target_shape"], np.int32)
         try:
             self.feed(inputs, targets, "device")
             self.step()
@@ -227,6 +285,10 @@ class Runner(BaseRunner):
 def refuse_what_is_missing(task):
     if task.tuning not in ("stock", "tuned"):
         raise Unsupported(f"tuning '{task.tuning}': this runner has stock and tuned")
+    if task.devices > 1 and task.strategy not in KVSTORES:
+        raise Unsupported(f"strategy '{task.strategy}': this runner has the kvstores {', '.join(KVSTORES)}")
+    if task.strategy == "nccl" and task.device == "cpu":
+        raise Unsupported("strategy 'nccl': NCCL moves data between GPUs")
     if task.precision == "tf32" and task.device != "cuda":
         raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
     if task.precision == "tf32" and not any(layer["op"] in ("conv2d", "lstm") for layer in task.network["layers"]):
@@ -236,6 +298,8 @@ def refuse_what_is_missing(task):
     if task.device == "cuda" and mx.context.num_gpus() == 0:
         build = "with CUDA" if mx.runtime.Features().is_enabled("CUDA") else "without CUDA (mxnet-cu117 has it)"
         raise Unsupported(f"mx.context.num_gpus() is 0 in a build {build}")
+    if task.device == "cuda" and mx.context.num_gpus() < task.devices:
+        raise Unsupported(f"{task.devices} devices: mx.context.num_gpus() is {mx.context.num_gpus()}")
     threads = os.environ["OMP_NUM_THREADS"]
     if task.device == "cpu" and threads != str(task.threads):
         raise Unsupported(f"{task.threads} threads: MXNet took OMP_NUM_THREADS={threads} as it was loaded; start another process")

@@ -1,0 +1,172 @@
+"""The network's layers in JAX: pure functions of parameters and inputs, the same for every tuning, precision and number of devices.
+
+Images are N C H W or N H W C, as the `Style` says; dense and LSTM weights are stored [in, out], as JAX's libraries do.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from runners.protocol import Unsupported
+
+RUNNING = 0.9  # share of the old value in a running average of batch norm
+WEIGHT_LAYOUT = {"NCHW": "OIHW", "NHWC": "HWIO"}
+
+
+class Style(NamedTuple):
+    """How the layers compute: what tuning and precision decide."""
+
+    layout: str  # of images
+    dtype: Any  # of operands and activations; parameters, statistics and loss are float32
+    precision: lax.Precision  # of float32 products
+    unroll: int
+
+
+def forward(layers, style, parameters, statistics, key, x):
+    """Return every layer's output by name, and the new running averages; `key` is None where dropout is off."""
+    outputs = {"input": x if jnp.issubdtype(x.dtype, jnp.integer) else x.astype(style.dtype)}
+    new_statistics = {}
+    for number, layer in enumerate(layers):
+        name, inputs = layer["name"], [outputs[source] for source in layer["inputs"]]
+        if layer["op"] == "batch_norm":
+            outputs[name], new_statistics[name] = batch_norm(inputs[0], layer, parameters[name], statistics[name], style)
+        elif layer["op"] == "dropout":
+            outputs[name] = inputs[0] if key is None else dropout(inputs[0], layer, jax.random.fold_in(key, number))
+        else:
+            outputs[name] = apply(layer, parameters.get(name), inputs, style)
+    return outputs, new_statistics
+
+
+def apply(layer, p, inputs, style):
+    op, a, x = layer["op"], layer["attributes"], inputs[0]
+    channels, rows, columns = (style.layout.index(axis) for axis in "CHW")
+    if op == "dense":
+        return dot(x, p["weight"], style) + p["bias"].astype(x.dtype)
+    if op == "conv2d":
+        return conv(x, a, p, style)
+    if op == "max_pool":
+        return max_pool(x, a, style)
+    if op == "avg_pool":
+        return lax.reduce_window(x, 0.0, lax.add, *window(a, style)) / a["kernel"] ** 2
+    if op == "global_avg_pool":
+        return x.mean((rows, columns))
+    if op == "relu":
+        return jax.nn.relu(x)
+    if op == "sigmoid":
+        return jax.nn.sigmoid(x)
+    if op == "add":
+        return inputs[0] + inputs[1]
+    if op == "flatten":  # the network's features are in the order C H W
+        return jnp.moveaxis(x, channels, 1).reshape(len(x), -1)
+    if op == "subsample":
+        return lax.slice_in_dim(lax.slice_in_dim(x, 0, None, a["stride"], rows), 0, None, a["stride"], columns)
+    if op == "pad_channels":
+        return jnp.pad(x, [(0, a["extra"] if axis == channels else 0) for axis in range(4)])
+    if op == "embedding":
+        return p["weight"].astype(style.dtype)[x]
+    if op == "lstm":
+        return lstm(x, p, style)
+    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+
+
+def dot(x, weight, style):
+    return jnp.dot(x, weight.astype(x.dtype), precision=style.precision)
+
+
+def conv(x, a, p, style):
+    y = lax.conv_general_dilated(
+        x, p["weight"].astype(x.dtype), window_strides=(a["stride"],) * 2, padding=((a["padding"],) * 2,) * 2,
+        dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout), precision=style.precision)
+    return y + per_channel(p["bias"], style).astype(y.dtype) if a["bias"] else y
+
+
+def max_pool(x, a, style):
+    return lax.reduce_window(x, -jnp.inf, lax.max, *window(a, style))
+
+
+def window(a, style):
+    """Dimensions, strides and padding of a pooling window, for `lax.reduce_window`, which rounds down."""
+    spatial = [axis in "HW" for axis in style.layout]
+    return ([a["kernel"] if yes else 1 for yes in spatial], [a["stride"] if yes else 1 for yes in spatial],
+            [(a["padding"],) * 2 if yes else (0, 0) for yes in spatial])
+
+
+def batch_norm(x, layer, p, statistics, style):
+    """Normalise by the batch's own statistics, in float32; keep their running averages, as a training loop does."""
+    rest = tuple(axis for axis, letter in enumerate(style.layout) if letter != "C")
+    x32 = x.astype(jnp.float32)
+    mean, variance = x32.mean(rest), x32.var(rest)
+    scale = p["scale"] * lax.rsqrt(variance + layer["attributes"]["epsilon"])
+    y = (x32 - per_channel(mean, style)) * per_channel(scale, style) + per_channel(p["shift"], style)
+    averages = {"mean": RUNNING * statistics["mean"] + (1 - RUNNING) * mean,
+                "variance": RUNNING * statistics["variance"] + (1 - RUNNING) * variance}
+    return y.astype(x.dtype), averages
+
+
+def dropout(x, layer, key):
+    keep = 1.0 - layer["attributes"]["rate"]
+    return jnp.where(jax.random.bernoulli(key, keep, x.shape), x / keep, 0)
+
+
+def lstm(x, p, style):
+    """(B, T, F) -> (B, T, H). The input's product is one for all words; gates in order i f g o."""
+    from_input = dot(x.swapaxes(0, 1), p["weight_input"], style) + p["bias"].astype(x.dtype)  # (T, B, 4H)
+    weight = p["weight_hidden"].astype(x.dtype)
+
+    def cell(carry, from_word):
+        hidden, memory = carry  # (B, H) each
+        i, f, g, o = jnp.split(from_word + dot(hidden, weight, style), 4, axis=-1)
+        memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
+        hidden = jax.nn.sigmoid(o) * jnp.tanh(memory)
+        return (hidden, memory), hidden
+
+    start = jnp.zeros((len(x), weight.shape[0]), x.dtype)
+    _, outputs = lax.scan(cell, (start, start), from_input, unroll=style.unroll)
+    return outputs.swapaxes(0, 1)
+
+
+def per_channel(vector, style):
+    return vector.reshape([-1 if axis == "C" else 1 for axis in style.layout])
+
+
+def cross_entropy(logits, targets):
+    """Mean over all labels: logits (B, K) or (B, T, K), targets (B) or (B, T)."""
+    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
+    return -jnp.take_along_axis(log_probabilities, targets[..., None], -1).mean()
+
+
+def initial_parameters(network, style):
+    """Parameters of each layer as its operation needs them, all zero: the driver's weights come with `load`."""
+    shapes = {"input": network["input_shape"]}
+    parameters = {}
+    for layer in network["layers"]:
+        op, a, source = layer["op"], layer["attributes"], shapes[layer["inputs"][0]]
+        shapes[layer["name"]] = layer["output_shape"]
+        if op == "dense":
+            needed = {"weight": (source[-1], a["units"]), "bias": (a["units"],)}
+        elif op == "conv2d":
+            sizes = {"O": a["filters"], "I": source[0], "H": a["kernel"], "W": a["kernel"]}
+            needed = {"weight": [sizes[axis] for axis in WEIGHT_LAYOUT[style.layout]]}
+            if a["bias"]:
+                needed["bias"] = (a["filters"],)
+        elif op == "batch_norm":
+            needed = {"scale": (source[0],), "shift": (source[0],)}
+        elif op == "embedding":
+            needed = {"weight": (a["vocabulary"], a["units"])}
+        elif op == "lstm":
+            gates = 4 * a["units"]
+            needed = {"weight_input": (source[-1], gates), "weight_hidden": (a["units"], gates), "bias": (gates,)}
+        else:
+            continue
+        parameters[layer["name"]] = {name: np.zeros(shape, np.float32) for name, shape in needed.items()}
+    return parameters
+
+
+def initial_statistics(network):
+    """Running averages of each batch norm before the first step."""
+    return {layer["name"]: {"mean": np.zeros(layer["output_shape"][0], np.float32),
+                            "variance": np.ones(layer["output_shape"][0], np.float32)}
+            for layer in network["layers"] if layer["op"] == "batch_norm"}
