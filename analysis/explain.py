@@ -70,7 +70,7 @@ class Side:
     def product_rate(self) -> float:
         """FLOP/s of products and convolutions together, by the network's own count; nan where there are none."""
         seconds = self.products["seconds"].sum()
-        return float(self.breakdown.trial["flops_per_step"] / seconds) if seconds else math.nan
+        return float(self.breakdown.trial["flops_per_step"] / self.breakdown.trial["devices"] / seconds) if seconds else math.nan
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def headline(gap: Gap) -> str:
 def notes(gap: Gap) -> list[str]:
     """Say how well the parts add up and what the traces did not know."""
     unit, scale = best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
-    residual = gap.difference.value - gap.explained_seconds
+    residual = gap.b.seconds(RESIDUAL) - gap.a.seconds(RESIDUAL)
     share = f", {100 * abs(residual / gap.difference.value):.2g} % of the difference" if gap.difference.value else ""
     verdict = {True: "within its interval", False: "outside its interval", None: "there is no interval"}[gap.adds_up]
     said = [f"The parts without the residual sum to {number(gap.explained_seconds / scale)} {unit} of "
@@ -59,9 +59,9 @@ def notes(gap: Gap) -> list[str]:
         own, residual = side.breakdown, side.seconds(RESIDUAL) / side.step_seconds
         said.append(f"{side.name}: a step took {number(own.wall_seconds / scale)} {unit} under the trace and "
                     f"{number(side.step_seconds / scale)} {unit} when timed. Of the timed step {100 * residual:.2g} % is residual, "
-                    f"of the busy time {100 * own.unclassified:.2g} % unclassified."
-                    + ("" if own.exact else " The trace is of an older release, which did not record what hid what: "
-                                            "computing is taken to hide copies wherever they could overlap."))
+                    f"of the busy time {100 * own.unclassified:.2g} % unclassified.")
+    if not (gap.a.breakdown.exact and gap.b.breakdown.exact):
+        said.append("Traces of older releases do not say what hid what: computing is taken to hide copies wherever it could.")
     return said
 
 
@@ -82,11 +82,12 @@ def _arithmetic(gap: Gap, kind: str) -> str:
     """Say of products which arithmetic either side computes them in, and how fast."""
     name = LABELS[gap.a.breakdown.trial["device_kind"]][kind]
     ours, theirs = (_in(side, kind) for side in (gap.a, gap.b))
+    asked = gap.a.breakdown.trial["precision"] != gap.b.breakdown.trial["precision"]
     if ours == theirs:
         both = f", {ours} in both" if ours else ""
         return f"{name}{both}: {gap.a.name} reaches {_tera(gap.a)}, {gap.b.name} {_tera(gap.b)}, by the network's own count."
     return (f"arithmetic: {gap.a.name} computes its {name} in {ours or 'none'}, at {_tera(gap.a)}, and {gap.b.name} in "
-            f"{theirs or 'none'}, at {_tera(gap.b)}; compare them in one precision before anything else.")
+            f"{theirs or 'none'}, at {_tera(gap.b)}{'' if asked else '; compare them in one arithmetic before anything else'}.")
 
 
 def _in(side: Side, kind: str) -> str:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from analysis import counters, gpu_time, plots, records, statistics, tables, trials
+from analysis import counters, gpu_time, limits, plots, records, statistics, tables, trials
 from analysis.records import Campaign
 
 TEMPLATES = Path(__file__).parent
@@ -101,6 +101,9 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     times = gpu_time.by_class(campaign.kernels, rows)
     if len(times):
         shown["gpu_time"] = gpu_time.table(times)
+    bounded = limits.by_trial(campaign, rows)
+    if len(bounded):
+        shown["limits"] = limits.table(bounded)
     if (rows["verified"] == "yes").any():
         figures["step_time"] = plots.step_time(rows)
     if len(speeds) > speeds["verdict"].eq(tables.FASTEST).sum():
@@ -115,6 +118,8 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["energy"] = plots.energy(rows)
     if len(times):
         figures["gpu_time"] = gpu_time.figure(times)
+    if len(bounded):
+        figures["limits"] = limits.figure(bounded)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures,
                    {name: draw_svg(figure) for name, figure in figures.items()})

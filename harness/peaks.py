@@ -1,8 +1,9 @@
-"""The machine's matrix-product peak, measured in the campaign itself: what a trial's FLOP/s are compared with.
+"""The machine's peaks, measured in the campaign itself: of matrix products, and of its memory.
 
 Each framework of the campaign that offers a product (`Runner.product`) multiplies large square matrices at the campaign's threads
-and precisions, timed by the protocol's one loop. The best window counts, because a peak is a bound. After the last process the best
-framework multiplies again: a machine that slowed down meanwhile shows there.
+and precisions, timed by the protocol's one loop. The best window counts, because a peak is a bound. In the same worker, where it
+measures fp32, one operation reads and writes arrays that fit no cache (`Runner.stream`). After the last process the best
+framework does all that again: a machine that slowed down meanwhile shows there.
 """
 
 import math
@@ -15,8 +16,10 @@ from harness.checks import start
 from harness.environments import BuildFailed, Environment
 from harness.plan import Trial
 from harness.worker import Failed, Unsupported, Worker
+from networks.work import FLOAT_BYTES
 
 SIZES = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192)}
+STREAM_ELEMENTS = {"cpu": 2**26, "cuda": 2**28}  # float32: 256 MiB and 1 GiB are read, and as many written
 LONGEST_PRODUCT_SECONDS = 0.5  # a larger size that would take longer is left out: one core gains nothing from it
 WINDOWS = 5
 WINDOW_SECONDS = 0.2
@@ -24,7 +27,8 @@ LIMIT_SECONDS = 120.0
 SLOWED = 0.9  # of the first peak; less at the end is worth a concern
 NUMPY = "runners.reference_runner"  # needs NumPy alone, so every worker's interpreter runs it
 
-Peak = dict[str, Any]  # device_kind, threads, precision, framework, flops (a second), size, when, reason
+# device_kind, threads, precision, framework, flops (a second), size, when, reason, and with fp32 bytes_per_second
+Peak = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ def _measure(trial: Trial, workshop: Workshop, when: str, module: str = "") -> P
     try:
         with start(environment, trial, log, module) as worker:
             peak["flops"], peak["size"] = _reach(worker, trial)
+            if trial.precision == "fp32":
+                peak["bytes_per_second"] = _stream(worker, trial)
     except (Failed, Unsupported) as error:
         peak["reason"] = str(error)
     told = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
@@ -118,6 +124,19 @@ def _reach(worker: Worker, trial: Trial) -> tuple[float, int]:
         if steps * flops / seconds > best:
             best, best_size = steps * flops / seconds, size
     return best, best_size
+
+
+def _stream(worker: Worker, trial: Trial) -> float | None:
+    """The most bytes a second, read and written, that any window reached; None where the framework offers no such operation."""
+    elements = STREAM_ELEMENTS[trial.device_kind]
+    task = {"elements": elements, "device": trial.device_kind, "threads": trial.threads, "precision": trial.precision}
+    try:
+        one = _shortest(worker.ask("bandwidth", LIMIT_SECONDS, steps=1, windows=2, **task))
+        steps = max(1, math.ceil(WINDOW_SECONDS / one))
+        seconds = _shortest(worker.ask("bandwidth", LIMIT_SECONDS, steps=steps, windows=WINDOWS, **task))
+    except Unsupported:
+        return None
+    return steps * 2 * FLOAT_BYTES * elements / seconds
 
 
 def _shortest(answer: Mapping[str, Any]) -> float:

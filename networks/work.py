@@ -44,6 +44,48 @@ def matrix_products(network: Network, batch: int) -> list[MatrixProduct]:
     return products
 
 
+@dataclass(frozen=True)
+class Stage:
+    """What one phase of a layer computes and must move between chip and memory: `phase` is forward, backward or update."""
+
+    layer: str
+    op: str
+    phase: str
+    flops: int
+    bytes: int
+
+
+def stages(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> list[Stage]:
+    """List the least that a training step of one mini-batch computes and moves, stage by stage.
+
+    Activations and the weights that products read have `element_bytes`; gradients, weights and velocities of the update are fp32.
+    A layer with weights reads its input and weights and writes its output; backward it reads its input, weights and the gradient
+    of its output once, and writes the other gradients. All else (ReLU, norms, pooling, additions) moves nothing: it can be fused.
+    """
+    flops: dict[tuple[str, str], int] = {}
+    for product in matrix_products(network, batch):
+        key = product.layer, "forward" if product.phase == "forward" else "backward"
+        flops[key] = flops.get(key, 0) + 2 * product.multiply_adds
+    trained = _depends_on_parameters(network)
+    found = []
+    for layer in network.layers:
+        read = sum(math.prod(network.shape_of(source)) for source in layer.inputs) * batch
+        written, weights = math.prod(layer.output_shape) * batch, layer.parameter_count
+        if layer.op in ("dense", "conv2d", "lstm"):
+            deeper = any(trained[source] for source in layer.inputs)  # whether the input's gradient is wanted
+            backward = read + written + (weights + read if deeper else 0)
+            found.append(Stage(layer.name, layer.op, "forward", flops[layer.name, "forward"],
+                               element_bytes * (read + weights + written)))
+            found.append(Stage(layer.name, layer.op, "backward", flops[layer.name, "backward"],
+                               element_bytes * backward + FLOAT_BYTES * weights))
+        elif layer.op == "embedding":  # one row a word, and a gradient of the whole table
+            found.append(Stage(layer.name, layer.op, "forward", 0, FLOAT_BYTES * read + 2 * element_bytes * written))
+            found.append(Stage(layer.name, layer.op, "backward", 0, element_bytes * written + FLOAT_BYTES * weights))
+        if weights:  # reads weight, velocity and gradient, writes weight and velocity
+            found.append(Stage(layer.name, layer.op, "update", 4 * weights, 5 * FLOAT_BYTES * weights))
+    return found
+
+
 def multiply_adds(network: Network) -> dict[str, tuple[int, int]]:
     """Count (forward, backward) multiply-adds of each layer for one sample."""
     counts = {layer.name: (0, 0) for layer in network.layers}

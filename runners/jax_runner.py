@@ -179,6 +179,17 @@ class Runner(BaseRunner):
             return Product(lambda: wait(compiled(left, right)), wait)
         return Product(lambda: compiled(left, right), wait)
 
+    @staticmethod
+    def stream(elements, task):
+        negate = jax.jit(lambda numbers: -numbers, donate_argnums=0)  # in place: a new buffer's pages would have to be mapped
+        state = [jax.device_put(np.ones(elements, np.float32), find_devices(task)[0], may_alias=False)]
+
+        def multiply():
+            state[0] = negate(state[0])
+            return state[0]
+
+        return Product(multiply, jax.block_until_ready)
+
     def _reset(self, parameters):
         """Place the state. It must own its memory, for a step overwrites it: on a CPU `device_put` may share NumPy's."""
         state = {

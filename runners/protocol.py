@@ -118,6 +118,12 @@ class Runner:
         threads and precision (there is no network); raise `Unsupported`."""
         raise Unsupported("this runner offers no matrix product for the machine's peak")
 
+    @staticmethod
+    def stream(elements, task):
+        """Return a `Product` that reads `elements` float32 numbers from the task's device and writes as many, in one operation;
+        raise `Unsupported`."""
+        raise Unsupported("this runner offers no operation for the machine's memory bandwidth")
+
 
 class Product:
     """A product to repeat, as `timed_run` wants it: `multiply()` may return early, `wait(result)` returns when it is ready."""
@@ -246,6 +252,12 @@ class Session:
         product = self.runner_class.product(size, Task(None, None, **task))
         product.step()  # compiles and allocates
         return {"windows": [timed_run(product, steps) for _ in range(windows)]}
+
+    def bandwidth(self, elements, steps, windows, **task):
+        """The (start, stop) of `windows` windows of `steps` operations that read and write `elements` float32 numbers each."""
+        stream = self.runner_class.stream(elements, Task(None, None, **task))
+        stream.step()
+        return {"windows": [timed_run(stream, steps) for _ in range(windows)]}
 
     def trace(self, steps, out):
         """What a CUDA device did in `steps` steps, as JSON in the file `out` (runners/tracer.py says what it holds).

@@ -230,6 +230,14 @@ class Runner(BaseRunner):
         left, right = (torch.randn(size, size, device=task.device).to(kind) for _ in range(2))
         return Product(lambda: left @ right, lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
 
+    @staticmethod
+    def stream(elements, task):
+        refuse_what_is_missing(task)
+        set_arithmetic(task)
+        source, target = (torch.ones(elements, device=task.device) for _ in range(2))
+        return Product(lambda: torch.mul(source, 3.0, out=target),
+                       lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
+
     def _train(self, inputs, targets):
         self.optimizer.zero_grad()
         loss = self.mean_loss(inputs, targets)

@@ -318,6 +318,12 @@ class Runner(BaseRunner):
         out = np.empty((size, size), np.float32)
         return Product(lambda: np.dot(left, right, out=out), lambda result: None)
 
+    @staticmethod
+    def stream(elements, task):
+        refuse_other_arithmetic(task)
+        source, target = np.ones(elements, np.float32), np.ones(elements, np.float32)
+        return Product(lambda: np.multiply(source, np.float32(3), out=target), lambda result: None)
+
     def differentiate(self, x, targets):
         """The mean loss of a batch, and the name and gradient of each parameter."""
         if self.shards > 1:

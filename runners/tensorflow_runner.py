@@ -208,6 +208,18 @@ class Runner(protocol.Runner):
 
         return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
 
+    @staticmethod
+    def stream(elements, task):
+        device = _prepare_devices(task)[0]
+        with tf.device(device):
+            source = tf.ones(elements)
+
+        def multiply():
+            with tf.device(device):
+                return tf.multiply(source, 3.0)
+
+        return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
+
     def _where(self):
         return contextlib.nullcontext() if self.strategy else tf.device(self.devices[0])  # `strategy.run` knows its devices
 

@@ -20,7 +20,8 @@ from analysis.records import KERNEL_COLUMNS
 RECORDED = Path(__file__).parent / "recorded" / "h200-fcn5"
 PYTORCH, JAX, PLAIN = (f"{name}-fcn5-b1024-cudax1-fp32-stock-host" for name in ("pytorch-2.11.0", "jax-0.11.2", "jaxplain-0.11.2"))
 MS = 1e-3
-TRIAL = {"framework": "one", "trial": "one-fcn5", "device_kind": "cuda", "threads": 1, "flops_per_step": 80e9, "network": "fcn5"}
+TRIAL = {"framework": "one", "trial": "one-fcn5", "network": "fcn5", "device_kind": "cuda", "threads": 1, "devices": 1,
+         "precision": "fp32", "flops_per_step": 80e9}
 
 
 def traced(*rows, busy=None, wall=None):
@@ -69,7 +70,7 @@ def test_the_sentences_name_the_arithmetic_and_what_to_do():
         "slow takes 2.00 ms (..) longer a step than fast: 3.00 for 1.00 ms, 3.00 times.")
     assert said[1:3] == [
         "70 % of the gap is arithmetic: fast computes its matrix products in TF32, at 200 TFLOP/s, and slow in FP32, at 44.4 "
-        "TFLOP/s; compare them in one precision before anything else.",
+        "TFLOP/s; compare them in one arithmetic before anything else.",
         "15 % of the gap is GPU idle, of which slow has more; launch less or at once: a captured graph, a compiled step, or a "
         "larger batch."]
     assert any(sentence.startswith("The parts without the residual sum to 2.00 ms of 2.00 ms (within its interval)")
@@ -145,8 +146,8 @@ def test_the_gap_between_jax_as_it_comes_and_pytorch_is_arithmetic(h200):
     assert explain_words.sentences(gap)[1] == (
         "74 % of the gap is arithmetic: jaxplain computes its matrix products in fewer bits than FP32 (its kernels do not say "
         "which, but run at 2.6 times its peak), at 136 TFLOP/s, and pytorch in FP32, at 46.0 TFLOP/s; compare them in one "
-        "precision before anything else.")
-    assert not gap.a.breakdown.exact and "of an older release" in explain_words.sentences(gap)[-1]
+        "arithmetic before anything else.")
+    assert not gap.a.breakdown.exact and "older releases" in explain_words.sentences(gap)[-1]
 
 
 def test_with_equal_arithmetic_the_gap_is_what_the_host_does(h200):

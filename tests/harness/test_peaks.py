@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ SMALL = {"networks": "tiny_fcn", "batches": 4, "device": "cpu", "threads": 1, "p
 @pytest.fixture(autouse=True)
 def small_products(monkeypatch):
     monkeypatch.setattr(peaks, "SIZES", {"cpu": (64, 128)})
+    monkeypatch.setattr(peaks, "STREAM_ELEMENTS", {"cpu": 1000})
     monkeypatch.setattr(peaks, "WINDOW_SECONDS", 0.001)
 
 
@@ -44,7 +46,9 @@ def test_every_framework_thread_count_and_precision_is_tried_once(tmp_path, stan
         ("one", 1, "fp32", True), ("two", 1, "fp32", False), ("one", 2, "fp32", True), ("two", 2, "fp32", False),
         ("one", 1, "bf16", False), ("two", 1, "bf16", False), ("one", 2, "bf16", False), ("two", 2, "bf16", False)]
     assert found[0] == {"device_kind": "cpu", "threads": 1, "precision": "fp32", "framework": "one", "flops": found[0]["flops"],
-                        "size": found[0]["size"], "when": "before", "reason": ""}
+                        "size": found[0]["size"], "when": "before", "reason": "",
+                        "bytes_per_second": found[0]["bytes_per_second"]}
+    assert 1e7 < found[0]["bytes_per_second"] < 1e13
     assert found[0]["size"] in (64, 128) and 1e7 < found[0]["flops"] < 1e14
     assert found[1]["reason"] == "crashed: RuntimeError: no room for 64 x 64"
     assert found[4]["reason"] == "precision 'bf16': the reference computes in float64 and judges fp32"
@@ -104,6 +108,25 @@ def test_windows_are_long_enough_and_the_best_one_of_the_best_size_counts(monkey
     assert (best, size) == (pytest.approx(4 * 2 * 200**3 / 0.125), 200)
 
 
+def test_bandwidth_counts_what_is_read_and_what_is_written(monkeypatch):
+    monkeypatch.setattr(peaks, "WINDOW_SECONDS", 0.2)
+    asked = []
+
+    def ask(command, limit, **arguments):
+        asked.append((command, arguments["elements"], arguments["steps"], arguments["windows"]))
+        return {"windows": [(0.0, 0.3), (0.0, 0.05)]}
+
+    worker = SimpleNamespace(ask=ask)
+    assert peaks._stream(worker, planned(frameworks=["one"])[0]) == pytest.approx(4 * 2 * 4 * 1000 / 0.05)
+    assert asked == [("bandwidth", 1000, 1, 2), ("bandwidth", 1000, 4, 5)]
+
+
+def test_a_framework_without_such_an_operation_has_no_bandwidth(tmp_path, stand_in):
+    stand_in(one="reference_no_stream")
+    found, = peaks.measure(planned(frameworks=["one"]), workshop(tmp_path, "one"))
+    assert found["flops"] and found["bytes_per_second"] is None and found["reason"] == ""
+
+
 def test_a_size_whose_product_would_take_too_long_is_left_out():
     trial, worker = planned(frameworks=["one"])[0], Told(0.1, 0.1)
     peaks._reach(worker, trial)  # 128 cubed is eight times the work of 64 cubed
@@ -156,8 +179,9 @@ def test_a_runner_multiplies_under_the_protocols_clock(framework, interpreter_of
     module = frameworks.load(framework).runner
     with Worker(interpreter_of(framework), module, tmp_path / "log", {"CUDA_VISIBLE_DEVICES": ""}) as worker:
         answer = worker.ask("peak", limit=300, size=128, steps=3, windows=2, device="cpu", threads=1, precision="fp32")
-    (first, second), (third, fourth) = answer["windows"]
-    assert first < second <= third < fourth
+        moved = worker.ask("bandwidth", limit=300, elements=1000, steps=3, windows=2, device="cpu", threads=1, precision="fp32")
+    for (first, second), (third, fourth) in (answer["windows"], moved["windows"]):
+        assert first < second <= third < fourth
 
 
 def test_a_product_that_fails_is_a_typed_failure(tmp_path):

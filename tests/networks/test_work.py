@@ -10,6 +10,7 @@ from networks.work import (
     matrix_products,
     multiply_adds,
     parameter_bytes,
+    stages,
 )
 
 FORWARD = {  # sums of output values x window (or features), layer by layer
@@ -112,3 +113,33 @@ def test_bytes_are_four_for_each_value():
     network = networks.get("tiny_dropout")  # 4x10x10 convolution and relu, 4x4x4 pooling, dense 12, relu, dense 6
     assert activation_bytes(network) == 4 * (400 + 400 + 64 + 12 + 12 + 6)
     assert parameter_bytes(network) == 4 * ((4 * 75 + 4) + (64 * 12 + 12) + (12 * 6 + 6))
+
+
+def test_stages_compute_what_the_products_do_and_update_every_parameter_once():
+    for name in networks.names():
+        network = networks.get(name)
+        found = stages(network, batch=4)
+        assert sum(stage.flops for stage in found if stage.phase != "update") == flops_per_step(network, 4)
+        assert sum(stage.bytes for stage in found if stage.phase == "update") == 20 * network.parameter_count
+
+
+def test_a_dense_layer_moves_its_input_weights_and_output_and_backward_their_gradients():
+    first, second, _ = (stage for stage in stages(networks.get("fcn5"), 10) if stage.layer == "dense1")
+    weights = 784 * 2048 + 2048
+    assert (first.phase, first.bytes) == ("forward", 4 * (10 * 784 + weights + 10 * 2048))
+    assert (second.phase, second.bytes) == ("backward", 4 * (10 * 784 + 10 * 2048 + weights))  # no gradient of the images
+
+
+def test_half_precision_halves_what_products_move_and_not_what_the_update_does():
+    full, half = (stages(networks.get("fcn5"), 10, size) for size in (4, 2))
+    for one, other in zip(full, half, strict=True):
+        weights = networks.get("fcn5").layer(one.layer).parameter_count
+        kept = {"forward": 0, "backward": 4 * weights, "update": one.bytes}[one.phase]
+        assert other.bytes - kept == (one.bytes - kept) / 2
+
+
+def test_what_can_be_fused_moves_nothing():
+    assert {stage.op for stage in stages(networks.get("resnet50"), 2)} == {"conv2d", "dense", "batch_norm"}
+    assert {stage.phase for stage in stages(networks.get("resnet50"), 2) if stage.op == "batch_norm"} == {"update"}
+    assert [stage.phase for stage in stages(networks.get("lstm32"), 2) if stage.op == "embedding"] == [
+        "forward", "backward", "update"]
