@@ -1,0 +1,123 @@
+"""Reads a study's folder: study.json, points.csv (what was computed) and measurements.csv (a row a candidate, point and process).
+
+What each column means stands in docs/records.md. Several folders are parts of one study, measured on several devices. The
+estimates are those of campaigns: processes first, then the windows of each.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import statistics
+from analysis.records import BadRecords
+
+SCHEMA = 1
+MEASUREMENT_COLUMNS = ("bench", "process", "point", "candidate", "status", "reason", "error", "workspace_bytes", "rank",
+                       "operations", "steps", "seconds")
+NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
+KEY = ["bench", "point", "candidate"]
+
+
+@dataclass(frozen=True)
+class Records:
+    """One study. `points` is indexed by the point's name; `measurements` has `seconds` as an array of windows a row."""
+
+    folder: Path
+    meta: dict[str, Any]
+    points: pd.DataFrame
+    measurements: pd.DataFrame
+
+
+def read(folders: Sequence[str | Path]) -> Records:
+    """Read a study, or the parts of one. Raises BadRecords where a file is missing, or parts are of different studies."""
+    parts = [_read(Path(folder)) for folder in folders]
+    first = parts[0]
+    for part in parts[1:]:
+        if part.meta["study"] != first.meta["study"] or list(part.points.columns) != list(first.points.columns):
+            raise BadRecords(f"{part.folder}: holds the study {part.meta['study']} with other columns than {first.folder}; "
+                             "name the parts of one study")
+    points = pd.concat([part.points for part in parts])
+    measurements = pd.concat([part.measurements for part in parts], ignore_index=True)
+    return Records(first.folder, first.meta, points[~points.index.duplicated()], measurements)
+
+
+def finished(folder: Path) -> set[tuple[str, int, str]]:
+    """Return what need not be measured again, (bench, process, point), having cut off the point that a kill left unfinished."""
+    file = folder / "measurements.csv"
+    rows = _rows(file)
+    text = file.read_text(encoding="utf-8")
+    if rows and not text.endswith("\n"):
+        last = _identity(rows[-1])
+        rows = [row for row in rows if _identity(row) != last]
+        with file.open("w", newline="", encoding="utf-8") as target:
+            writer = csv.DictWriter(target, MEASUREMENT_COLUMNS, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    return {_identity(row) for row in rows}
+
+
+def estimates(records: Records) -> pd.DataFrame:
+    """Reduce measurements to a row a bench, point and candidate, with the point's columns.
+
+    `seconds` of one operation with `seconds_low` and `seconds_high` (nan below three processes), `status` and `reason` of the
+    first process that was not ok, the largest `error` and `workspace_bytes`, and the smallest `rank`.
+    """
+    rows = []
+    for key, group in records.measurements.groupby(KEY, sort=False):
+        able = group[group["status"] == "ok"]
+        broken = group[group["status"] != "ok"]
+        found = statistics.estimate(list(able["seconds"])) if len(able) else statistics.Estimate(np.nan, np.nan, np.nan, 0)
+        status, reason = broken.iloc[0][["status", "reason"]] if len(broken) else ("ok", "")
+        rows.append({**dict(zip(KEY, key, strict=True)), "status": status, "reason": reason, "seconds": found.value,
+                     "seconds_low": found.low, "seconds_high": found.high, "error": group["error"].max(),
+                     "workspace_bytes": group["workspace_bytes"].max(), "rank": group["rank"].min(), "processes": found.processes})
+    columns = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error", "workspace_bytes", "rank", "processes"]
+    return pd.DataFrame(rows, columns=columns).merge(records.points, left_on="point", right_index=True, how="left")
+
+
+def ratio(records: Records, point: str, candidate: str, other: str, bench: str | None = None) -> statistics.Estimate:
+    """Estimate how many times as long `candidate` takes as `other` at one point; nan where either was not measured."""
+    rows = records.measurements
+    rows = rows[(rows["point"] == point) & (rows["status"] == "ok") & ((rows["bench"] == bench) | (bench is None))]
+    times, others = (list(rows.loc[rows["candidate"] == name, "seconds"]) for name in (candidate, other))
+    return statistics.ratio(times, others) if times and others else statistics.Estimate(np.nan, np.nan, np.nan, 0)
+
+
+def refused(found: pd.DataFrame) -> pd.DataFrame:
+    """Count what was not measured, a row a candidate, status and reason; `found` is what `estimates` returns."""
+    rows = found[found["status"] != "ok"]
+    alike = rows.groupby(["bench", "candidate", "status", "reason"], sort=False)["point"]
+    return alike.agg(["nunique", "min"]).reset_index().rename(columns={"nunique": "points", "min": "for example"})
+
+
+def _read(folder: Path) -> Records:
+    try:
+        meta = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+        points = pd.read_csv(folder / "points.csv", index_col="point", keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise BadRecords(f"{folder}: no study that can be read ({error}); name a folder that `dlbench study` wrote") from None
+    if meta.get("schema") != SCHEMA:
+        raise BadRecords(f"{folder}: schema {meta.get('schema')!r}, this dlbench reads {SCHEMA}; use the dlbench that wrote it")
+    table = pd.DataFrame(_rows(folder / "measurements.csv"), columns=list(MEASUREMENT_COLUMNS), dtype=str)
+    for name in NUMBERS:
+        table[name] = pd.to_numeric(table[name], errors="coerce")
+    table["process"] = table["process"].astype(int)
+    table["seconds"] = pd.Series([np.array(text.split(), float) for text in table["seconds"]], dtype=object)
+    return Records(folder, meta, points, table)
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    """The rows whose lines are whole."""
+    text = file.read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+
+
+def _identity(row: dict[str, str]) -> tuple[str, int, str]:
+    return row["bench"], int(row["process"]), row["point"]

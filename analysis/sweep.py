@@ -1,0 +1,90 @@
+"""fbcunn's sweep (arXiv 1412.7580): convolution by FFT against the best other algorithm, as its six heat maps and as a table.
+
+The paper's axes: output size y, and problem size S f f' (samples times planes of input and output). Several layers share a place
+on the map; it shows their geometric mean.
+"""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from analysis import plots
+from analysis.study_report import Part
+from analysis.tables import number
+
+LAYER = ["n", "c", "k", "r", "h"]
+FFT = ("FFT", "FFT_TILING", "fft")
+PAPER = {3: "up to 1.84", 13: "up to 23.5"}  # on a K40 against the cuDNN of 2014, the mean of three passes
+PROBLEM_BINS = 12  # of S f f', logarithmic
+
+
+def parts(found: pd.DataFrame) -> list[Part]:
+    """The sweep's part of a page: the table, and a figure a pass and arithmetic."""
+    speeds = gains(found)
+    maps = {f"sweep_{kind}_{math}": heat_maps(group, f"{str(kind).replace('_', ' ')}, {math}")
+            for (kind, math), group in speeds.groupby(["pass", "math"], sort=False)}
+    return [Part("FFT against the best other algorithm", "fbcunn's sweep: 1, 16, 64 or 128 samples, 1 to 256 planes of input and "
+                 "output, kernels of 3 to 13, outputs of 1 to 64, stride 1, no padding. Above 1, FFT is faster.",
+                 {"sweep": by_kernel(speeds)}, maps, {"gains": speeds})]
+
+
+def gains(found: pd.DataFrame) -> pd.DataFrame:
+    """A row a layer, pass and arithmetic where both sides ran: seconds of the best FFT and of the best other, and their ratio."""
+    able = found[found["status"] == "ok"].assign(is_fft=lambda table: table["candidate"].isin(FFT))
+    best = able.loc[able.groupby(["point", "is_fft"])["seconds"].idxmin()]
+    sides = [best.loc[best["is_fft"] == side, ["point", *LAYER, "pass", "math", "candidate", "seconds"]] for side in (True, False)]
+    both = sides[0].merge(sides[1][["point", "candidate", "seconds"]], on="point", suffixes=("", "_other"))
+    return both.assign(y=both["h"] - both["r"] + 1, gain=both["seconds_other"] / both["seconds"]).drop(columns="h")
+
+
+def by_kernel(speeds: pd.DataFrame) -> pd.DataFrame:
+    """What FFT gains by kernel size, a row a pass, arithmetic and kernel, beside the paper's numbers."""
+    rows: list[dict[str, Any]] = []
+    for (kind, math, kernel), group in speeds.groupby(["pass", "math", "r"], sort=True):
+        best = group.sort_values("gain").iloc[-1]
+        where = f"{best['n']} x {best['c']} to {best['k']} planes, output {best['y']} x {best['y']}"
+        rows.append({
+            "pass": kind, "math": math, "kernel": f"{kernel} x {kernel}", "layers": len(group),
+            "FFT is faster in": f"{100 * (group['gain'] > 1).mean():.0f} %",
+            "geometric mean": number(np.exp(np.log(group["gain"]).mean())), "largest gain": number(best["gain"]),
+            "there": f"{where}: {best['candidate_other']} {number(1e3 * best['seconds_other'])} ms, "
+                     f"{best['candidate']} {number(1e3 * best['seconds'])} ms",
+            "in the paper, on a K40": PAPER.get(int(best["r"]), ""),
+        })
+    return pd.DataFrame(rows)
+
+
+def heat_maps(speeds: pd.DataFrame, title: str) -> Figure:
+    """Draw the gain over output size and problem size, a panel a kernel size, on one logarithmic scale of colours."""
+    kernels = sorted(speeds["r"].unique())
+    sizes = sorted(speeds["y"].unique())
+    problem = np.log2(speeds["n"] * speeds["c"] * speeds["k"])
+    edges = np.linspace(problem.min(), problem.max() + 1e-9, PROBLEM_BINS + 1)
+    place = np.clip(np.digitize(problem, edges) - 1, 0, PROBLEM_BINS - 1)
+    reach = max(1.0, float(np.abs(np.log2(speeds["gain"])).max()))
+    with mpl.rc_context(plots.STYLE):
+        figure = Figure(figsize=(8.6, 5.6), layout="constrained")
+        grid = figure.subplots(2, 3, squeeze=False, sharex=True, sharey=True).ravel()
+        for axes in grid[len(kernels):]:
+            axes.set_axis_off()
+        for axes, kernel in zip(grid, kernels, strict=False):
+            mine = speeds["r"] == kernel
+            table = np.log2(speeds["gain"])[mine].groupby([place[mine], speeds["y"][mine]]).mean().unstack()
+            image = axes.imshow(table.reindex(range(PROBLEM_BINS)).reindex(columns=sizes), origin="lower", aspect="auto",
+                                cmap="RdBu", norm=TwoSlopeNorm(0, -reach, reach))
+            axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+            axes.set_yticks(np.arange(0, PROBLEM_BINS, 3), [f"2^{edges[bin_]:.0f}" for bin_ in range(0, PROBLEM_BINS, 3)])
+            best = speeds["gain"][mine].max()
+            axes.set_title(f"{kernel} x {kernel}: up to {number(best)}")
+        figure.supxlabel("output size y", fontsize=9)
+        figure.supylabel("problem size S f f'", fontsize=9)
+        bar = figure.colorbar(image, ax=list(grid), shrink=0.8)
+        ticks = [tick for tick in range(-int(reach), int(reach) + 1) if tick % max(1, int(reach) // 3) == 0]
+        bar.set_ticks(ticks, labels=[number(2.0**tick) for tick in ticks])
+        bar.set_label("time of the best other over the best FFT")
+        figure.suptitle(f"Convolution by FFT: {title}", x=0.01, ha="left", fontweight="bold")
+        return figure

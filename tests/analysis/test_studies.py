@@ -1,0 +1,147 @@
+"""Tables of the GEMM and convolution studies from synthetic measurements whose answers are known."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import networks
+from analysis import conv_study, gemm_study, records, studies, sweep
+from analysis.convolution_kernels import Family, family
+from analysis.records import BadRecords
+from networks import work
+
+
+def study(tmp_path, name, points, rows, settings):
+    """A study's folder: `rows` are (point, candidate, process, seconds, other columns)."""
+    effort = {"processes": 3, "windows": 2, "window_seconds": 0.01, "once_seconds": 1.0, "seed": 0}
+    meta = {"schema": 1, "study": name, "settings": settings, "effort": effort, "device_kind": "cuda", "threads": 1,
+            "started": "now", "finished": "later", "dlbench": "0", "git_commit": "abc", "source_hash": "0f", "dirty": [],
+            "concerns": [], "workers": {}, "environments": {}, "machine": {"cpu": {"model": "example"}, "gpus": []}}
+    (tmp_path / "study.json").write_text(json.dumps(meta))
+    pd.DataFrame(points).to_csv(tmp_path / "points.csv", index=False)
+    table = [{"bench": "pytorch", "point": point, "candidate": candidate, "process": process, "status": "ok", "steps": 1,
+              "seconds": " ".join(map(str, seconds)), "operations": 1, **other}
+             for point, candidate, process, seconds, other in rows]
+    pd.DataFrame(table, columns=list(studies.MEASUREMENT_COLUMNS)).to_csv(tmp_path / "measurements.csv", index=False)
+    return tmp_path
+
+
+SECONDS = {"nn": 1.0, "nt": 1.5, "tn": 0.5, "tt": 3.0, "nt_copied": 2.0, "tn_copied": 2.0}
+
+
+@pytest.fixture
+def gemm(tmp_path):
+    """Every product of a tiny network and the article's: NT takes 1.5 times NN, TN half of it, in three processes."""
+    shapes = {(1024, 2048, 26752), *((p.m, p.n, p.k) for p in work.matrix_products(networks.get("tiny_fcn"), 4))}
+    points = [{"point": f"{m}x{n}x{k}-fp32", "m": m, "n": n, "k": k, "precision": "fp32"} for m, n, k in sorted(shapes)]
+    rows = [(point["point"], name, process, [seconds * (1 + 0.01 * process)] * 2, {})
+            for point in points for name, seconds in SECONDS.items() for process in range(3)]
+    return study(tmp_path, "gemm", points, rows, {"batches": {"tiny_fcn": 4}})
+
+
+def test_the_article_s_ratio_has_its_interval(gemm):
+    read = studies.read([gemm])
+    table = gemm_study.article(read, studies.estimates(read))
+    here = table[table["where"] == "here"].iloc[0]
+    assert here["NT / NN"].startswith("1.50 (")
+    assert (here["nn (s)"], here["nt copied (s)"], here["copied / NT"], here["fastest"]) == ("1.01", "2.02", "1.33", "tn")
+    assert list(table["where"]) == ["arXiv 1608.07249 (2016)", "other readings", "here"]
+
+
+def test_what_transposition_costs_a_step_adds_up(gemm):
+    steps = gemm_study.per_product(studies.estimates(studies.read([gemm])), {"tiny_fcn": 4})
+    layouts = steps["layout"].value_counts().to_dict()
+    assert layouts == {"NT": 4, "TN": 4, "NN": 3}
+    (row,) = gemm_study.by_network(steps).to_dict("records")
+    needed, plain = 4 * 1.5 + 4 * 0.5 + 3 * 1.0, 11.0
+    assert (row["as needed"], row["all NN"], row["best"]) == ("11.1 s", "11.1 s", "5.55 s")  # each 1.01 times: the middle process
+    assert row["cost of transposition"] == f"{100 * (needed / plain - 1):.1f} %"
+    assert row["the best would save"] == "50.0 %"
+
+
+def test_letters_of_a_row_major_product_change_places():
+    assert [gemm_study.blas_letters(layout) for layout in ("NT", "TN", "NN", "TT")] == ["tn", "nt", "nn", "tt"]
+
+
+def test_kernels_of_a_campaign_are_counted_beside_what_the_network_needs(tmp_path):
+    trial = {"trial": "a", "framework": "jax", "network": "tiny_fcn", "batch": 4, "precision": "fp32", "tuning": "stock"}
+    kernels = pd.DataFrame([{"trial": "a", "class": "matrix product", "transposition": letters, "count_per_step": count,
+                             "seconds_per_step": 1e-3} for letters, count in (("tn", 4.0), ("nn", 6.0), ("", 1.0))])
+    campaign = records.Campaign(tmp_path, {"trials": [trial]}, pd.DataFrame(), pd.DataFrame(), kernels=kernels)
+    (row,) = gemm_study.calls(campaign).to_dict("records")
+    assert row["needed"] == "3.00 nn, 4.00 nt, 4.00 tn"
+    assert row["called in a mini-batch"] == "6.00 nn, 1.00 not said, 4.00 tn"
+    assert row["time (ms)"] == "3.00"
+
+
+def test_a_whole_gemm_page_is_written_and_hashed(gemm):
+    page = gemm_study.write([gemm], gemm, [])
+    assert "2016 said, here it is" in page.read_text()
+    assert (gemm / "SHA256SUMS").exists() and (gemm / "plots" / "ratios.svg").exists()
+
+
+ALGORITHMS = pd.DataFrame([
+    {"candidate": "A", "status": "ok", "seconds": 3.0, "workspace_bytes": 0.0, "rank": 2.0},
+    {"candidate": "B", "status": "ok", "seconds": 2.0, "workspace_bytes": 8.0 * 2**20, "rank": 0.0},
+    {"candidate": "C", "status": "ok", "seconds": 1.0, "workspace_bytes": 9.0 * 2**20, "rank": 1.0},
+    {"candidate": "D", "status": "different", "seconds": np.nan, "workspace_bytes": 0.0, "rank": np.nan},
+])
+
+
+def test_a_strategy_picks_the_fastest_that_it_may():
+    assert conv_study.strategies(ALGORITHMS) == {"fastest": 1.0, "within 8 MiB": 2.0, "no workspace": 3.0, "library's first": 2.0}
+
+
+def test_a_strategy_without_an_answer_is_not_a_number():
+    found = conv_study.strategies(ALGORITHMS[ALGORITHMS["candidate"] == "C"])
+    assert found["fastest"] == 1.0 and np.isnan(found["within 8 MiB"]) and np.isnan(found["no workspace"])
+
+
+def sweep_point(n, c, k, r, y):
+    return {"point": f"{n}-{c}-{k}-{r}-{y}", "n": n, "c": c, "h": y + r - 1, "w": y + r - 1, "k": k, "r": r, "s": r, "stride": 1,
+            "padding": 0, "groups": 1, "pass": "forward", "math": "fma"}
+
+
+@pytest.fixture
+def swept(tmp_path):
+    points = [sweep_point(64, 16, 16, 3, 8), sweep_point(128, 96, 96, 13, 32), sweep_point(1, 1, 1, 13, 1)]
+    times = {0: {"GEMM": 2e-3, "FFT": 4e-3, "FFT_TILING": 5e-3}, 1: {"GEMM": 30e-3, "DIRECT": 24e-3, "FFT_TILING": 1e-3},
+             2: {"GEMM": 1e-6}}
+    rows = [(points[number]["point"], name, 0, [seconds], {"error": 1e-6, "workspace_bytes": 2**20})
+            for number, some in times.items() for name, seconds in some.items()]
+    return study(tmp_path, "conv", points, rows, {"batches": {}, "sweep": True})
+
+
+def test_the_gain_is_the_best_other_over_the_best_fft(swept):
+    gains = sweep.gains(studies.estimates(studies.read([swept]))).sort_values("gain")
+    assert gains[["r", "y", "candidate", "candidate_other", "gain"]].values.tolist() == [
+        [3, 8, "FFT", "GEMM", 0.5], [13, 32, "FFT_TILING", "DIRECT", 24.0]]  # a layer with no FFT has no gain
+    table = sweep.by_kernel(gains)
+    assert table["largest gain"].tolist() == ["0.500", "24.0"]
+    assert table["in the paper, on a K40"].tolist() == ["up to 1.84", "up to 23.5"]
+    assert table["there"][1] == "128 x 96 to 96 planes, output 32 x 32: DIRECT 24.0 ms, FFT_TILING 1.00 ms"
+
+
+def test_a_sweep_s_page_has_its_maps(swept):
+    assert "up to 23.5" in conv_study.write([swept], swept, []).read_text()
+    assert (swept / "plots" / "sweep_forward_fma.png").exists()
+
+
+def test_a_folder_that_holds_no_study_is_named(tmp_path):
+    with pytest.raises(BadRecords, match="no study that can be read"):
+        studies.read([tmp_path])
+
+
+@pytest.mark.parametrize(("kernel", "algorithm", "kind"), [
+    ("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nchwkcrs_nchw_tilesize128x128x8", "IMPLICIT_PRECOMP_GEMM",
+     "forward"),
+    ("cudnn_infer_ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "WINOGRAD", "not said"),
+    ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", "WINOGRAD_NONFUSED", "not said"),
+    ("void fft2d_r2c_32x32<float, false, 0u, false>", "FFT or FFT_TILING", "not said"),
+    ("void cudnn::cnn::dgrad2d_grouped_direct_kernel<float>", "DIRECT", "backward_data"),
+    ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7>", "not said", "backward_filter"),
+])
+def test_a_kernel_s_name_tells_its_algorithm_and_pass(kernel, algorithm, kind):
+    assert family(kernel) == Family(algorithm, kind)

@@ -1,0 +1,80 @@
+"""`dlbench study conv`: the sweep of the paper, its parts, and whole studies of tiny layers on this CPU."""
+
+import itertools
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from harness import study_conv
+from harness.cli import app
+from harness.errors import WrongUse
+from harness.study_conv import gflop, part_of, points_of
+from harness.worker import Unsupported, Worker
+
+
+def sweep_points():
+    return list(points_of(study_conv._sweep_layers(None), ["forward"], ["fma"]))
+
+
+def test_the_sweep_has_the_paper_s_8232_layers():
+    points = sweep_points()
+    assert len({point["point"] for point in points}) == 8232
+    outputs = {(point["r"], point["h"] - point["r"] + 1) for point in points}
+    assert outputs == set(itertools.product((3, 5, 7, 9, 11, 13), (1, 2, 4, 8, 16, 32, 64)))
+
+
+def test_parts_together_are_the_whole_and_share_nothing():
+    points = sweep_points()
+    parts = [part_of(points, f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(point["point"] for part in parts for point in part) == sorted(point["point"] for point in points)
+    work = [sum(map(gflop, part)) for part in parts]
+    assert max(work) < 1.1 * min(work)
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b"])
+def test_a_part_that_is_none_is_refused(part):
+    with pytest.raises(WrongUse, match=f"--part {part}: write I/N"):
+        part_of([], part)
+
+
+def test_operations_are_counted_as_a_direct_convolution_needs_them():
+    layer = {"n": 2, "c": 6, "h": 9, "w": 9, "k": 4, "r": 3, "s": 3, "stride": 2, "padding": 1, "groups": 2}
+    assert gflop(layer) == pytest.approx(2e-9 * 2 * 4 * 5 * 5 * 3 * 9)
+
+
+def test_a_sample_of_the_sweep_is_the_same_each_time():
+    assert study_conv._sweep_layers(20) == study_conv._sweep_layers(20)
+    assert len(study_conv._sweep_layers(20)) == 20
+
+
+def run(tmp_path, interpreter, *words):
+    result = CliRunner().invoke(app, ["study", "conv", *words, "--device", "cpu", "--threads", "1", "--window-seconds", "0.0001",
+                                      "--out", str(tmp_path / "study"), "--interpreter", f"pytorch={interpreter}"])
+    assert result.exit_code == 0, result.output
+    return pd.read_csv(tmp_path / "study" / "measurements.csv")
+
+
+def test_three_algorithms_compute_every_pass_of_a_tiny_network_alike(tmp_path, interpreter_of):
+    found = run(tmp_path, interpreter_of("pytorch"), "--networks", "tiny_cnn,tiny_resnet", "--batch", "2")
+    assert set(found["candidate"]) == {"oneDNN", "unfold_gemm", "fft"}
+    refused = found[found["status"] != "ok"]
+    assert set(refused["reason"]) == {"convolution by FFT needs stride 1 and one group"}
+    assert all("st2" in point for point in refused["point"])
+    assert found["error"].max() < 1e-5
+    layers = pd.read_csv(tmp_path / "study" / "tables" / "layers.csv")
+    assert set(layers["pass"]) == {"forward", "backward_data", "backward_filter"}
+
+
+def test_a_sample_of_the_sweep_has_its_table_and_maps(tmp_path, interpreter_of):
+    found = run(tmp_path, interpreter_of("pytorch"), "--sweep", "--sample", "30", "--largest", "0.02", "--passes", "forward")
+    assert set(found["status"]) == {"ok"}
+    table = pd.read_csv(tmp_path / "study" / "tables" / "sweep.csv", dtype=str)
+    assert dict(zip(table["kernel"], table["in the paper, on a K40"].fillna(""), strict=True))["3 x 3"] == "up to 1.84"
+    assert (tmp_path / "study" / "plots" / "sweep_forward_fma.svg").exists()
+
+
+def test_cudnn_s_algorithms_are_refused_on_a_cpu(tmp_path, interpreter_of):
+    with (Worker(interpreter_of("pytorch"), "runners.cudnn_convolutions", tmp_path / "log") as worker,
+          pytest.raises(Unsupported, match="cuDNN computes on NVIDIA's GPUs")):
+        worker.ask("open", 300, device="cpu", threads=1)
