@@ -23,8 +23,11 @@ RING_BYTES = 512 * 2**20  # a ring is a file, a copy in host memory and, with da
 # 2.6) and 0.5 before other ReLUs it falls. A sigmoid's slope is at most 1/4, so 16 keeps alive what differs between two samples;
 # with 4 it halves at every layer, and fcn8s learns little but its biases. Behind the last product, 1 starts logits below one.
 GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "": 1.0}
+DEEP, DEEP_RELU = 12, 2.0  # products from which on ReLU's 0.5, a quarter of the variance a layer, leaves nothing of it: He's 2
+LRN_SCALE = 4.0  # what is normalised is so much larger: on inputs of variance 1, not pixels, LRN would be the identity to 1e-4
 BIAS_RANGE = 0.05  # not zero: a runner that loses a bias must show in the loss
 EMBEDDING_SCALE = 0.1
+PRODUCTS = ("dense", "conv2d", "lstm")
 
 # Labels that occur. A ring holds some hundred samples: of 26752 labels each would occur once. With few, each label's probability
 # is large, and steps of 0.05 on sigmoid features (which all share a large mean) pass momentum's stability limit: at batch 32 the
@@ -111,19 +114,48 @@ def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: s
     if layer.op == "embedding":
         return np.float32(EMBEDDING_SCALE) * values
     if layer.op in ("dense", "conv2d"):
-        values *= np.float32(math.sqrt(_gain_behind(network, layer) / math.prod(shape[1:])))  # in place: 0.5 GB
+        scale = math.sqrt(_gain_behind(network, layer) / math.prod(shape[1:]))
+        values *= np.float32(scale * _lrn_scale(network, layer))  # in place: 0.5 GB
         return values
     raise ValueError(f"{layer.name}: no rule to draw the weights of a {layer.op}; add one to harness/arrays.py")
 
 
 def _gain_behind(network: Network, layer: Layer) -> float:
-    """Gain of the operations that the layer's output meets on its way to the next product: the first in `GAINS`."""
-    reached, met = {layer.name}, {""}
+    """Gain of the operations that the layer's output meets on its way to the next product: the first in `GAINS`.
+
+    Pooling with stride 1 does not count: it is one branch of an inception, and the other branches do not meet it.
+    """
+    met = {"", *(other.op for other in _behind(network, layer) if other.attributes.get("stride") != 1)}
+    op = next(op for op in GAINS if op in met)
+    deep = sum(other.op in PRODUCTS for other in network.layers) >= DEEP
+    return DEEP_RELU if op == "relu" and deep else GAINS[op]
+
+
+def _lrn_scale(network: Network, layer: Layer) -> float:
+    """`LRN_SCALE` where the layer's output is normalised, its inverse where its input was: the rest stays as large as it is."""
+    behind = LRN_SCALE if any(other.op == "lrn" for other in _behind(network, layer)) else 1.0
+    before = LRN_SCALE if any(other.op == "lrn" for other in _before(network, layer)) else 1.0
+    return behind / before
+
+
+def _behind(network: Network, layer: Layer) -> list[Layer]:
+    """The operations that the layer's output meets on its way to the next products."""
+    reached, met = {layer.name}, []
     for follower in network.layers[network.layers.index(layer) + 1:]:
-        if reached.intersection(follower.inputs) and follower.op not in ("dense", "conv2d", "lstm"):
+        if reached.intersection(follower.inputs) and follower.op not in PRODUCTS:
             reached.add(follower.name)
-            met.add(follower.op)
-    return next(gain for op, gain in GAINS.items() if op in met)
+            met.append(follower)
+    return met
+
+
+def _before(network: Network, layer: Layer) -> list[Layer]:
+    """The operations that the layer's input has met on its way from the last products."""
+    sources, met = set(layer.inputs), []
+    for other in reversed(network.layers[:network.layers.index(layer)]):
+        if other.name in sources and other.op not in PRODUCTS:
+            sources.update(other.inputs)
+            met.append(other)
+    return met
 
 
 def _pattern_batches(network: Network, batch: int, count: int, seed: int) -> Arrays:

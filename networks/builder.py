@@ -4,6 +4,7 @@ Each method adds one layer behind `after` (the last layer where it is not given)
 its input raises `ValueError` with the layer's name, so a wrong network cannot be written down.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from networks.description import Layer, Shape
@@ -25,24 +26,38 @@ class Builder:
         parameters: dict[str, Shape] = {"weight": (units, features), "bias": (units,)}
         return self._add("dense", [after], (*leading, units), {"units": units}, parameters, name)
 
-    def conv(self, filters: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = True,
+    def conv(self, filters: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = True, groups: int = 1,
              after: str | None = None, name: str | None = None) -> str:
-        """Cross-correlation with square kernels; W is [filters, C, kernel, kernel]; zero padding on both sides alike."""
+        """Cross-correlation with square kernels; W is [filters, C / groups, kernel, kernel]; zero padding on both sides alike.
+
+        Of `groups` equal parts of the channels, each part of the filters reads its own: the first the first, and so on.
+        """
         channels, height, width = self._image(after, "conv2d")
+        if groups < 1 or channels % groups or filters % groups:
+            raise ValueError(f"conv2d after {after or self.last}: {groups} groups for {channels} channels and {filters} filters")
         shape = (filters, _window(height, kernel, stride, padding), _window(width, kernel, stride, padding))
-        parameters: dict[str, Shape] = {"weight": (filters, channels, kernel, kernel)}
+        parameters: dict[str, Shape] = {"weight": (filters, channels // groups, kernel, kernel)}
         if bias:
             parameters["bias"] = (filters,)
-        attributes = {"filters": filters, "kernel": kernel, "stride": stride, "padding": padding, "bias": bias}
+        attributes = {"filters": filters, "kernel": kernel, "stride": stride, "padding": padding, "bias": bias, "groups": groups}
         return self._add("conv2d", [after], shape, attributes, parameters, name)
 
-    def max_pool(self, kernel: int, stride: int, padding: int = 0, after: str | None = None) -> str:
-        """Largest of each window; pads with minus infinity, drops windows that do not fit whole (rounds down)."""
-        return self._pool("max_pool", kernel, stride, padding, after)
+    def max_pool(self, kernel: int, stride: int, padding: int = 0, ceil: bool = False, after: str | None = None) -> str:
+        """Largest of each window; pads with minus infinity, drops windows that do not fit whole (rounds down).
+
+        With `ceil` it keeps a last window that begins in the image and ends beyond it (rounds up), as Caffe does everywhere.
+        """
+        channels, height, width = self._image(after, "max_pool")
+        fit = _window_or_part if ceil else _window
+        shape = (channels, fit(height, kernel, stride, padding), fit(width, kernel, stride, padding))
+        attributes = {"kernel": kernel, "stride": stride, "padding": padding, "ceil": ceil}
+        return self._add("max_pool", [after], shape, attributes)
 
     def avg_pool(self, kernel: int, stride: int, after: str | None = None) -> str:
         """Mean of each window; drops windows that do not fit whole (rounds down)."""
-        return self._pool("avg_pool", kernel, stride, 0, after)
+        channels, height, width = self._image(after, "avg_pool")
+        shape = (channels, _window(height, kernel, stride, 0), _window(width, kernel, stride, 0))
+        return self._add("avg_pool", [after], shape, {"kernel": kernel, "stride": stride, "padding": 0})
 
     def global_avg_pool(self, after: str | None = None) -> str:
         channels, _, _ = self._image(after, "global_avg_pool")
@@ -63,6 +78,23 @@ class Builder:
         shape = self._image(after, "batch_norm")
         parameters: dict[str, Shape] = {"scale": shape[:1], "shift": shape[:1]}
         return self._add("batch_norm", [after], shape, {"epsilon": 1e-5}, parameters, name)
+
+    def lrn(self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, after: str | None = None) -> str:
+        """y = x / (1 + alpha / size * S)^beta, S the sum of squares over `size` neighbouring channels (Krizhevsky et al., 2012).
+
+        The form of Caffe, with alpha divided by size and one in place of the article's two; beyond the channels lie zeros.
+        """
+        if size % 2 == 0:
+            raise ValueError(f"lrn after {after or self.last}: {size} channels have none in their middle")
+        return self._add("lrn", [after], self._image(after, "lrn"), {"size": size, "alpha": alpha, "beta": beta})
+
+    def concat(self, sources: Sequence[str]) -> str:
+        """Lay the channels of images behind one another."""
+        images = [self._image(source, "concat") for source in sources]
+        if len({image[1:] for image in images}) != 1:
+            found = ", ".join(f"{name} {image}" for name, image in zip(sources, images, strict=True))
+            raise ValueError(f"concat: {found} differ in size")
+        return self._add("concat", list(sources), (sum(image[0] for image in images), *images[0][1:]))
 
     def add(self, left: str, right: str) -> str:
         if self._shape(left) != self._shape(right):
@@ -104,11 +136,6 @@ class Builder:
         }
         return self._add("lstm", [after], (length, units), {"units": units}, parameters, name)
 
-    def _pool(self, op: str, kernel: int, stride: int, padding: int, after: str | None) -> str:
-        channels, height, width = self._image(after, op)
-        shape = (channels, _window(height, kernel, stride, padding), _window(width, kernel, stride, padding))
-        return self._add(op, [after], shape, {"kernel": kernel, "stride": stride, "padding": padding})
-
     def _shape(self, after: str | None) -> Shape:
         if (after or self.last) not in self.shapes:
             raise ValueError(f"there is no layer {after} to go on from; so far: {', '.join(self.shapes)}")
@@ -120,7 +147,7 @@ class Builder:
             raise ValueError(f"{op} after {after or self.last}: needs C H W, has {shape}")
         return shape
 
-    def _add(self, op: str, inputs: list[str | None], shape: Shape, attributes: dict[str, Any] | None = None,
+    def _add(self, op: str, inputs: Sequence[str | None], shape: Shape, attributes: dict[str, Any] | None = None,
              parameters: dict[str, Shape] | None = None, name: str | None = None) -> str:
         number = 1 + sum(layer.op == op for layer in self.layers)
         name = name or f"{op}{number}"
@@ -140,3 +167,12 @@ def _window(size: int, kernel: int, stride: int, padding: int) -> int:
     if kernel < 1 or stride < 1 or padding < 0:
         raise ValueError(f"a window of kernel {kernel}, stride {stride} and padding {padding} does not exist")
     return (size + 2 * padding - kernel) // stride + 1
+
+
+def _window_or_part(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Number of windows along one axis when the last may end beyond it: rounds up."""
+    whole = _window(size, kernel, stride, padding)
+    count = whole + ((size + 2 * padding - kernel) % stride > 0)
+    if (count - 1) * stride >= size + padding:
+        raise ValueError(f"of windows of kernel {kernel}, stride {stride} and padding {padding} the last begins beyond the image")
+    return count

@@ -6,7 +6,7 @@ pass costs one product, elsewhere two.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from networks.description import Layer, Network, Shape
 
@@ -17,7 +17,7 @@ FLOAT_BYTES = 4
 class MatrixProduct:
     """`count` products C[m, n] = op(A)[m, k] op(B)[k, n] of row-major matrices; "NT" means B is stored transposed.
 
-    A convolution stands as the product of its unfolded input (B x H x W rows) with its weights.
+    A convolution stands as the product of its unfolded input (B x H x W rows) with its weights; one of several groups as so many.
     """
 
     layer: str
@@ -125,8 +125,10 @@ def _products_of(layer: Layer, input_shape: Shape, batch: int, input_gradient: b
         rows = batch * math.prod(layer.output_shape[:-1])
         return _affine(layer, rows, layer.output_shape[-1], input_shape[-1], input_gradient)
     if layer.op == "conv2d":
-        filters, height, width = layer.output_shape
-        return _affine(layer, batch * height * width, filters, math.prod(layer.parameters["weight"][1:]), input_gradient)
+        (filters, height, width), groups = layer.output_shape, layer.attributes["groups"]
+        window = math.prod(layer.parameters["weight"][1:])
+        products = _affine(layer, batch * height * width, filters // groups, window, input_gradient)
+        return [replace(product, count=groups) for product in products]
     if layer.op == "lstm":
         return _lstm(layer, input_shape, batch, input_gradient)
     return []

@@ -201,9 +201,9 @@ def make_layer(layer, inputs, input_shape, in_place, net, batch):
         return L.InnerProduct(x, num_output=a["units"], axis=len(input_shape))
     if op == "conv2d":
         return L.Convolution(x, num_output=a["filters"], kernel_size=a["kernel"], stride=a["stride"], pad=a["padding"],
-                             bias_term=a["bias"])
+                             group=a["groups"], bias_term=a["bias"])
     if op == "max_pool":
-        return pool(x, P.Pooling.MAX, a["kernel"], a["stride"], a["padding"])
+        return pool(x, P.Pooling.MAX, a["kernel"], a["stride"], a["padding"], ceil=a["ceil"])
     if op == "avg_pool":
         return pool(x, P.Pooling.AVE, a["kernel"], a["stride"], a["padding"])
     if op == "subsample":
@@ -218,6 +218,10 @@ def make_layer(layer, inputs, input_shape, in_place, net, batch):
         return L.Dropout(x, dropout_ratio=a["rate"], in_place=in_place)
     if op == "batch_norm":
         return batch_norm(x, a["epsilon"], in_place)
+    if op == "lrn":
+        return L.LRN(x, local_size=a["size"], alpha=a["alpha"], beta=a["beta"])
+    if op == "concat":
+        return L.Concat(*inputs, axis=1)
     if op == "add":
         return L.Eltwise(*inputs, operation=P.Eltwise.SUM)
     if op == "flatten":
@@ -232,9 +236,9 @@ def make_layer(layer, inputs, input_shape, in_place, net, batch):
     raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
 
 
-def pool(x, method, kernel, stride, padding):
+def pool(x, method, kernel, stride, padding, ceil=False):
     """Caffe rounds up unless told otherwise, so that a part of a window is one, too."""
-    return L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding, ceil_mode=False)
+    return L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding, ceil_mode=ceil)
 
 
 def batch_norm(x, epsilon, in_place):

@@ -59,12 +59,16 @@ def make_layer(layer, input_shape, dropout, seed):
         return C.layers.Dense(a["units"], input_rank=1)  # on the last axis
     if op == "conv2d":
         own = pads_itself(a, input_shape)
-        convolution = C.layers.Convolution2D(window(a), a["filters"], strides=a["stride"], pad=own, bias=a["bias"])
+        if a["groups"] > 1:
+            convolution = GroupedConvolution(a, input_shape[0], own)
+        else:
+            convolution = C.layers.Convolution2D(window(a), a["filters"], strides=a["stride"], pad=own, bias=a["bias"])
         return convolution if own or not a["padding"] else Framed(convolution, a["padding"], 0.0)
     if op == "max_pool":
-        own = pads_itself(a, input_shape)
+        room = [(a["kernel"] - 2 * a["padding"] - size) % a["stride"] if a["ceil"] else 0 for size in input_shape[1:]]
+        own = pads_itself(a, input_shape) and not any(room)
         pooling = C.layers.MaxPooling(window(a), strides=a["stride"], pad=own)
-        return pooling if own or not a["padding"] else Framed(pooling, a["padding"], -np.inf)
+        return pooling if own or not (a["padding"] or any(room)) else Framed(pooling, a["padding"], -np.inf, room)
     if op == "avg_pool":
         return C.layers.AveragePooling(window(a), strides=a["stride"])
     if op == "global_avg_pool":
@@ -83,6 +87,10 @@ def make_layer(layer, input_shape, dropout, seed):
         return Embedding(a["vocabulary"], a["units"])
     if op == "lstm":
         return C.layers.Recurrence(C.layers.LSTM(a["units"]))
+    if op == "lrn":
+        return lambda x: C.local_response_normalization(x, a["size"] // 2, 1, a["alpha"], a["beta"])  # divides alpha by the size
+    if op == "concat":
+        return lambda *images: C.splice(*images, axis=0)  # (C, H, W) each
     if op == "add":
         return C.plus
     if op == "subsample":
@@ -105,16 +113,30 @@ def pads_itself(a, input_shape):
 
 
 class Framed:
-    """A convolution or pooling of images with an explicit frame around them."""
+    """A convolution or pooling of images with an explicit frame around them, and `room` below and to the right of it."""
 
-    def __init__(self, layer, padding, value):
+    def __init__(self, layer, padding, value, room=(0, 0)):
         self.layer = layer
         self.parameters = layer.parameters
-        self.pattern = [(0, 0), (padding, padding), (padding, padding)]
+        self.pattern = [(0, 0)] + [(padding, padding + more) for more in room]
         self.value = value
 
     def __call__(self, x):
         return self.layer(C.pad(x, self.pattern, constant_value=self.value))
+
+
+class GroupedConvolution:
+    """CNTK's layers library refuses groups, and names this operation for them."""
+
+    def __init__(self, a, channels, own):
+        self.parameters = [C.Parameter((a["filters"], channels // a["groups"]) + window(a), init=C.glorot_uniform(), name="W")]
+        if a["bias"]:
+            self.parameters.append(C.Parameter((a["filters"], 1, 1), name="b"))
+        self.options = {"strides": (a["stride"], a["stride"]), "auto_padding": [False, own, own], "groups": a["groups"]}
+
+    def __call__(self, x):
+        y = C.convolution(self.parameters[0], x, **self.options)
+        return y + self.parameters[1] if len(self.parameters) > 1 else y
 
 
 class Embedding:

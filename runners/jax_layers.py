@@ -57,6 +57,10 @@ def apply(layer, p, inputs, style):
         return jax.nn.relu(x)
     if op == "sigmoid":
         return jax.nn.sigmoid(x)
+    if op == "lrn":
+        return lrn(x, a, style)
+    if op == "concat":
+        return jnp.concatenate(inputs, channels)
     if op == "add":
         return inputs[0] + inputs[1]
     if op == "flatten":  # the network's features are in the order C H W
@@ -79,12 +83,26 @@ def dot(x, weight, style):
 def conv(x, a, p, style):
     y = lax.conv_general_dilated(
         x, p["weight"].astype(x.dtype), window_strides=(a["stride"],) * 2, padding=((a["padding"],) * 2,) * 2,
-        dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout), precision=style.precision)
+        dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout), feature_group_count=a["groups"],
+        precision=style.precision)
     return y + per_channel(p["bias"], style).astype(y.dtype) if a["bias"] else y
 
 
 def max_pool(x, a, style):
-    return lax.reduce_window(x, -jnp.inf, lax.max, *window(a, style))
+    kernel, strides, padding = window(a, style)
+    if a["ceil"]:  # room for a last window that begins in the image
+        room = [(k - size - sum(sides)) % s for k, size, s, sides in zip(kernel, x.shape, strides, padding, strict=True)]
+        padding = [(before, after + more) for (before, after), more in zip(padding, room, strict=True)]
+    return lax.reduce_window(x, -jnp.inf, lax.max, kernel, strides, padding)
+
+
+def lrn(x, a, style):
+    """Normalise each value by the squares of its neighbouring channels, in float32."""
+    x32 = x.astype(jnp.float32)
+    channel, reach = [axis == "C" for axis in style.layout], a["size"] // 2
+    squares = lax.reduce_window(x32 * x32, 0.0, lax.add, [a["size"] if yes else 1 for yes in channel], (1,) * 4,
+                                [(reach, reach) if yes else (0, 0) for yes in channel])
+    return (x32 * (1 + a["alpha"] / a["size"] * squares) ** -a["beta"]).astype(x.dtype)
 
 
 def window(a, style):
@@ -148,7 +166,7 @@ def initial_parameters(network, style):
         if op == "dense":
             needed = {"weight": (source[-1], a["units"]), "bias": (a["units"],)}
         elif op == "conv2d":
-            sizes = {"O": a["filters"], "I": source[0], "H": a["kernel"], "W": a["kernel"]}
+            sizes = {"O": a["filters"], "I": source[0] // a["groups"], "H": a["kernel"], "W": a["kernel"]}
             needed = {"weight": [sizes[axis] for axis in WEIGHT_LAYOUT[style.layout]]}
             if a["bias"]:
                 needed["bias"] = (a["filters"],)

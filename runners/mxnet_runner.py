@@ -60,10 +60,10 @@ def make_layer(layer, input_shape, task, layout):
     if op == "dense":
         return nn.Dense(a["units"], flatten=False, in_units=input_shape[-1], prefix=prefix)
     if op == "conv2d":
-        return nn.Conv2D(a["filters"], a["kernel"], a["stride"], a["padding"], use_bias=a["bias"], in_channels=input_shape[0],
-                         prefix=prefix)
+        return nn.Conv2D(a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"], use_bias=a["bias"],
+                         in_channels=input_shape[0], prefix=prefix)
     if op == "max_pool":
-        return nn.MaxPool2D(a["kernel"], a["stride"], a["padding"])
+        return nn.MaxPool2D(a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
     if op == "avg_pool":
         return nn.AvgPool2D(a["kernel"], a["stride"])
     if op == "global_avg_pool":
@@ -80,6 +80,10 @@ def make_layer(layer, input_shape, task, layout):
         return nn.Embedding(a["vocabulary"], a["units"], prefix=prefix)
     if op == "lstm":
         return one_bias_lstm(rnn.LSTM(a["units"], layout=layout, input_size=input_shape[-1], prefix=prefix))
+    if op == "lrn":
+        return nn.HybridLambda(lambda F, x: F.LRN(x, alpha=a["alpha"], beta=a["beta"], knorm=1, nsize=a["size"]))
+    if op == "concat":
+        return nn.HybridLambda(lambda F, *images: F.concat(*images, dim=1))  # (B, C, H, W) each
     if op == "add":
         return nn.HybridLambda(lambda F, left, right: left + right)
     if op == "subsample":

@@ -54,9 +54,9 @@ def make_layer(layer, input_shape, dropout):
         return nn.Linear(input_shape[-1], a["units"])
     if op == "conv2d":
         bias = None if a["bias"] else False  # None is Paddle's default attribute: a bias
-        return nn.Conv2D(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], bias_attr=bias)
+        return nn.Conv2D(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"], bias_attr=bias)
     if op == "max_pool":
-        return nn.MaxPool2D(a["kernel"], a["stride"], a["padding"])
+        return nn.MaxPool2D(a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
     if op == "avg_pool":
         return nn.AvgPool2D(a["kernel"], a["stride"])
     if op == "global_avg_pool":
@@ -75,6 +75,10 @@ def make_layer(layer, input_shape, dropout):
         return nn.Embedding(a["vocabulary"], a["units"])
     if op == "lstm":
         return OneBiasLSTM(input_shape[-1], a["units"])
+    if op == "lrn":
+        return nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"])  # divides alpha by the size itself
+    if op == "concat":
+        return Concat()
     if op == "add":
         return Add()
     if op == "subsample":
@@ -97,6 +101,11 @@ class OneBiasLSTM(nn.LSTM):
 
     def forward(self, x):
         return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
+
+
+class Concat(nn.Layer):
+    def forward(self, *images):
+        return paddle.concat(images, axis=1)  # (B, C, H, W) each
 
 
 class Add(nn.Layer):

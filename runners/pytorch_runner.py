@@ -54,9 +54,9 @@ def make_layer(layer, input_shape, dropout):
     if op == "dense":
         return nn.Linear(input_shape[-1], a["units"])
     if op == "conv2d":
-        return nn.Conv2d(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], bias=a["bias"])
+        return nn.Conv2d(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"], bias=a["bias"])
     if op == "max_pool":
-        return nn.MaxPool2d(a["kernel"], a["stride"], a["padding"])
+        return nn.MaxPool2d(a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
     if op == "avg_pool":
         return nn.AvgPool2d(a["kernel"], a["stride"])
     if op == "global_avg_pool":
@@ -75,6 +75,10 @@ def make_layer(layer, input_shape, dropout):
         return nn.Embedding(a["vocabulary"], a["units"])
     if op == "lstm":
         return OneBiasLSTM(input_shape[-1], a["units"], batch_first=True)
+    if op == "lrn":
+        return nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"])  # divides alpha by the size itself
+    if op == "concat":
+        return Concat()
     if op == "add":
         return Add()
     if op == "subsample":
@@ -102,6 +106,11 @@ class OneBiasLSTM(nn.LSTM):
         weights = [weight.bfloat16() for weight in self._flat_weights]
         with torch.autocast("cuda", enabled=False):  # the call of `nn.LSTM.forward`, without autocast's own casts
             return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training, False, True)[0]
+
+
+class Concat(nn.Module):
+    def forward(self, *images):
+        return torch.cat(images, dim=1)  # (B, C, H, W) each
 
 
 class Add(nn.Module):

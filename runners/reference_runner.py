@@ -32,7 +32,9 @@ def dense_backward(a, w, saved, dy):
 def conv2d(a, w, x):
     x = pad(x, a["padding"], 0.0)
     columns, height, width = unfold(x, a["kernel"], a["stride"])
-    y = w["weight"].reshape(a["filters"], -1) @ columns.reshape(len(x), -1, height * width)  # (B, filters, H W)
+    columns = columns.reshape(len(x), a["groups"], -1, height * width)  # (B, G, C / G k k, H W)
+    y = w["weight"].reshape(a["groups"], -1, columns.shape[2]) @ columns  # (B, G, filters / G, H W)
+    y = y.reshape(len(x), a["filters"], -1)
     if a["bias"]:
         y += w["bias"][:, None]
     return y.reshape(len(x), a["filters"], height, width), x
@@ -40,20 +42,24 @@ def conv2d(a, w, x):
 
 def conv2d_backward(a, w, x, dy):
     columns, height, width = unfold(x, a["kernel"], a["stride"])
-    columns = columns.reshape(len(x), -1, height * width)  # (B, C k k, H W)
-    dy = dy.reshape(len(x), a["filters"], -1)  # (B, filters, H W)
-    gradients = {"weight": sum(d @ c.T for d, c in zip(dy, columns)).reshape(w["weight"].shape)}
+    columns = columns.reshape(len(x), a["groups"], -1, height * width)  # (B, G, C / G k k, H W)
+    dy = dy.reshape(len(x), a["groups"], -1, height * width)  # (B, G, filters / G, H W)
+    gradients = {"weight": sum(d @ c.swapaxes(1, 2) for d, c in zip(dy, columns)).reshape(w["weight"].shape)}
     if a["bias"]:
-        gradients["bias"] = dy.sum(axis=(0, 2))
+        gradients["bias"] = dy.sum(axis=(0, 3)).reshape(-1)
     if not a["input_gradient"]:
         return [None], gradients
-    dcolumns = w["weight"].reshape(a["filters"], -1).T @ dy
-    return [fold(dcolumns, x.shape, a, height, width)], gradients
+    dcolumns = w["weight"].reshape(a["groups"], -1, columns.shape[2]).swapaxes(1, 2) @ dy
+    frame = 2 * a["padding"]
+    return [fold(dcolumns, x.shape[:2] + (x.shape[2] - frame, x.shape[3] - frame), a, height, width)], gradients
 
 
 def max_pool(a, w, x):
-    x = pad(x, a["padding"], -np.inf)
-    windows, height, width = unfold(x, a["kernel"], a["stride"])
+    framed = pad(x, a["padding"], -np.inf)
+    if a["ceil"]:  # room for a last window that begins in the image
+        room = [(a["kernel"] - size) % a["stride"] for size in framed.shape[2:]]
+        framed = np.pad(framed, ((0, 0), (0, 0), (0, room[0]), (0, room[1])), "constant", constant_values=-np.inf)
+    windows, height, width = unfold(framed, a["kernel"], a["stride"])
     windows = windows.reshape(x.shape[:2] + (-1, height, width))  # (B, C, k k, H, W)
     return windows.max(axis=2), (x.shape, windows.argmax(axis=2))  # of equal values the first, as PyTorch and cuDNN have it
 
@@ -71,9 +77,8 @@ def avg_pool(a, w, x):
 
 def avg_pool_backward(a, w, shape, dy):
     size = a["kernel"] ** 2
-    padded = shape[:2] + tuple(length + 2 * a["padding"] for length in shape[2:])
     shares = np.broadcast_to(dy[:, :, None] / size, dy.shape[:2] + (size,) + dy.shape[2:])
-    return [fold(shares, padded, a, *dy.shape[2:])], {}
+    return [fold(shares, shape, a, *dy.shape[2:])], {}
 
 
 def global_avg_pool(a, w, x):
@@ -124,6 +129,25 @@ def batch_norm_backward(a, w, saved, dy):
     count = normal.size // normal.shape[1]
     dx = dy - (shift[:, None, None] + normal * scale[:, None, None]) / count  # both means depend on x
     return [dx * (w["scale"][:, None, None] / deviation)], {"scale": scale, "shift": shift}
+
+
+def lrn(a, w, x):
+    base = 1 + a["alpha"] / a["size"] * neighbours(x ** 2, a["size"])
+    return x * base ** -a["beta"], (x, base)
+
+
+def lrn_backward(a, w, saved, dy):
+    x, base = saved
+    of_base = neighbours(dy * x * base ** (-a["beta"] - 1), a["size"])  # a channel stands in the base of all its neighbours
+    return [dy * base ** -a["beta"] - 2 * a["alpha"] * a["beta"] / a["size"] * x * of_base], {}
+
+
+def concat(a, w, *images):
+    return np.concatenate(images, axis=1), [image.shape[1] for image in images]
+
+
+def concat_backward(a, w, channels, dy):
+    return np.split(dy, np.cumsum(channels)[:-1], axis=1), {}
 
 
 def add(a, w, left, right):
@@ -234,6 +258,8 @@ OPERATIONS = {
     "sigmoid": (sigmoid, sigmoid_backward),
     "dropout": (dropout, dropout_backward),
     "batch_norm": (batch_norm, batch_norm_backward),
+    "lrn": (lrn, lrn_backward),
+    "concat": (concat, concat_backward),
     "add": (add, add_backward),
     "flatten": (flatten, flatten_backward),
     "subsample": (subsample, subsample_backward),
@@ -244,7 +270,7 @@ OPERATIONS = {
 
 PARAMETERS = {  # shapes of what an operation trains, from its attributes and its input's shape without the batch
     "dense": lambda a, x: {"weight": (a["units"], x[-1]), "bias": (a["units"],)},
-    "conv2d": lambda a, x: dict({"weight": (a["filters"], x[0], a["kernel"], a["kernel"])},
+    "conv2d": lambda a, x: dict({"weight": (a["filters"], x[0] // a["groups"], a["kernel"], a["kernel"])},
                                 **({"bias": (a["filters"],)} if a["bias"] else {})),
     "batch_norm": lambda a, x: {"scale": x[:1], "shift": x[:1]},
     "embedding": lambda a, x: {"weight": (a["vocabulary"], a["units"])},
@@ -459,12 +485,20 @@ def unfold(x, kernel, stride):
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False), height, width
 
 
-def fold(dcolumns, padded_shape, a, height, width):
-    """The gradient of `pad` and `unfold`: add every window's values where they came from, and cut the frame off."""
+def fold(dcolumns, shape, a, height, width):
+    """The gradient of `pad` and `unfold`: add every window's values where they came from, and leave the image of `shape`."""
     kernel, stride, padding = a["kernel"], a["stride"], a["padding"]
-    dcolumns = dcolumns.reshape(padded_shape[:2] + (kernel, kernel, height, width))
-    dx = np.zeros(padded_shape)
+    dcolumns = dcolumns.reshape(shape[:2] + (kernel, kernel, height, width))
+    framed = [max(2 * padding + size, stride * (windows - 1) + kernel) for size, windows in zip(shape[2:], (height, width))]
+    dx = np.zeros(shape[:2] + tuple(framed))
     for row in range(kernel):
         for column in range(kernel):
             dx[:, :, row:row + stride * height:stride, column:column + stride * width:stride] += dcolumns[:, :, row, column]
-    return dx[:, :, padding:padded_shape[2] - padding, padding:padded_shape[3] - padding]
+    return dx[:, :, padding:padding + shape[2], padding:padding + shape[3]]
+
+
+def neighbours(x, size):
+    """Sum over `size` channels, each in the middle of its own; zeros beyond the first and the last."""
+    reach = size // 2
+    framed = np.pad(x, ((0, 0), (reach, reach), (0, 0), (0, 0)), "constant")
+    return sum(framed[:, first:first + x.shape[1]] for first in range(size))

@@ -7,6 +7,7 @@ of its input in every step.
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from runners import protocol
 
@@ -47,11 +48,14 @@ def _lower(layer, inputs, policy, seed):
         if padding and not same:
             x = layers.ZeroPadding2D(padding, name=layer["name"] + "_padding", dtype=policy)(x)
         return layers.Conv2D(attributes["filters"], kernel, strides=stride, padding="same" if same else "valid",
-                             use_bias=attributes["bias"], **options)(x)
+                             groups=attributes["groups"], use_bias=attributes["bias"], **options)(x)
     if op == "max_pool":
-        if attributes["padding"]:
-            sides = [attributes["padding"]] * 2
-            x = keras.ops.pad(x, [[0, 0], sides, sides, [0, 0]], constant_values=-np.inf)
+        padding, room = attributes["padding"], [0, 0]
+        if attributes["ceil"]:  # room for a last window that begins in the image
+            room = [(attributes["kernel"] - 2 * padding - size) % attributes["stride"] for size in x.shape[1:3]]
+        if padding or any(room):
+            sides = [[padding, padding + more] for more in room]
+            x = keras.ops.pad(x, [[0, 0], *sides, [0, 0]], constant_values=-np.inf)
         return layers.MaxPooling2D(attributes["kernel"], strides=attributes["stride"], **options)(x)
     if op == "avg_pool":
         return layers.AveragePooling2D(attributes["kernel"], strides=attributes["stride"], **options)(x)
@@ -63,6 +67,10 @@ def _lower(layer, inputs, policy, seed):
         return layers.Dropout(attributes["rate"], seed=seed, **options)(x)
     if op == "batch_norm":
         return layers.BatchNormalization(epsilon=attributes["epsilon"], **options)(x)
+    if op == "lrn":
+        return LocalResponseNorm(attributes, **options)(x)
+    if op == "concat":
+        return layers.Concatenate(**options)(inputs)  # on Keras's last axis, C
     if op == "add":
         return layers.Add(**options)(inputs)
     if op == "flatten":
@@ -78,6 +86,18 @@ def _lower(layer, inputs, policy, seed):
         kernel = False if policy.compute_dtype == "bfloat16" else "auto"
         return layers.LSTM(attributes["units"], return_sequences=True, use_cudnn=kernel, **options)(x)
     raise protocol.Unsupported(f"layer {layer['name']}: {op} on {_image_first(x.shape[1:])} has no lowering in this runner")
+
+
+class LocalResponseNorm(keras.layers.Layer):
+    """TensorFlow's own operation, which Keras has no layer for; its alpha is not divided by the size."""
+
+    def __init__(self, attributes, **options):
+        super().__init__(**options)
+        size = attributes["size"]
+        self.options = {"depth_radius": size // 2, "bias": 1.0, "alpha": attributes["alpha"] / size, "beta": attributes["beta"]}
+
+    def call(self, x):
+        return tf.nn.local_response_normalization(x, **self.options)
 
 
 def layouts(network):

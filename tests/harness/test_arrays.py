@@ -68,6 +68,30 @@ def test_weights_scale_with_what_stands_behind_the_product():
     assert gains == pytest.approx(wanted, rel=0.03)
 
 
+def test_what_lrn_normalises_is_larger_and_what_reads_it_smaller_by_as_much():
+    net = Builder((64, 12, 12))
+    net.conv(256, kernel=3, padding=1)
+    net.relu()
+    net.lrn()
+    net.conv(256, kernel=3, padding=1)
+    net.max_pool(3, 1, padding=1)  # one branch of an inception, so it does not count
+    net.relu()
+    net.conv(64, kernel=3, padding=1)
+    net.flatten()
+    net.dense(8)
+    weights = arrays.draw_weights(written(net), seed=1)
+    gains = {name: float(np.var(array) * np.prod(array.shape[1:])) for name, array in weights.items() if name.endswith("weight")}
+    wanted = {"conv2d1.weight": 0.5 * 16, "conv2d2.weight": 0.5 / 16, "conv2d3.weight": 1.0, "dense1.weight": 1.0}
+    assert gains == pytest.approx(wanted, rel=0.03)
+
+
+def test_a_deep_network_keeps_its_variance_behind_each_relu():
+    weights = arrays.draw_weights(networks.get("vgg16"), seed=1)
+    gains = [float(np.var(weights[f"conv2d{number}.weight"]) * np.prod(weights[f"conv2d{number}.weight"].shape[1:]))
+             for number in (3, 4, 5)]
+    assert gains == pytest.approx([2.0, 0.4, 2.0], rel=0.03)  # the second is pooled
+
+
 def test_no_bias_is_lost_in_zeros_and_batch_norm_starts_near_the_identity():
     weights = arrays.draw_weights(networks.get("resnet50"), seed=1)
     assert np.all(weights["dense1.bias"] != 0)

@@ -12,16 +12,19 @@ from networks.builder import Builder
 PARAMETERS = {
     "alexnet": 62_378_344,
     "alexnet_cifar": 85_098,
+    "caffenet": 60_965_224,  # models/bvlc_reference_caffenet of BVLC's Caffe
     "fcn5": 14_205_962,
     "fcn5s": 11_492_328,
     "fcn8s": 24_081_384,
     "fcns": 117_997_696,
+    "googlenet": 6_998_552,  # models/bvlc_googlenet without loss1 and loss2
     "lstm32": 6_180_624,
     "lstm64": 6_180_624,
     "resnet50": 25_557_032,
     "resnet56": 853_018,
+    "vgg16": 138_357_544,
 }
-SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_lstm", "tiny_resnet"]
+SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_inception", "tiny_lstm", "tiny_resnet"]
 IMAGE_OPERATIONS = {
     "conv2d": lambda net: net.conv(2, kernel=1),
     "max_pool": lambda net: net.max_pool(2, 2),
@@ -30,6 +33,8 @@ IMAGE_OPERATIONS = {
     "batch_norm": lambda net: net.batch_norm(),
     "flatten": lambda net: net.flatten(),
     "subsample": lambda net: net.subsample(2),
+    "lrn": lambda net: net.lrn(),
+    "concat": lambda net: net.concat(["input"]),
     "pad_channels": lambda net: net.pad_channels(1),
 }
 everyone = pytest.mark.parametrize("name", [*PARAMETERS, *SMALL])
@@ -39,7 +44,7 @@ def shapes_of(network, *ops):
     return [layer.output_shape for layer in network.layers if layer.op in ops]
 
 
-def test_the_published_networks_are_ten_and_their_small_relatives_apart():
+def test_the_published_networks_are_thirteen_and_their_small_relatives_apart():
     assert networks.names() == sorted(PARAMETERS)
     assert networks.names(small=True) == SMALL
 
@@ -58,6 +63,9 @@ def test_the_parameters_are_those_published(name):
     ("alexnet_cifar", (3, 32, 32), 0, (), 10, 0.01, (64, 128, 256, 512, 1024, 2048), "cifar10"),
     ("resnet50", (3, 224, 224), 0, (), 1000, 0.01, (8, 16, 32, 64), "synthetic"),
     ("resnet56", (3, 32, 32), 0, (), 10, 0.01, (16, 32, 64, 128), "cifar10"),
+    ("caffenet", (3, 227, 227), 0, (), 1000, 0.01, (64, 128, 256), "synthetic"),
+    ("googlenet", (3, 224, 224), 0, (), 1000, 0.01, (32, 64, 128), "synthetic"),
+    ("vgg16", (3, 224, 224), 0, (), 1000, 0.01, (16, 32, 64), "synthetic"),
     ("lstm32", (32,), 10000, (32,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
     ("lstm64", (64,), 10000, (64,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
 ])
@@ -81,6 +89,39 @@ def test_alexnet_has_the_shapes_of_one_column_without_groups():
     assert network.layer("conv2d2").parameters["weight"] == (256, 96, 5, 5)
     assert [layer.op for layer in network.layers[-8:]] == [
         "flatten", "dropout", "dense", "relu", "dropout", "dense", "relu", "dense"]
+
+
+def test_caffenet_has_groups_in_three_convolutions_and_lrn_behind_two_poolings():
+    network = networks.get("caffenet")
+    assert shapes_of(network, "conv2d", "max_pool", "lrn", "flatten", "dense") == [
+        (96, 55, 55), (96, 27, 27), (96, 27, 27), (256, 27, 27), (256, 13, 13), (256, 13, 13),
+        (384, 13, 13), (384, 13, 13), (256, 13, 13), (256, 6, 6), (9216,), (4096,), (4096,), (1000,)]
+    assert [layer.parameters["weight"] for layer in network.layers if layer.op == "conv2d"] == [
+        (96, 3, 11, 11), (256, 48, 5, 5), (384, 256, 3, 3), (384, 192, 3, 3), (256, 192, 3, 3)]
+    assert [layer.attributes for layer in network.layers if layer.op == "lrn"] == [{"size": 5, "alpha": 1e-4, "beta": 0.75}] * 2
+    assert [layer.op for layer in network.layers[-7:]] == ["dense", "relu", "dropout", "dense", "relu", "dropout", "dense"]
+
+
+def test_googlenet_keeps_the_shapes_of_caffes_pooling_and_nine_inceptions():
+    network = networks.get("googlenet")
+    assert [layer.output_shape for layer in network.layers if layer.op == "max_pool" and layer.attributes["ceil"]] == [
+        (64, 56, 56), (192, 28, 28), (480, 14, 14), (832, 7, 7)]
+    assert shapes_of(network, "concat") == [
+        (256, 28, 28), (480, 28, 28), (512, 14, 14), (512, 14, 14), (512, 14, 14), (528, 14, 14), (832, 14, 14), (832, 7, 7),
+        (1024, 7, 7)]
+    assert (len(shapes_of(network, "conv2d")), shapes_of(network, "lrn")) == (57, [(64, 56, 56), (192, 56, 56)])
+
+
+def test_the_auxiliary_classifiers_of_googlenet_are_what_is_missing_of_bvlcs_13_378_280():
+    heads = [channels * 128 + 128 + 2048 * 1024 + 1024 + 1024 * 1000 + 1000 for channels in (512, 528)]  # behind 4a and 4d
+    assert networks.get("googlenet").parameter_count + sum(heads) == 13_378_280
+
+
+def test_vgg16_is_configuration_d():
+    network = networks.get("vgg16")
+    assert shapes_of(network, "max_pool", "flatten", "dense") == [
+        (64, 112, 112), (128, 56, 56), (256, 28, 28), (512, 14, 14), (512, 7, 7), (25088,), (4096,), (4096,), (1000,)]
+    assert [shape[0] for shape in shapes_of(network, "conv2d")] == [64] * 2 + [128] * 2 + [256] * 3 + [512] * 6
 
 
 def test_pooling_in_alexnet_cifar_rounds_down():
@@ -155,7 +196,8 @@ def test_the_json_form_survives_the_wire_and_carries_the_parameter_count(name):
 
 
 def test_only_networks_with_dropout_say_so():
-    assert [name for name in [*PARAMETERS, *SMALL] if networks.get(name).has_dropout] == ["alexnet", "tiny_dropout"]
+    assert [name for name in [*PARAMETERS, *SMALL] if networks.get(name).has_dropout] == [
+        "alexnet", "caffenet", "googlenet", "vgg16", "tiny_dropout", "tiny_inception"]
 
 
 def test_shape_of_knows_the_input_and_every_layer():
@@ -164,7 +206,7 @@ def test_shape_of_knows_the_input_and_every_layer():
 
 
 def test_an_unknown_network_names_those_that_exist():
-    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet'; there are alexnet, .*resnet56, resnet8"):
+    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet'; there are alexnet, .*resnet56, vgg16, resnet8"):
         networks.get("lenet")
 
 
@@ -238,6 +280,10 @@ def test_an_operation_on_images_refuses_a_vector(op):
     (lambda net: net.add("input", "y"), "no layer y to go on from"),
     (lambda net: net.pad_channels(-2), "-2 extra channels"),
     (lambda net: net.max_pool(3, 0), "stride 0"),
+    (lambda net: net.max_pool(1, 9, padding=1, ceil=True), "the last begins beyond the image"),
+    (lambda net: net.conv(4, kernel=1, groups=2), "2 groups for 3 channels and 4 filters"),
+    (lambda net: net.lrn(size=4), "4 channels have none in their middle"),
+    (lambda net: net.concat(["input", net.max_pool(2, 2)]), r"concat: input \(3, 8, 8\), max_pool1 \(3, 4, 4\) differ in size"),
 ])
 def test_a_layer_that_cannot_follow_an_image_is_refused_with_the_reason(wrong, complaint):
     with pytest.raises(ValueError, match=complaint):

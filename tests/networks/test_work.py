@@ -22,6 +22,10 @@ FORWARD = {  # sums of output values x window (or features), layer by layer
                  + 17 * 8 * 8 * 64 * 576 + 64 * 10),
     "resnet50": 4_089_184_256,  # torchvision's resnet50 (v1.5) at 224 x 224
     "lstm32": 32 * (2 * 4 * 256 * (256 + 256) + 256 * 10000),
+    "caffenet": (55 * 55 * 96 * 3 * 121 + 27 * 27 * 256 * 48 * 25 + 13 * 13 * 384 * 256 * 9 + 13 * 13 * 384 * 192 * 9
+                 + 13 * 13 * 256 * 192 * 9 + 9216 * 4096 + 4096 * 4096 + 4096 * 1000),
+    "googlenet": 1_582_671_872,  # the article says 1.5 billion
+    "vgg16": 15_470_264_320,  # torchvision's vgg16 at 224 x 224
 }
 FIRST = {  # forward multiply-adds of the layer that reads the input, whose backward pass costs one product
     "fcn5": 784 * 2048,
@@ -29,6 +33,9 @@ FIRST = {  # forward multiply-adds of the layer that reads the input, whose back
     "alexnet": 55 * 55 * 96 * 3 * 121,
     "resnet56": 32 * 32 * 16 * 27,
     "resnet50": 112 * 112 * 64 * 147,
+    "caffenet": 55 * 55 * 96 * 3 * 121,
+    "googlenet": 112 * 112 * 64 * 147,
+    "vgg16": 224 * 224 * 64 * 27,
     "lstm32": 0,  # reads a table that is trained
 }
 everyone = pytest.mark.parametrize("name", networks.names() + networks.names(small=True))
@@ -65,6 +72,16 @@ def test_a_convolution_is_the_product_of_its_unfolded_input():
         MatrixProduct("conv2d2", "conv2d", "forward", rows, 256, window, "NT"),
         MatrixProduct("conv2d2", "conv2d", "backward_weights", 256, window, rows, "TN"),
         MatrixProduct("conv2d2", "conv2d", "backward_data", rows, window, 256, "NN"),
+    ]
+
+
+def test_a_convolution_of_two_groups_is_two_products_of_half_the_channels():
+    products = [product for product in matrix_products(networks.get("caffenet"), batch=2) if product.layer == "conv2d2"]
+    rows, window = 2 * 27 * 27, 48 * 5 * 5
+    assert products == [
+        MatrixProduct("conv2d2", "conv2d", "forward", rows, 128, window, "NT", count=2),
+        MatrixProduct("conv2d2", "conv2d", "backward_weights", 128, window, rows, "TN", count=2),
+        MatrixProduct("conv2d2", "conv2d", "backward_data", rows, window, 128, "NN", count=2),
     ]
 
 

@@ -57,6 +57,19 @@ def test_pooling_that_rounds_up_is_named(verdict):
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
 
+def test_groups_that_are_ignored_are_named(verdict):
+    found = verdict("pytorch", "tiny_inception", module="tests.workers.pytorch_no_groups")
+    assert found.verdict == "different"
+    assert "conv2d2: weight (6, 8, 5, 5), the network has (6, 4, 5, 5)" in found.reason
+
+
+def test_an_lrn_whose_alpha_is_not_divided_by_its_size_is_caught(verdict):
+    found = verdict("pytorch", "tiny_inception", module="tests.workers.pytorch_lrn_alpha")
+    assert found.verdict == "different"
+    assert "loss" in found.reason
+    assert "gradients differ" in found.reason
+
+
 def test_relu_on_the_logits_is_caught(verdict):
     found = verdict("pytorch", "tiny_fcn", plant=add_relu_to_the_logits)
     assert found.verdict == "different"

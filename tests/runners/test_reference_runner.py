@@ -20,7 +20,7 @@ from runners.protocol import Different, Session, Task, Unsupported
 from runners.reference_runner import OPERATIONS, Runner
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_resnet", "tiny_bottleneck", "tiny_lstm"]
+TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_inception", "tiny_resnet", "tiny_bottleneck", "tiny_lstm"]
 OLD_PYTHON_FILES = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py", "runners/reference_runner.py"]
 
 
@@ -93,6 +93,9 @@ def test_the_tiny_networks_have_every_operation():
 @pytest.mark.parametrize(("name", "op", "fault"), [
     ("tiny_cnn", "relu", lambda a, w, saved, dy: ([dy], {})),
     ("tiny_cnn", "avg_pool", lambda a, w, saved, dy: ([2 * reference.avg_pool_backward(a, w, saved, dy)[0][0]], {})),
+    ("tiny_inception", "lrn", lambda a, w, saved, dy: ([dy * saved[1] ** -a["beta"]], {})),
+    ("tiny_inception", "concat", lambda a, w, channels, dy: (
+        reference.concat_backward(a, w, channels[::-1], dy)[0][::-1], {})),
     ("tiny_resnet", "add", lambda a, w, saved, dy: ([dy, 0 * dy], {})),
     ("tiny_resnet", "batch_norm", lambda a, w, saved, dy: (
         [w["scale"][:, None, None] * dy / saved[1]], reference.batch_norm_backward(a, w, saved, dy)[1])),
@@ -104,24 +107,25 @@ def test_finite_differences_see_a_wrong_backward_pass(name, op, fault):
     assert max(gradient_errors(networks.get(name), Faulty, entries=5).values()) > 1e-2
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding", "bias"), [
-    (3, 1, 1, True), (5, 2, 2, False), (1, 2, 0, True), (1, 1, 0, False)])
-def test_a_convolution_is_the_sum_of_its_windows(kernel, stride, padding, bias):
+@pytest.mark.parametrize(("kernel", "stride", "padding", "bias", "groups"), [
+    (3, 1, 1, True, 1), (5, 2, 2, False, 1), (1, 2, 0, True, 1), (1, 1, 0, False, 1), (3, 1, 1, True, 2), (5, 2, 2, False, 4)])
+def test_a_convolution_is_the_sum_of_its_windows(kernel, stride, padding, bias, groups):
     random = np.random.default_rng(0)
-    x, weight = random.normal(size=(2, 3, 8, 7)), random.normal(size=(4, 3, kernel, kernel))
+    x, weight = random.normal(size=(2, 4, 8, 7)), random.normal(size=(4, 4 // groups, kernel, kernel))
     shift = random.normal(size=4) if bias else np.zeros(4)
-    a = {"filters": 4, "kernel": kernel, "stride": stride, "padding": padding, "bias": bias}
+    a = {"filters": 4, "kernel": kernel, "stride": stride, "padding": padding, "bias": bias, "groups": groups}
     y, _ = reference.conv2d(a, {"weight": weight, "bias": shift} if bias else {"weight": weight}, x)
-    framed = np.zeros((2, 3, 8 + 2 * padding, 7 + 2 * padding))
+    framed = np.zeros((2, 4, 8 + 2 * padding, 7 + 2 * padding))
     framed[:, :, padding:padding + 8, padding:padding + 7] = x
     assert y.shape == (2, 4, (8 + 2 * padding - kernel) // stride + 1, (7 + 2 * padding - kernel) // stride + 1)
     for b, k, row, column in np.ndindex(y.shape):
-        window = framed[b, :, row * stride:row * stride + kernel, column * stride:column * stride + kernel]
+        first = k * groups // 4 * (4 // groups)  # channel of the filter's group
+        window = framed[b, first:first + 4 // groups, row * stride:row * stride + kernel, column * stride:column * stride + kernel]
         assert y[b, k, row, column] == pytest.approx((window * weight[k]).sum() + shift[k], abs=1e-12)
 
 
 def test_max_pooling_pads_with_minus_infinity():
-    x, a = -np.arange(1.0, 10.0).reshape(1, 1, 3, 3), {"kernel": 3, "stride": 2, "padding": 1}
+    x, a = -np.arange(1.0, 10.0).reshape(1, 1, 3, 3), {"kernel": 3, "stride": 2, "padding": 1, "ceil": False}
     y, saved = reference.max_pool(a, {}, x)
     assert y.tolist() == [[[[-1.0, -2.0], [-4.0, -5.0]]]]  # zeros in the frame would win everywhere
     dx, = reference.max_pool_backward(a, {}, saved, np.array([[[[1.0, 2.0], [3.0, 4.0]]]]))[0]
@@ -129,7 +133,7 @@ def test_max_pooling_pads_with_minus_infinity():
 
 
 def test_max_pooling_gives_its_gradient_to_the_first_of_equals():
-    a = {"kernel": 2, "stride": 2, "padding": 0}
+    a = {"kernel": 2, "stride": 2, "padding": 0, "ceil": False}
     y, saved = reference.max_pool(a, {}, np.ones((1, 1, 2, 2)))
     dx, = reference.max_pool_backward(a, {}, saved, np.full((1, 1, 1, 1), 5.0))[0]
     assert (y.tolist(), dx.tolist()) == ([[[[1.0]]]], [[[[5.0, 0.0], [0.0, 0.0]]]])
@@ -137,9 +141,30 @@ def test_max_pooling_gives_its_gradient_to_the_first_of_equals():
 
 def test_pooling_drops_windows_that_do_not_fit_whole():
     x = np.arange(36.0).reshape(1, 1, 6, 6)
-    a = {"kernel": 3, "stride": 2, "padding": 0}
+    a = {"kernel": 3, "stride": 2, "padding": 0, "ceil": False}
     assert reference.max_pool(a, {}, x)[0].tolist() == [[[[14.0, 16.0], [26.0, 28.0]]]]
     assert reference.avg_pool(a, {}, x)[0].tolist() == [[[[7.0, 9.0], [19.0, 21.0]]]]
+
+
+def test_pooling_that_rounds_up_keeps_the_window_that_ends_beyond_the_image():
+    a = {"kernel": 3, "stride": 2, "padding": 0, "ceil": True}
+    y, saved = reference.max_pool(a, {}, -np.arange(36.0).reshape(1, 1, 6, 6))  # zeros beyond the image would win
+    assert y.tolist() == [[[[0.0, -2.0, -4.0], [-12.0, -14.0, -16.0], [-24.0, -26.0, -28.0]]]]
+    dx, = reference.max_pool_backward(a, {}, saved, np.arange(1.0, 10.0).reshape(1, 1, 3, 3))[0]
+    assert dx.shape == (1, 1, 6, 6)
+    assert dx[0, 0, ::2, ::2].tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
+
+
+def test_local_response_normalisation_divides_alpha_by_the_size_and_sees_zeros_beyond_the_channels():
+    x = np.array([1.0, 2.0, 3.0, 4.0]).reshape(1, 4, 1, 1)
+    y, _ = reference.lrn({"size": 3, "alpha": 0.6, "beta": 0.75}, {}, x)
+    squares = np.array([1 + 4, 1 + 4 + 9, 4 + 9 + 16, 9 + 16])
+    assert y.reshape(-1) == pytest.approx(np.array([1, 2, 3, 4]) / (1 + 0.2 * squares) ** 0.75, abs=1e-14)
+
+
+def test_concatenation_lays_channels_behind_one_another():
+    left, right = np.zeros((2, 1, 3, 3)), np.ones((2, 2, 3, 3))
+    assert reference.concat({}, {}, left, right)[0][1, :, 2, 2].tolist() == [0.0, 1.0, 1.0]
 
 
 def test_batch_norm_has_the_biased_variance_of_the_batch():
@@ -316,9 +341,11 @@ def spoil(name, layer, **changes):
     (spoil("tiny_resnet", "conv2d1", parameters={"weight": [4, 3, 3, 3], "bias": [4]}),
      "layer conv2d1: no trained parameter bias"),
     (spoil("tiny_resnet", "add2", inputs=["batch_norm5", "relu3"]), r"layer add2: adds \(6, 4, 4\) and \(4, 8, 8\)"),
-    (spoil("tiny_fcn", "dense1", op="conv2d", attributes={"filters": 16, "kernel": 1, "stride": 1, "padding": 0, "bias": True}),
+    (spoil("tiny_fcn", "dense1", op="conv2d", attributes={"filters": 16, "kernel": 1, "stride": 1, "padding": 0, "bias": True,
+                                                   "groups": 1}),
      "layer dense1: "),
-    (spoil("tiny_fcn", "dense1", op="max_pool", attributes={"kernel": 1, "stride": 1, "padding": 0}), "layer dense1: "),
+    (spoil("tiny_fcn", "dense1", op="max_pool", attributes={"kernel": 1, "stride": 1, "padding": 0, "ceil": False}),
+     "layer dense1: "),
 ])
 def test_a_wrong_description_dies_with_the_name_of_its_layer(network, message):
     with pytest.raises(Different, match=message):

@@ -5,7 +5,7 @@ from runners.caffe_runner import L
 from runners.caffe_runner import Runner as Correct
 
 
-def pool(x, method, kernel, stride, padding):
+def pool(x, method, kernel, stride, padding, ceil=False):
     return L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding)
 
 
