@@ -41,6 +41,10 @@ KERNEL_COLUMNS: Mapping[str, type] = {
     "seconds_per_step": float, "bytes_per_step": float, "reason": str, "exposed_seconds_per_step": float,
 }
 LATER = ("exposed_seconds_per_step",)  # columns that campaigns of older releases do not have: not measured there
+PHASE_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "variant": str, "window": float, "steps": float, "start": float, "stop": float, "seconds": float,
+    "reason": str,
+}
 META_KEYS = ("name", "started", "finished", "suite", "machine", "environments", "trials")
 TRIAL_KEYS = (
     "trial", "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
@@ -54,7 +58,7 @@ class BadRecords(ValueError):
 
 @dataclass(frozen=True)
 class Campaign:
-    """One execution of a suite. `processes` has a row a finished process, `windows` and `counters` those processes' rows, and
+    """One execution of a suite. `processes` has a row a finished process, `windows`, `counters` and `phases` those processes' rows,
     `kernels` the rows of each trial's trace, `operators` those of its profile on a CPU, with the same columns."""
 
     folder: Path
@@ -64,6 +68,7 @@ class Campaign:
     counters: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COUNTER_COLUMNS)))
     kernels: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(KERNEL_COLUMNS)))
     operators: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(KERNEL_COLUMNS)))
+    phases: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(PHASE_COLUMNS)))
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -86,8 +91,9 @@ def read(folder: str | Path) -> Campaign:
     counters = _read_table(folder / "counters.csv", COUNTER_COLUMNS)
     kernels = _read_table(folder / "kernels.csv", KERNEL_COLUMNS)
     operators = _read_table(folder / "operators.csv", KERNEL_COLUMNS)
+    phases = _read_table(folder / "phases.csv", PHASE_COLUMNS)
     tables = {"processes.csv": processes, "windows.csv": windows, "counters.csv": counters, "kernels.csv": kernels,
-              "operators.csv": operators}
+              "operators.csv": operators, "phases.csv": phases}
     for file, table in tables.items():
         unknown = sorted(set(table["trial"]) - names)
         if unknown:
@@ -97,7 +103,9 @@ def read(folder: str | Path) -> Campaign:
     finished = processes[["trial", "process"]]
     windows = _last_attempt(windows).merge(finished, on=["trial", "process"], how="inner")
     counters = counters.merge(finished, on=["trial", "process"], how="inner")
-    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, _ended(kernels), _ended(operators))
+    phases = phases.drop_duplicates(["trial", "process", "variant", "window"], keep="last")
+    phases = phases.merge(finished, on=["trial", "process"], how="inner")
+    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, _ended(kernels), _ended(operators), phases)
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

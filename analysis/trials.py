@@ -168,7 +168,7 @@ def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
     remarks = []
     cores = campaign.meta["machine"].get("cpu", {}).get("allowed")
     if trial["device_kind"] == "cpu" and trial["devices"] > 1 and cores and trial["devices"] * trial["threads"] > cores:
-        remarks.append(f"{trial['devices']} devices of {trial['threads']} threads share {cores} cores")
+        remarks.append(f"its {trial['devices']} devices share {cores} cores")
     if trial["devices"] > 1 and sameness.has_batch_norm(trial["network"]):
         remarks.append("each device normalises its own samples: losses compared with rows of as many devices only")
     return remarks

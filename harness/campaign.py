@@ -92,7 +92,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         for number, (trial, process) in enumerate(rounds):
             if (trial.trial, process) not in finished:
                 outcome = run_process(bench, trial, process, number)
-                records.append(outcome.row, outcome.windows, outcome.counters)
+                records.append(outcome.row, outcome.windows, outcome.counters, outcome.phases)
                 done(outcome, number + 1, rounds.total)
                 ran += 1
             if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):

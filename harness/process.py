@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from harness import copies
+from harness import copies, phases
 from harness.checks import Checks, start, task_of
 from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
@@ -41,11 +41,12 @@ class Sight:
 
 @dataclass
 class Outcome:
-    """A finished process: its row for processes.csv and its rows for windows.csv and counters.csv."""
+    """A finished process: its row for processes.csv and its rows for windows.csv, counters.csv and phases.csv."""
 
     row: dict[str, Any]
     windows: list[dict[str, Any]] = field(default_factory=list)
     counters: list[dict[str, Any]] = field(default_factory=list)
+    phases: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,9 @@ def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
     outcome.row.update(window_steps=length)
     if trial.devices > 1 and (stale := copies.fault(worker, trial.devices, suite.limits.window)):
         raise Failed("different", stale)
+    if suite.phases:
+        bench.watch(Sight(trial, outcome.row["process"], "parts of the step"))
+        outcome.phases = phases.measure(worker, suite, trial, outcome.row["process"])
 
 
 def _window(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome, steps: int, phase: str) -> float:

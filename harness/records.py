@@ -21,12 +21,13 @@ PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check", "check_reason", "loss_error",
     "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
 )
-WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps")  # read as floats, for they may be empty
+WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")  # read as floats, for they may be empty
 # Keys of a suite that trials do not show.
 MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check", "telemetry", "phases")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
 COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
 KERNEL_COLUMNS = tuple(records.KERNEL_COLUMNS)
+PHASE_COLUMNS = tuple(records.PHASE_COLUMNS)
 
 
 class Records:
@@ -73,6 +74,8 @@ class Records:
         _write_rows(folder / "counters.csv", COUNTER_COLUMNS, _as_written(campaign.counters), whole=True)
         if (folder / "kernels.csv").exists():
             _write_rows(folder / "kernels.csv", KERNEL_COLUMNS, _as_written(campaign.kernels), whole=True)
+        if (folder / "phases.csv").exists():
+            _write_rows(folder / "phases.csv", PHASE_COLUMNS, _as_written(campaign.phases), whole=True)
         return writer
 
     def finished(self) -> set[tuple[str, int]]:
@@ -81,11 +84,14 @@ class Records:
         return set(zip(rows["trial"], rows["process"].astype(int), strict=True))
 
     def append(self, process: Mapping[str, Any], windows: Sequence[Mapping[str, Any]],
-               counters: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Add a finished process: first its windows and counters, then the row that makes them count, then the trials anew."""
+               counters: Sequence[Mapping[str, Any]] = (), phases: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Add a finished process: first its windows, counters and phases, then the row that makes them count, then the trials anew.
+        """
         whose = {"trial": process["trial"], "process": process["process"]}
         _write_rows(self.folder / "counters.csv", COUNTER_COLUMNS, [{**whose, **counter} for counter in counters])
         _write_rows(self.folder / "windows.csv", WINDOW_COLUMNS, windows)
+        if phases:
+            self._add("phases.csv", PHASE_COLUMNS, phases)
         _write_rows(self.folder / "processes.csv", PROCESS_COLUMNS, [process])
         self.summarise()
 
@@ -97,11 +103,15 @@ class Records:
 
     def append_kernels(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a trial's trace, then the trials derived anew."""
-        path = self.folder / "kernels.csv"
-        if not path.exists():  # on a CPU there is none
-            _write_whole(path, ",".join(KERNEL_COLUMNS) + "\n")
-        _write_rows(path, KERNEL_COLUMNS, rows)
+        self._add("kernels.csv", KERNEL_COLUMNS, rows)
         self.summarise()
+
+    def _add(self, file: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to a file that not every campaign has."""
+        path = self.folder / file
+        if not path.exists():
+            _write_whole(path, ",".join(columns) + "\n")
+        _write_rows(path, columns, rows)
 
     def summarise(self) -> None:
         """Derive trials.csv."""

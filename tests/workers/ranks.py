@@ -11,6 +11,9 @@ class Runner(Reference):
     def __init__(self, task):
         super().__init__(task)
         self.task = task
+        self.others = []
+        if task.ranks == 1:
+            return
         address = os.path.join(os.path.dirname(os.environ["DLBENCH_WIRE"]), "ranks")
         if task.rank == 0:
             with Listener(address, "AF_UNIX", backlog=task.ranks) as listener:

@@ -1,0 +1,104 @@
+"""Campaigns on several devices: what they record, and what a fault of one rank costs."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import records
+from analysis.records import Campaign
+from harness import campaign
+from harness.suite import Suite
+
+SMALL = {"networks": {"tiny_fcn": {"batches": 4}}, "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
+         "window_seconds": 0.01, "peaks": False, "data": "host", "telemetry": False}
+
+
+def run(folder: Path, **suite: Any) -> Campaign:
+    prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml")
+    campaign.run(prepared, folder, False, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    return records.read(folder)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "trials.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_one_device_and_two_with_the_same_global_batch_are_peers_and_agree(tmp_path, stand_in):
+    stand_in(one="ranks")
+    done = run(tmp_path, frameworks="one", devices=[1, 2], scaling=["strong", "weak"])
+    found = rows(tmp_path)
+    assert [(row["devices"], row["batch"], row["global_batch"], row["strategy"], row["verified"]) for row in found] == [
+        ("1", "4", "4", "", "yes"), ("2", "2", "4", "sums", "yes"), ("2", "4", "8", "sums", "yes")]
+    one, other = found[0]["trial"], found[1]["trial"]
+    losses = [done.windows.loc[done.windows["trial"] == trial, "loss"].to_numpy()[:8] for trial in (one, other)]
+    assert np.allclose(*losses, rtol=1e-6)
+    for row in found:
+        assert float(row["samples_per_second"]) == pytest.approx(int(row["global_batch"]) / float(row["step_seconds"]))
+
+
+def test_more_devices_than_cores_share_them_and_the_row_says_so(tmp_path, stand_in, monkeypatch):
+    stand_in(one="ranks")
+    prepared = campaign.prepare(Suite.model_validate({**SMALL, "frameworks": "one", "devices": 2}), "suite.yaml")
+    prepared.machine["cpu"]["allowed"] = 1
+    campaign.run(prepared, tmp_path, False, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    assert "its 2 devices share 1 cores" in rows(tmp_path)[0]["reason"]
+
+
+def test_batch_norm_of_several_devices_is_said_to_be_their_own(tmp_path, stand_in):
+    stand_in(one="ranks")
+    run(tmp_path, frameworks="one", devices=2, networks={"tiny_resnet": {"batches": 4}})
+    (row,) = rows(tmp_path)
+    assert row["verified"] == "yes"
+    assert "each device normalises its own samples: losses compared with rows of as many devices only" in row["reason"]
+
+
+def test_a_killed_rank_is_one_row_and_leaves_nothing_behind(tmp_path, stand_in, workers_in):
+    stand_in(killed="ranks_killed", good="ranks")
+    run(tmp_path, frameworks=["killed", "good"], devices=2)
+    bad, good = rows(tmp_path)
+    assert (bad["status"], good["status"]) == ("failed", "ok")
+    assert bad["reason"].startswith("crashed: rank 1 ended during 'run'; log: ")
+    assert workers_in(tmp_path) == []
+
+
+def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, stand_in, workers_in):
+    stand_in(one="ranks_stale_late")
+    run(tmp_path, frameworks="one", devices=2)
+    (row,) = rows(tmp_path)
+    assert (row["status"], row["verified"]) == ("failed", "no")
+    assert row["reason"] == "different: the devices' parameters have come apart: device 1 of 2 holds others than the rest"
+    assert workers_in(tmp_path) == []
+
+
+def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_path, stand_in):
+    stand_in(one="ranks_parts")
+    done = run(tmp_path, frameworks="one", devices=[1, 2], phases=True)
+    for trial, missing in zip(done.meta["trials"], ([], ["A"]), strict=True):
+        own = done.phases[done.phases["trial"] == trial["trial"]]
+        timed = own[own["reason"] == ""]
+        assert timed["variant"].tolist() == ["F", "FB", "FBA", "FBAU"] * 2
+        assert timed["window"].tolist() == [0] * 4 + [1] * 4
+        assert (timed["start"].diff().dropna() > 0).all()
+        assert np.allclose(timed["seconds"], timed["stop"] - timed["start"])
+        last = done.windows.loc[done.windows["trial"] == trial["trial"], "stop"].max()
+        assert (timed["start"] > last).all()
+        refused = own[own["reason"] != ""]
+        assert refused["variant"].tolist() == missing
+        assert set(refused["reason"]) <= {"sums on a socket have no 'A'"}
+
+
+def test_a_runner_without_parts_says_so_and_its_row_stands(tmp_path, stand_in):
+    stand_in(one="ranks")
+    done = run(tmp_path, frameworks="one", phases=True)
+    assert done.phases["reason"].tolist() == [f"this runner has no part '{part}' of a step" for part in ("F", "FB", "FBA", "FBAU")]
+    assert rows(tmp_path)[0]["status"] == "ok"
+
+
+def test_without_phases_there_is_no_file_of_them(tmp_path, stand_in):
+    stand_in(one="ranks_parts")
+    assert run(tmp_path, frameworks="one").phases.empty
+    assert not (tmp_path / "phases.csv").exists()
