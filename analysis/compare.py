@@ -76,7 +76,8 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
     for row in rows:
         if not row["verdict"]:
             row |= _ratio(a.campaign, b.campaign, row, family_confidence(count))
-    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("processes_a", "processes_b"), "Int64"))
+    columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS)]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("processes_a", "processes_b"), "Int64"))
 
 
 def family_confidence(rows: int) -> float:
@@ -145,9 +146,10 @@ def _processes(campaign: Campaign, chosen: range) -> Campaign:
 
 
 def _keys(a: Side, b: Side) -> list[str]:
-    """What tells workloads apart: also the framework or tuning, where a side has several of them."""
+    """What tells workloads apart: also the framework, tuning or strategy, where a side has several of them."""
     several = [column for column in CONTESTANT if max(a.rows[column].nunique(), b.rows[column].nunique()) > 1]
-    return [*WORKLOAD, *several]
+    strategies = [rows.loc[rows["strategy"] != "", "strategy"].nunique() for rows in (a.rows, b.rows)]
+    return [*WORKLOAD, *several, *(["strategy"] if max(strategies) > 1 else [])]
 
 
 def _by_workload(side: Side, keys: Sequence[str]) -> dict[tuple[Any, ...], "pd.Series[Any]"]:

@@ -25,9 +25,10 @@ MOST = 0.5  # of the product time whose arithmetic is known, that mixed precisio
 SILENT = 0.1  # of the product time in kernels whose names do not say their arithmetic, from which a reader is told
 
 
-def columns(kernels: pd.DataFrame, step_seconds: float) -> dict[str, float]:
+def columns(kernels: pd.DataFrame, step_seconds: float, ranks: int = 1) -> dict[str, float]:
     """Derive `COLUMNS` of trials.csv: payload in bytes per mini-batch, and shares from 0 to 1; nothing without a trace.
 
+    Of all ranks the first was traced, and each copies as much as any other.
     The GPU idles for what its busy time (from the trace) leaves of a step as it was timed (without one): within a trace the host
     also writes records, so its own gaps are too long (fcn5 on an H200: 29 % for 9.5 %).
     """
@@ -39,8 +40,8 @@ def columns(kernels: pd.DataFrame, step_seconds: float) -> dict[str, float]:
     unclassified = launched.loc[launched["class"] == UNCLASSIFIED, "seconds_per_step"].sum()
     busy = kernels.loc[kernels["class"] == BUSY, "seconds_per_step"].sum()
     return {
-        "payload_h2d_bytes_per_step": copies.get("host_to_device", 0.0),
-        "payload_d2h_bytes_per_step": copies.get("device_to_host", 0.0),
+        "payload_h2d_bytes_per_step": ranks * copies.get("host_to_device", 0.0),
+        "payload_d2h_bytes_per_step": ranks * copies.get("device_to_host", 0.0),
         "idle_share": max(0.0, 1 - busy / step_seconds),
         "unclassified_share": unclassified / launched["seconds_per_step"].sum() if len(launched) else 0.0,
     }

@@ -160,9 +160,12 @@ def remarks(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
-    """Name each row's framework, with its release where the table holds several of that framework, and its side of a comparison."""
+    """Name each row's framework, with its release and strategy where it has several in the table, and its side of a comparison."""
     several = trials.groupby("framework")["release"].transform("nunique") > 1
     names = trials["framework"].where(~several, trials["framework"] + " " + trials["release"].fillna(""))
+    strategies = trials["strategy"].where(trials["strategy"] != "")
+    several = strategies.groupby(trials["framework"]).transform("nunique") > 1
+    names = names.where(~several, (names + " " + trials["strategy"]).str.strip())
     return (names + " " + trials["side"]).str.strip() if "side" in trials else names
 
 

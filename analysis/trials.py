@@ -137,7 +137,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")}, **counted.columns,
-        **evidence.columns(kernels, step.value),
+        **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
     }
 
 

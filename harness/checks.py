@@ -94,7 +94,7 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
     framework = frameworks.load(trial.framework)
     module = module or framework.runner
     told = {**variables(environment, trial), **(extra or {})}
-    if in_ranks(trial) and framework.parallel:
+    if trial.ranks > 1 and framework.parallel:
         launch = Launch(framework.parallel, trial.devices)
         return Ranks(launch, environment.interpreter, module, log, told, cores=pins(trial), container=environment.container)
     return Worker(environment.interpreter, module, log, told, pins(trial), container=environment.container)
@@ -107,7 +107,7 @@ def pins(trial: Trial, allowed: set[int] | None = None) -> str:
     if trial.device_kind != "cpu":
         return ""
     chosen = cores(trial.threads * trial.devices, allowed=allowed)
-    if not in_ranks(trial):
+    if trial.ranks == 1:
         return ",".join(map(str, chosen))
     shares = [[chosen[(rank * trial.threads + thread) % len(chosen)] for thread in range(trial.threads)]
               for rank in range(trial.devices)]
@@ -129,13 +129,7 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
 def task_of(trial: Trial) -> dict[str, Any]:
     """What a worker is told of a trial, its network and batch apart."""
     return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning,
-            "devices": trial.devices, "ranks": trial.devices if in_ranks(trial) else 1, "strategy": trial.strategy}
-
-
-def in_ranks(trial: Trial) -> bool:
-    """Whether each device of a trial has a process of its own."""
-    parallel = frameworks.load(trial.framework).parallel if trial.devices > 1 else None
-    return parallel is not None and parallel.kind == "ranks"
+            "devices": trial.devices, "ranks": trial.ranks, "strategy": trial.strategy}
 
 
 def first_line(error: Exception) -> str:

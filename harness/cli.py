@@ -245,7 +245,8 @@ def _print_plan(prepared: object) -> None:
             continue
         seconds = prepared.suite.processes * estimate_seconds(trial, prepared.suite)
         total += seconds
-        where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"cpu x{trial.threads}"
+        where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"{trial.devices} x cpu, threads {trial.threads}"
+        where += f", {trial.strategy}" if trial.strategy else ""
         table.add_row(f"{trial.framework} {trial.release}", f"{trial.network}, {trial.batch}", where,
                       f"{trial.precision} {trial.tuning} {trial.data}", duration(seconds))
     console.print(table)

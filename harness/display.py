@@ -73,7 +73,8 @@ class Display:
 def describe(sight: Sight, windows: int) -> str:
     """One line on the process at work: what runs, how far it is, its loss and step time."""
     trial = sight.trial
-    text = f"{trial.framework} {trial.network} b{trial.batch} {trial.precision} {trial.tuning} #{sight.process} {sight.phase}"
+    what = f"{trial.network} b{trial.batch}" + (f" x{trial.devices} {trial.strategy}" if trial.devices > 1 else "")
+    text = f"{trial.framework} {what} {trial.precision} {trial.tuning} #{sight.process} {sight.phase}"
     if sight.phase == "timing":
         text += f" {sight.window}/{windows}"
     if math.isfinite(sight.step_seconds):

@@ -89,7 +89,7 @@ def _contenders(trials: Sequence[Trial], workshop: Workshop) -> Iterator[Trial]:
             key = (planned.framework, planned.device_kind, planned.threads, precision)
             if key not in seen:
                 seen.add(key)
-                yield replace(planned, precision=precision, devices=1, strategy="", global_batch=0)
+                yield replace(planned, precision=precision, devices=1, ranks=1, strategy="", global_batch=0)
 
 
 def _measure(trial: Trial, workshop: Workshop, when: str, module: str = "") -> Peak:

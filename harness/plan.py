@@ -42,6 +42,7 @@ class Trial:
     reason: str = ""
     side: str = ""  # A or B in a comparison, where both may be the same release
     strategy: str = ""  # how several devices aggregate their gradients
+    ranks: int = 1  # processes that share the devices
     global_batch: int = 0  # of all devices; 0 is written out as batch x devices
     trial: str = field(init=False)
 
@@ -85,6 +86,7 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine, has_se
                         tuning=tuning, data=data, learning_rate=network.learning_rate,
                         parameters=network.parameter_count, flops_per_step=work.flops_per_step(network, whole),
                         dropout=network.has_dropout, processes_planned=suite.processes, strategy=strategy, global_batch=whole,
+                        ranks=devices if _in_ranks(spec) else 1,
                     )
                     status, reason = _refusal(trial, machine, has_set)
                     trials.append(replace(trial, status=status, reason=reason))
@@ -145,6 +147,12 @@ def _strategies(suite: Suite, spec: str, devices: int, device_kind: str) -> list
     known = parallel.strategies.get(frameworks.device_of(device_kind)) if parallel else None
     first = known[0] if known else ""
     return list(dict.fromkeys(first if strategy == "default" else strategy for strategy in suite.strategies))
+
+
+def _in_ranks(spec: str) -> bool:
+    """Whether a framework gives each device a process of its own."""
+    parallel = frameworks.load(spec.partition("==")[0]).parallel
+    return parallel is not None and parallel.kind == "ranks"
 
 
 def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> tuple[str, str]:
