@@ -59,7 +59,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Everything, as 
 
 @app.command()
 def verify(
-    chosen: Annotated[str, typer.Option("--networks", help="Names with commas; all ten where not given.")] = "",
+    chosen: Annotated[str, typer.Option("--networks", help="Names with commas; all published ones where not given.")] = "",
     frameworks_: Annotated[str, typer.Option("--frameworks", help="Names or releases with commas.")] = "pytorch,tensorflow",
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="Also write the verdicts here.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

@@ -127,6 +127,21 @@ def test_what_looks_like_a_kink_on_every_draw_is_a_fault(verdict):
     assert found.gradient_error == pytest.approx(5e-4)
 
 
+@pytest.mark.parametrize(("name", "module", "found"), [
+    ("tiny_cnn", "kink_first", "same"),  # far from the loss alone
+    ("tiny_cnn", "kink_always", "different"),  # next to the loss, too
+    ("tiny_resnet", "kink_first", "different"),  # batch norm's shifts keep it away from kinks
+    ("tiny_fcn", "kink_first", "different"),  # no kinks
+])
+def test_of_many_activations_some_always_lie_at_a_kink(verdict, monkeypatch, name, module, found):
+    monkeypatch.setattr("harness.judge.MANY_ACTIVATIONS", 0)
+    assert verdict("reference", name, **fault(module)).verdict == found
+
+
+def test_of_few_activations_none_always_lies_at_a_kink(verdict):
+    assert verdict("reference", "tiny_cnn", **fault("kink_first")).verdict == "different"
+
+
 def test_a_network_without_kinks_gets_one_draw(verdict):
     found = verdict("reference", "tiny_fcn", **fault("kink"))
     assert (found.verdict, found.gradient_error) == ("different", pytest.approx(5e-4))

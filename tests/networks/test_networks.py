@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -288,3 +289,10 @@ def test_an_operation_on_images_refuses_a_vector(op):
 def test_a_layer_that_cannot_follow_an_image_is_refused_with_the_reason(wrong, complaint):
     with pytest.raises(ValueError, match=complaint):
         wrong(Builder(input_shape=(3, 8, 8)))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_page_of_networks_has_each_with_its_parameters(name):
+    page = (Path(__file__).parents[2] / "docs/networks.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line)
+    assert f"| {PARAMETERS[name]:,} | {networks.get(name).learning_rate} |" in row
