@@ -90,6 +90,38 @@ def test_what_cntk_cannot_do_on_a_cpu_is_unsupported_in_its_own_words(verdict, c
     assert reason in found.reason
 
 
+@pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 2), ("tiny_fcn", 4), ("tiny_resnet", 2), ("tiny_lstm", 2)])
+def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, devices):
+    found = verdict("cntk", network, devices=devices, strategy="data_parallel")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+def test_a_learning_rate_per_sample_is_named_on_two_ranks_too(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_per_sample", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "learning rate 0.2, not 0.05" in found.reason  # of a global batch of four
+
+
+def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_sums", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
+
+
+def test_ranks_that_train_alone_are_caught(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_alone", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "the devices' parameters have come apart" in found.reason
+
+
+def test_one_bit_sends_in_time_what_it_did_not_send_at_once(verdict):
+    once, mean = (verdict("cntk", "tiny_fcn", module=f"tests.workers.cntk_one_bit_{name}", devices=2, strategy="one_bit")
+                  for name in ("once", "mean"))
+    assert once.gradient_error > 0.3
+    assert mean.gradient_error < 0.25 * once.gradient_error  # of 40 gradients: the error is fed back
+
+
 def test_open_mpi_is_linked_under_its_old_names(tmp_path):
     (tmp_path / "libmpi.so.40").touch()
     (tmp_path / "libmpi_cxx.so.40").touch()

@@ -71,6 +71,27 @@ def test_a_dead_branch_is_caught(verdict):
     assert found.reason
 
 
+@pytest.mark.parametrize(("network", "devices", "tuning"), [
+    ("tiny_fcn", 4, "stock"), ("tiny_resnet", 2, "stock"), ("tiny_lstm", 2, "stock"), ("tiny_cnn", 2, "tuned"),
+])
+def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, devices, tuning):
+    found = verdict("paddle", network, devices=devices, strategy="all_reduce", tuning=tuning)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
+    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_sums", devices=2, strategy="all_reduce")
+    assert found.verdict == "different"
+    assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
+
+
+def test_ranks_that_train_alone_are_caught(verdict):
+    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_alone", devices=2, strategy="all_reduce")
+    assert found.verdict == "different"
+    assert "the devices' parameters have come apart" in found.reason
+
+
 def cut_a_branch(network):
     """Let the last addition add the shortcut to itself: its two convolutions no longer reach the loss."""
     addition = [layer for layer in network["layers"] if layer["op"] == "add"][-1]

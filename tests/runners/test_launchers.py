@@ -1,0 +1,81 @@
+"""The frameworks' own launchers: what they start is found and ended, also when a rank is killed in the middle."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+import networks
+from harness import arrays
+from harness.worker import Failed, processes_with
+from tests.conftest import started
+
+STRATEGIES = {"pytorch": "ddp", "paddle": "all_reduce", "cntk": "data_parallel"}
+
+
+@pytest.fixture
+def ready(tmp_path):
+    """Start two ranks of a framework that have built and fed tiny_fcn: `ready("cntk")`."""
+    workers = []
+
+    def start(framework):
+        network = networks.get("tiny_fcn")
+        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
+        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
+        task = {"device": "cpu", "devices": 2, "strategy": STRATEGIES[framework]}
+        worker = started(framework, None, tmp_path / f"{framework}.log", task)
+        workers.append(worker)
+        worker.ask("hello", limit=300)
+        worker.ask("build", limit=300, network=network.to_json(), batch=2, **task)
+        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
+        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.end()
+
+
+@pytest.mark.parametrize("framework", STRATEGIES)
+def test_a_killed_rank_is_named_and_nothing_of_its_launcher_is_left(ready, framework):
+    worker = ready(framework)
+    worker.ask("run", limit=60, steps=2)
+    assert {worker.process.pid, *worker.pids.values()} <= {process.pid for process in processes_with(worker.token)}
+    os.kill(worker.pids[1], signal.SIGKILL)
+    with pytest.raises(Failed) as caught:
+        worker.ask("run", limit=60, steps=1000)
+    assert caught.value.kind == "crashed"
+    assert caught.value.reason.startswith("rank 1 ended during 'run'; log: ")
+    worker.end()
+    assert processes_with(worker.token) == []
+    assert not worker.folder.exists()
+
+
+@pytest.mark.parametrize("framework", ["paddle", "cntk"])
+def test_every_part_of_the_step_runs_and_leaves_the_copies_alike(ready, framework):
+    worker = ready(framework)
+    for part in ("F", "FB", "FBA", "A", "FBAU"):
+        answer = worker.ask("phase", limit=60, variant=part, steps=2)
+        assert (answer["steps"], answer["stop"] > answer["start"]) == (2, True)
+        one, other = worker.ask("copies", limit=60)["hashes"]
+        assert one == other
+    assert worker.ask("run", limit=60, steps=1)["loss"] > 0
+
+
+def test_the_shared_memory_of_ranks_that_do_not_answer_is_cleared_away(ready):
+    worker = ready("cntk")
+    shared = shared_memory_of(worker.pids.values())
+    assert len(shared) == 2  # Open MPI's, a file a rank
+    os.kill(worker.pids[1], signal.SIGSTOP)
+    with pytest.raises(Failed, match=r"timed_out: ranks? .*: no answer to 'run' within 1 s"):
+        worker.ask("run", limit=1, steps=1)
+    worker.end()
+    assert processes_with(worker.token) == []
+    assert [path for path in shared if path.exists()] == []
+
+
+def shared_memory_of(pids):
+    """The files under /dev/shm that these processes have mapped."""
+    return {Path(area.path) for pid in pids for area in psutil.Process(pid).memory_maps() if area.path.startswith("/dev/shm/")}

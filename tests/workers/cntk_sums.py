@@ -1,0 +1,15 @@
+"""CNTK whose learner divides the sum over all ranks by the samples of one rank."""
+
+from runners import cntk_runner
+from runners.cntk_runner import Keeper as Correct
+from runners.cntk_runner import Runner
+
+__all__ = ["Runner"]
+
+
+class Keeper(Correct):
+    def update(self, gradient_values, training_sample_count, sweep_end):
+        return super().update(gradient_values, training_sample_count // 2, sweep_end)
+
+
+cntk_runner.Keeper = Keeper
