@@ -22,6 +22,13 @@ def test_every_row_of_the_suite_can_be_trained():
     assert len(planned) == 6 * 2 * (1 + 2 * 2)  # on one device weak and strong are one
 
 
+def test_caffe_is_refused_in_its_own_words():
+    suite = load_suite(SUITE, ["frameworks=caffe", "devices=2", "networks=fcn5", "scaling=weak"])
+    planned = make_trials(suite, {"caffe": "1.0.0"}, Machine("cpu", cores=2, devices=0), lambda name: False)
+    assert [trial.status for trial in planned] == ["unsupported"]
+    assert planned[0].reason.endswith('"Multi-GPU execution not available - rebuild with USE_NCCL"')
+
+
 def test_on_two_devices_all_frameworks_are_verified_against_each_other(tmp_path):
     suite = load_suite(SUITE, ["networks=tiny_fcn", "batch=8", "devices=2", "scaling=weak", "processes=1", "windows=1",
                                "window_seconds=0.01", "peaks=false"])

@@ -1,4 +1,4 @@
-"""The frameworks' own launchers: what they start is found and ended, also when a rank is killed in the middle."""
+"""The launchers of Paddle and CNTK: what they start is found and ended, also when a rank is killed in the middle."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from harness import arrays
 from harness.worker import Failed, processes_with
 from tests.conftest import started
 
-STRATEGIES = {"pytorch": "ddp", "paddle": "all_reduce", "cntk": "data_parallel"}
+STRATEGIES = {"paddle": "all_reduce", "cntk": "data_parallel"}
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_killed_rank_is_named_and_nothing_of_its_launcher_is_left(ready, frame
     assert not worker.folder.exists()
 
 
-@pytest.mark.parametrize("framework", ["paddle", "cntk"])
+@pytest.mark.parametrize("framework", STRATEGIES)
 def test_every_part_of_the_step_runs_and_leaves_the_copies_alike(ready, framework):
     worker = ready(framework)
     for part in ("F", "FB", "FBA", "A", "FBAU"):
