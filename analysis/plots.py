@@ -115,7 +115,7 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
                     axes.annotate(f"{trial['series']}: not verified", (0.03, 0.03 + 0.09 * len(axes.texts)),
                                   xycoords="axes fraction", fontsize=8)  # losses start high: this corner is empty
             axes.set_xscale("log")
-            _one_two_five(axes.xaxis)
+            one_two_five(axes.xaxis)
             axes.set_ylim(bottom=0)
             axes.set_xlabel("steps trained")
             axes.set_ylabel("training loss")
@@ -162,14 +162,14 @@ def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
     if steep and largest > STEEP * smallest:
         axes.set_yscale("log")
         axes.set_ylim(smallest / 1.4, 1.4 * largest)
-        _one_two_five(axes.yaxis)
+        one_two_five(axes.yaxis)
     else:
         axes.set_ylim(0, 1.1 * largest)
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _one_two_five(axis: Axis) -> None:
+def one_two_five(axis: Axis) -> None:
     """Label a logarithmic axis at 1, 2, 5, 10, 20 ... in plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

@@ -86,12 +86,12 @@ def read(folder: str | Path) -> Campaign:
     folder = Path(folder)
     meta = _read_meta(folder / "campaign.json")
     names = {trial["trial"] for trial in meta["trials"]}
-    processes = _read_table(folder / "processes.csv", PROCESS_COLUMNS)
-    windows = _read_table(folder / "windows.csv", WINDOW_COLUMNS)
-    counters = _read_table(folder / "counters.csv", COUNTER_COLUMNS)
-    kernels = _read_table(folder / "kernels.csv", KERNEL_COLUMNS)
-    operators = _read_table(folder / "operators.csv", KERNEL_COLUMNS)
-    phases = _read_table(folder / "phases.csv", PHASE_COLUMNS)
+    processes = read_table(folder / "processes.csv", PROCESS_COLUMNS)
+    windows = read_table(folder / "windows.csv", WINDOW_COLUMNS)
+    counters = read_table(folder / "counters.csv", COUNTER_COLUMNS)
+    kernels = read_table(folder / "kernels.csv", KERNEL_COLUMNS)
+    operators = read_table(folder / "operators.csv", KERNEL_COLUMNS)
+    phases = read_table(folder / "phases.csv", PHASE_COLUMNS)
     tables = {"processes.csv": processes, "windows.csv": windows, "counters.csv": counters, "kernels.csv": kernels,
               "operators.csv": operators, "phases.csv": phases}
     for file, table in tables.items():
@@ -128,7 +128,7 @@ def _read_meta(file: Path) -> dict[str, Any]:
     return meta
 
 
-def _read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
+def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     """Read a CSV with at least `columns`, in their types. A file that does not exist yet is an empty table."""
     text = file.read_text(encoding="utf-8") if file.exists() else ",".join(columns) + "\n"
     whole = text[: text.rfind("\n") + 1]

@@ -27,6 +27,8 @@ from harness.rounds import Rounds
 from harness.suite import Suite
 from harness.telemetry import Sampler, open_sampler
 
+TELLING = ("NCCL_", "GLOO_", "XLA_", "CUDA_")  # variables of the driver, inherited by workers, that change what is measured
+
 
 @dataclass(frozen=True)
 class Campaign:
@@ -74,7 +76,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     workshop = peaks.Workshop(ready, folder / "logs", built)
     if records is None:
         before = peaks.measure(campaign.trials, workshop) if suite.peaks else []
-        records = Records.create(folder, {**_first_page(campaign, folder, ready), "peaks": before})
+        records = Records.create(folder, {**first_page(campaign, folder, ready), "peaks": before})
         records.summarise()  # so that a campaign stopped in its first process has its table too
     records.add("dirty", dirty)
     finished = records.finished()
@@ -158,13 +160,15 @@ def _sampler(campaign: Campaign) -> AbstractContextManager[Sampler]:
     return open_sampler(campaign.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def _first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | BuildFailed]) -> dict[str, Any]:
+def first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | BuildFailed]) -> dict[str, Any]:
+    """What the records of a campaign or study open with: when, what, on what machine, in which environments."""
     return {
         "schema": SCHEMA, "name": folder.name, "started": datetime.now(UTC).isoformat(timespec="seconds"), "finished": None,
         "dlbench": VERSION, "git_commit": campaign.machine["checkout"]["commit"],
         "git_dirty": campaign.machine["checkout"]["dirty"], "git_commit_stated": campaign.machine["checkout"]["stated"],
         "source_hash": hashes.source_hash(), "suite": campaign.suite.model_dump(mode="json"),
         "suite_file": campaign.suite_file, "seed": campaign.suite.seed, "machine": campaign.machine,
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)},
         "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
         "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
         "trials": [trial.to_json() for trial in campaign.trials],

@@ -2,12 +2,14 @@
 
 import typer
 
+from harness.study_aggregation import aggregation
 from harness.study_conv import conv
 from harness.study_gemm import gemm
 
 study_app = typer.Typer(no_args_is_help=True, help="The experiments behind the analysis.")
 study_app.command()(gemm)
 study_app.command()(conv)
+study_app.command()(aggregation)
 
 
 @study_app.callback()

@@ -39,15 +39,17 @@ class Records:
     processes: list[dict[str, Any]]
     windows: list[dict[str, Any]]
     counters: list[dict[str, Any]] = field(default_factory=list)
+    phases: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.json").write_text(json.dumps(self.meta, indent=1))
         for name, columns, rows in (("processes.csv", records.PROCESS_COLUMNS, self.processes),
                                     ("windows.csv", records.WINDOW_COLUMNS, self.windows),
-                                    ("counters.csv", records.COUNTER_COLUMNS, self.counters)):
-            if name == "counters.csv" and not rows:
-                continue  # as in campaigns before there was telemetry
+                                    ("counters.csv", records.COUNTER_COLUMNS, self.counters),
+                                    ("phases.csv", records.PHASE_COLUMNS, self.phases)):
+            if name in ("counters.csv", "phases.csv") and not rows:
+                continue  # as in campaigns before there was telemetry, or of suites without phases
             with (folder / name).open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(columns), restval="", lineterminator="\n")
                 writer.writeheader()
@@ -65,6 +67,8 @@ class Records:
             "status": "planned", "reason": "", **changes,
         }
         trial["trial"] = "-".join(str(trial[key]) for key in ("framework", "release", "network", "batch", "precision", "tuning"))
+        if trial["devices"] > 1:
+            trial["trial"] += f"-x{trial['devices']}-{trial['strategy']}"
         self.meta["trials"].append(trial)
         if trial["status"] == "planned":
             for process in range(count):

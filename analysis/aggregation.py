@@ -1,0 +1,146 @@
+"""What each strategy of gradient aggregation takes by its model: legs over fitted links, and the bytes that go over each wire.
+
+S bytes of gradients on n devices. The legs are those of runners/pytorch_aggregation.py and runners/pytorch_host.py, in their order;
+each is timed by the fit of the link that moves bytes in the same way. `textbook` is the shorter formula of the literature.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from analysis.links import Fit
+from analysis.statistics import Estimate
+
+BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # DistributedDataParallel's defaults
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be aggregated: bytes of gradients over so many devices; `messages` is the number of the library's buckets."""
+
+    size_bytes: float
+    devices: int
+    messages: int = 1
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One part of a strategy: `messages` one after another over a link, which carry `size_bytes` together."""
+
+    link: str
+    messages: float
+    size_bytes: float
+
+
+def ring(work: Work) -> list[Leg]:
+    """2 (n - 1) shifts of S / n: half of them add up, half pass the sums on (Patarasu and Yuan 2009)."""
+    n, size = work.devices, work.size_bytes
+    return [*_packed(size, 1 / n), Leg("shift", 2 * (n - 1), 2 * (n - 1) / n * size), Leg("device_sum", n - 1, (n - 1) / n * size)]
+
+
+def tree(work: Work) -> list[Leg]:
+    """log2 n levels of pairs to the root, each adding up, and the same levels back."""
+    levels, size = _levels(work.devices), work.size_bytes
+    return [*_packed(size, 1), Leg("pair", 2 * levels, 2 * levels * size), Leg("device_sum", levels, levels * size)]
+
+
+def gather(work: Work) -> list[Leg]:
+    """All others send to one device at once, which adds up and sends the mean back to all at once."""
+    others, size = work.devices - 1, work.size_bytes
+    return [*_packed(size, 1), Leg("fan_in", 1, others * size), Leg("fan_out", 1, others * size),
+            Leg("device_sum", others, others * size)]
+
+
+def host_one(work: Work) -> list[Leg]:
+    """Every device copies up, one thread of the host goes over n buffers, every device copies down."""
+    return _host(work, "host_sum_one")
+
+
+def host_all(work: Work) -> list[Leg]:
+    """The same, added by all threads of the host."""
+    return _host(work, "host_sum_all")
+
+
+def library(work: Work) -> list[Leg]:
+    """The library's own all-reduce, a message a bucket."""
+    return [Leg("all_reduce", work.messages, work.size_bytes)]
+
+
+def halved(work: Work) -> list[Leg]:
+    """The library's all-reduce of half the bytes; each value is rounded before and restored after."""
+    return [Leg("all_reduce", work.messages, work.size_bytes / 2), Leg("device_copy", 2 * work.messages, 1.5 * work.size_bytes)]
+
+
+def _packed(size: float, scaled: float) -> list[Leg]:
+    """Gradients are copied into one buffer, and what was added is divided by n: `scaled` of them on the busiest device."""
+    return [Leg("device_copy", 2, (1 + scaled) * size)]
+
+
+def _levels(devices: int) -> int:
+    return math.ceil(math.log2(devices))
+
+
+def _host(work: Work, link: str) -> list[Leg]:
+    """n - 1 additions and one division go over n buffers."""
+    size = work.size_bytes
+    return [Leg("device_copy", 1, size), Leg("to_host", 1, size), Leg(link, 1, work.devices * size), Leg("from_host", 1, size)]
+
+
+def textbook(strategy: str, work: Work) -> list[Leg]:
+    """The formula that papers give: messages over one kind of link, sums on devices for nothing. Empty where there is none."""
+    n, size, levels = work.devices, work.size_bytes, _levels(work.devices)
+    up_and_down = [Leg("to_host", 1, size), Leg("from_host", 1, size)]
+    return {
+        "ring": [Leg("send", 2 * (n - 1), 2 * (n - 1) / n * size)],
+        "tree": [Leg("send", 2 * levels, 2 * levels * size)],
+        "gather": [Leg("send", 2 * (n - 1), 2 * (n - 1) * size)],
+        "host_one": [*up_and_down, Leg("host_sum_one", n, n * size)],
+        "host_all": [*up_and_down, Leg("host_sum_all", n, n * size)],
+    }.get(strategy, [])
+
+
+def buckets(size_bytes: float) -> int:
+    """How many buckets DistributedDataParallel makes: a small first one, then full ones."""
+    return 1 + max(0, math.ceil((size_bytes - FIRST_BUCKET_BYTES) / BUCKET_BYTES))
+
+
+STRATEGIES: Mapping[str, Callable[[Work], list[Leg]]] = {
+    "ddp": library, "all_reduce": library, "nccl": library, "ring": ring, "tree": tree, "gather": gather, "host_one": host_one,
+    "host_all": host_all, "bf16_compress": halved,
+}
+NO_MODEL = "its time is that of packing and restoring, which no link tells"
+
+
+def missing(strategy: str, fits: Mapping[str, Fit]) -> str:
+    """Why a strategy cannot be predicted with these fits; empty where it can."""
+    if strategy not in STRATEGIES:
+        return NO_MODEL
+    absent = [leg.link for leg in STRATEGIES[strategy](Work(1.0, 2)) if leg.link not in fits]
+    return f"no fit of {', '.join(absent)}" if absent else ""
+
+
+def predict(strategy: str, work: Work, fits: Mapping[str, Fit]) -> Estimate:
+    """Predict the seconds of one aggregation."""
+    return total(STRATEGIES[strategy](work) if work.devices > 1 else [], fits)
+
+
+def total(legs: list[Leg], fits: Mapping[str, Fit]) -> Estimate:
+    """Add up legs, with the interval that the fits' own intervals give; links err independently. nan where a fit is missing."""
+    if any(leg.link not in fits for leg in legs):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    seconds = sum(fits[leg.link].seconds(leg.messages, leg.size_bytes) for leg in legs)
+    half = math.sqrt(sum(fits[leg.link].half_width(leg.messages, leg.size_bytes) ** 2 for leg in legs))
+    return Estimate(seconds, max(0.0, seconds - half), seconds + half, 0)
+
+
+def wire_bytes(strategy: str, work: Work) -> float:
+    """Bytes that all devices together send to each other in one aggregation; those to and from the host are `host_bytes`."""
+    n, size = work.devices, work.size_bytes
+    if strategy in ("host_one", "host_all"):
+        return 0.0
+    return 2 * (n - 1) * size / (2 if strategy == "bf16_compress" else 1)  # ring, tree and gather alike
+
+
+def host_bytes(strategy: str, work: Work) -> float:
+    """Bytes that all devices together copy to the host, and as many back."""
+    return work.devices * work.size_bytes if strategy in ("host_one", "host_all") else 0.0

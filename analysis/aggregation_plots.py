@@ -1,0 +1,174 @@
+"""The figures of `dlbench study aggregation`: bandwidths over sizes, predicted against measured, overlap, what-if."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from analysis.links import GROUP, Fit
+from analysis.plots import INK, STYLE, one_two_five
+from analysis.tables import TIME_UNITS, best_unit
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+PANEL = (2.9, 2.4)  # inches
+ABREAST = 3
+ROW_HEIGHT = 0.3
+WORDS = {
+    "send": "send to one other", "shift": "shift around the ring", "pair": "pairs", "fan_in": "all others to one",
+    "fan_out": "one to all others", "all_reduce": "library's all-reduce", "to_host": "device to host, all at once",
+    "from_host": "host to device, all at once", "host_sum_one": "sum on the host, one thread",
+    "host_sum_all": "sum on the host, all threads", "device_sum": "sum on the device", "device_copy": "copy on the device",
+}
+
+
+def bandwidths(swept: pd.DataFrame, fits: Sequence[Fit]) -> Figure:
+    """Draw bytes a second over the size, a panel a link: measured as points, the fit as a line."""
+    names = list(dict.fromkeys(swept["link"]))
+    groups = {group: number for number, group in enumerate(dict.fromkeys(zip(swept["wire"], swept["devices"], strict=True)))}
+    with mpl.rc_context(STYLE):
+        figure, grid = _panels(len(names), PANEL)
+        for axes, name in zip(grid, names, strict=False):
+            for key, own in swept[swept["link"] == name].groupby(GROUP, sort=False):
+                number = groups[key[0], key[1]]
+                axes.plot(own["bytes"], own["bytes"] / own["seconds"] / 1e9, linestyle="", color=COLOURS[number % len(COLOURS)],
+                          marker=MARKERS[number % len(MARKERS)], markersize=4)
+            for each in fits:
+                if each.link == name:
+                    sizes = np.geomspace(swept["bytes"].min(), swept["bytes"].max(), 100)
+                    seconds = np.array([each.seconds(1, size) for size in sizes])
+                    axes.plot(sizes, sizes / seconds / 1e9, linewidth=1,
+                              color=COLOURS[groups[each.wire, each.devices] % len(COLOURS)])
+            axes.set_title(WORDS.get(name, name), fontsize=9)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.xaxis.set_major_locator(LogLocator(2**6))
+            axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            one_two_five(axes.yaxis)
+            axes.set_ylabel("GB/s")
+            axes.grid()
+        _title(figure, "Each link: measured (points) and T = a + S / B (line)")
+        handles = [Line2D([], [], color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], markersize=4,
+                          label=f"{devices} device{'s' if devices > 1 else ''}, {wire}")
+                   for (wire, devices), number in groups.items()]
+        figure.legend(handles=handles, loc="outside lower left", ncols=4)
+        return figure
+
+
+def predictions(table: pd.DataFrame) -> Figure:
+    """Draw each strategy's predicted time, with the measured one beside it where there is one; a panel a network."""
+    known = table[table["predicted_seconds"].notna()]
+    measured = "measured_seconds" in known
+    unit, scale = best_unit(known["predicted_seconds"], TIME_UNITS)
+    networks = list(dict.fromkeys(known["network"]))
+    tallest = max(known.groupby("network").size())
+    with mpl.rc_context(STYLE):
+        figure, grid = _panels(len(networks), (4.3, 0.9 + 0.26 * tallest), 2)
+        for axes, network in zip(grid, networks, strict=False):
+            own = known[known["network"] == network].sort_values(["wire", "devices", "strategy"])
+            place = np.arange(len(own))
+            value, low, high = (own[f"predicted_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
+            axes.errorbar(value, place, xerr=[value - low, high - value], fmt="s", color=COLOURS[0], markersize=4, elinewidth=1.2,
+                          capsize=2, label="predicted")
+            if measured:
+                axes.plot(own["measured_seconds"] / scale, place, linestyle="", marker="o", markersize=6, markerfacecolor="none",
+                          color=COLOURS[1], label="measured")
+            axes.set_yticks(place, [_row(row, known) for _, row in own.iterrows()])
+            axes.set_ylim(len(own) - 0.4, -0.6)
+            axes.set_xscale("log")
+            one_two_five(axes.xaxis)
+            axes.set_xlabel(f"aggregation ({unit})")
+            axes.set_title(network)
+            axes.grid(axis="x")
+        _title(figure, "Aggregation of all gradients by strategy" + (": predicted and measured" if measured else ", predicted"))
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=2)
+        return figure
+
+
+def overlap(table: pd.DataFrame) -> Figure:
+    """Draw the exposed aggregation by the layer-wise model beside the measured one, a row a trial."""
+    unit, scale = best_unit(table["step_seconds"], TIME_UNITS)
+    trials = list(dict.fromkeys(table["trial"]))
+    markers = {"layer": "^", "bucket": "s", "whole": "D"}
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.6, 1.6 + ROW_HEIGHT * len(trials)), layout="constrained")
+        axes = figure.subplots()
+        for grouping, marker in markers.items():
+            own = table[table["grouping"] == grouping]
+            axes.plot(own["step_seconds"] / scale, [trials.index(trial) for trial in own["trial"]], linestyle="", marker=marker,
+                      markersize=5, color=COLOURS[0], markerfacecolor="none" if grouping != "bucket" else COLOURS[0],
+                      label=f"model, sent {'as a whole' if grouping == 'whole' else 'by ' + grouping}")
+        first = table.drop_duplicates("trial")
+        value, low, high = (first[f"measured_step_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
+        error = np.nan_to_num([value - low, high - value])
+        axes.errorbar(value, range(len(first)), xerr=error, fmt="o", color=COLOURS[1], markersize=7, markerfacecolor="none",
+                      elinewidth=1.4, capsize=3, label="measured")
+        axes.set_yticks(range(len(first)), [f"{row['framework']}, {row['network']}, {row['devices']} devices, {row['strategy']}"
+                                            for _, row in first.iterrows()])
+        axes.set_ylim(len(first) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(f"step ({unit})")
+        axes.grid(axis="x")
+        _title(figure, "Step by the layer-wise overlap model, and measured")
+        figure.legend(loc="outside lower left", ncols=4)
+        return figure
+
+
+def what_if(table: pd.DataFrame) -> Figure:
+    """Draw the predicted efficiency over the devices, a panel a workload, a line a link."""
+    names = list(dict.fromkeys(table["link"]))
+    groups = list(table.groupby(["framework", "network", "batch", "precision", "tuning"], sort=False))
+    with mpl.rc_context(STYLE):
+        figure, grid = _panels(len(groups), PANEL)
+        for axes, (key, group) in zip(grid, groups, strict=False):
+            for number, name in enumerate(names):
+                own = group[group["link"] == name]
+                axes.plot(own["devices"], 100 * own["efficiency"], color=COLOURS[number % len(COLOURS)], markersize=4,
+                          marker=MARKERS[number % len(MARKERS)], linewidth=1.2, label=name)
+            axes.set_title(f"{key[1]}, batch {key[2]}, {key[0]}", fontsize=9)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sorted(table["devices"].unique()))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.set_ylim(0, 105)
+            axes.set_ylabel("efficiency (%)")
+            axes.set_xlabel("devices")
+            axes.grid()
+        _title(figure, "What if: predicted efficiency of weak scaling on other links")
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=4)
+        return figure
+
+
+def _panels(count: int, size: tuple[float, float], abreast: int = ABREAST) -> tuple[Figure, list[Axes]]:
+    across = min(abreast, count)
+    down = -(-count // across)
+    figure = Figure(figsize=(size[0] * across, 0.8 + size[1] * down), layout="constrained")
+    grid = list(figure.subplots(down, across, squeeze=False).ravel())
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid
+
+
+def _row(row: "pd.Series[Any]", table: pd.DataFrame) -> str:
+    parts = [row["strategy"], f"{row['devices']}x"]
+    parts += [row[column] for column in ("framework", "wire") if column in table and table[column].nunique() > 1]
+    return ", ".join(parts)
+
+
+def _bytes(value: float, _: Any) -> str:
+    for name, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= scale:
+            return f"{value / scale:g} {name}"
+    return f"{value:g} B"
+
+
+def _title(figure: Figure, text: str) -> None:
+    figure.suptitle(text, x=0.01, ha="left", fontweight="bold", color=INK)

@@ -1,0 +1,172 @@
+"""Writes the page of `dlbench study aggregation`: fitted links, predicted against measured aggregation, overlap, what-if.
+
+The tables of numbers lie beside it as fits.csv, predictions.csv, overlap.csv, what_if.csv and article.csv.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from analysis import aggregation_plots, links, predictions, records, report
+from analysis.predictions import ARTICLE_SECONDS
+from analysis.records import Campaign
+from analysis.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
+
+TARGET = 0.2  # of the model: predicted within 20 % of what was measured
+
+
+def write(folder: Path, recorded: Sequence[Path]) -> Path:
+    """Derive every table and plot of the study in `folder` and of the campaigns `recorded`; return the page. Raises BadRecords."""
+    page = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    windows = links.read(folder / "links.csv")
+    swept = links.points(windows)
+    fits = links.fit_all(windows)
+    campaigns = [records.read(each) for each in recorded]
+    predicted = _joined([predictions.of_campaign(each, fits) for each in campaigns]) if campaigns else predictions.of_networks(fits)
+    found = {
+        "fits": links.table(fits), "predictions": predicted,
+        "overlap": _joined([predictions.overlaps(each, fits) for each in campaigns]),
+        "what_if": _joined([predictions.what_if(each, fits) for each in campaigns]), "article": predictions.article(fits),
+    }
+    for name, table in found.items():
+        table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+    shown = {"links": fitted(fits), "refused": links.refused(windows), "predictions": predicted_table(predicted),
+             "overlap": overlap_table(found["overlap"]), "what_if": what_if_table(found["what_if"]),
+             "article": article_table(found["article"])}
+    figures = _figures(swept, fits, found)
+    (folder / "plots").mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        (folder / "plots" / f"{name}.svg").write_text(report.draw_svg(figure), encoding="utf-8")
+        figure.savefig(folder / "plots" / f"{name}.png", dpi=160)
+    study = Campaign(folder, page, pd.DataFrame(), pd.DataFrame())
+    drawn = {name: report.draw_svg(figure) for name, figure in figures.items()}
+    for kind in ("md", "html"):
+        environment = Environment(loader=FileSystemLoader(report.TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
+                                  trim_blocks=True, lstrip_blocks=True)
+        environment.filters.update(markdown=report.markdown, provenance=report.provenance, inline=report.inline)
+        text = environment.get_template(f"aggregation.{kind}.j2").render(
+            study=study, headline=headline(predicted), tables=shown, drawn=drawn, campaigns=campaigns)
+        (folder / f"report.{kind}").write_text(text, encoding="utf-8")
+    return folder / "report.html"
+
+
+def headline(predicted: pd.DataFrame) -> str:
+    """Say how well the model did, or that nothing was measured beside it."""
+    if "error" not in predicted:
+        return "Predicted from fitted links alone: no campaign was given to hold against them."
+    errors = predicted["error"].dropna().abs()
+    if errors.empty:
+        return "No trial on several devices measured its aggregation alone (`phases: true`), so the model stands unproved."
+    return (f"{(errors <= TARGET).sum()} of {len(errors)} aggregations predicted within {100 * TARGET:.0f} %; "
+            f"median error {100 * errors.median():.0f} %.")
+
+
+def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
+    """List latency and bandwidth of every link with their intervals and what the line leaves over."""
+    return pd.DataFrame([{
+        "link": each.link, "wire": each.wire, "devices": each.devices,
+        "latency (us)": _with_span(each.latency_seconds, each.latency_seconds_low, each.latency_seconds_high, 1e-6),
+        "GB/s": _with_span(each.bytes_per_second, each.bytes_per_second_low, each.bytes_per_second_high, 1e9),
+        "residual, root mean square": _percent(each.residual),
+        "worst residual": f"{_percent(each.worst, sign=True)} at {_size(each.worst_bytes)}",
+    } for each in fits])
+
+
+def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
+    """Set predicted beside measured, a row a trial; without a campaign, predicted alone."""
+    rows = []
+    for row in predicted.to_dict("records"):
+        cells = {"framework": row.get("framework", ""), "network": row["network"], "devices": row["devices"],
+                 "strategy": row["strategy"], "wire": row["wire"], "predicted": _interval(row, "predicted_seconds")}
+        if "error" in row:
+            cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
+                      "model: between devices, to the host": f"{_size(row['wire_bytes'])}, {_size(row['host_bytes'])}",
+                      "counted: NVLink, PCIe in, PCIe out": ", ".join(_size(row[column]) or "not measured" for column in (
+                          "nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step"))}
+        rows.append({**cells, "why not": row["reason"]})
+    return _without_empty(pd.DataFrame(rows))
+
+
+def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
+    """Set the step and its exposed aggregation by the layer-wise model beside the measured ones."""
+    return pd.DataFrame([{
+        "framework": row["framework"], "network": row["network"], "devices": row["devices"], "strategy": row["strategy"],
+        "sent": f"by {row['grouping']}" if row["grouping"] != "whole" else "as a whole",
+        "aggregation": _time(row["aggregation_seconds"]),
+        "exposed, model": _time(row["exposed_seconds"]), "exposed, measured": _interval(row, "measured_exposed_seconds"),
+        "step, model": _time(row["step_seconds"]), "step, measured": _interval(row, "measured_step_seconds"),
+        "error": _percent(row["error"], sign=True),
+    } for row in found.to_dict("records")])
+
+
+def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
+    """Put the efficiency on each number of devices side by side, a row a workload and link."""
+    key = ["framework", "network", "batch", "precision", "tuning", "link"]
+    rows = []
+    for names, group in found.groupby(key, sort=False) if len(found) else ():
+        efficiency = {f"{row['devices']} devices": _percent(row["efficiency"]) for row in group.to_dict("records")}
+        rows.append({**dict(zip(key, names, strict=True)), "GB/s": number(group["bytes_per_second"].iloc[0] / 1e9), **efficiency})
+    return pd.DataFrame(rows)
+
+
+def article_table(found: pd.DataFrame) -> pd.DataFrame:
+    """List each way to come to a time for FCN-R's gradients, and how it compares with the article's."""
+    return pd.DataFrame([{
+        "assumption or strategy": row["assumption"], "link": row["link"], "devices": row["devices"], "bytes": _size(row["bytes"]),
+        "time": _interval(row, "seconds"), f"of the article's {1e3 * ARTICLE_SECONDS:.1f} ms": number(row["ratio"]),
+    } for row in found.to_dict("records")])
+
+
+def _figures(swept: pd.DataFrame, fits: Sequence[links.Fit], found: dict[str, pd.DataFrame]) -> dict[str, Figure]:
+    figures = {}
+    if fits:
+        figures["links"] = aggregation_plots.bandwidths(swept, fits)
+    if found["predictions"].get("predicted_seconds", pd.Series(dtype=float)).notna().any():
+        figures["predictions"] = aggregation_plots.predictions(found["predictions"])
+    if len(found["overlap"]):
+        figures["overlap"] = aggregation_plots.overlap(found["overlap"])
+    if len(found["what_if"]):
+        figures["what_if"] = aggregation_plots.what_if(found["what_if"])
+    return figures
+
+
+def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    filled = [table for table in tables if len(table)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+
+
+def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
+    return table[[column for column in table if (table[column] != "").any()]]
+
+
+def _interval(row: dict[Any, Any], name: str) -> str:
+    """A time with its interval, both in the unit of the time."""
+    value, low, high = (row.get(f"{name}{suffix}", float("nan")) for suffix in ("", "_low", "_high"))
+    if pd.isna(value):
+        return ""
+    unit, scale = best_unit(pd.Series([value]), TIME_UNITS)
+    return f"{number(value / scale)} {unit}" + ("" if pd.isna(low) else f" ({span(low / scale, high / scale)})")
+
+
+def _with_span(value: float, low: float, high: float, scale: float) -> str:
+    return f"{number(value / scale)} ({span(low / scale, high / scale)})"
+
+
+def _time(seconds: float) -> str:
+    return _interval({"time": seconds}, "time")
+
+
+def _size(size_bytes: Any) -> str:
+    if pd.isna(size_bytes):
+        return ""
+    unit, scale = best_unit(pd.Series([float(size_bytes)]), BYTE_UNITS)
+    return f"{number(float(size_bytes) / scale)} {unit}"
+
+
+def _percent(share: float, sign: bool = False) -> str:
+    return "" if pd.isna(share) else f"{100 * share:{'+' if sign else ''}.3g} %"

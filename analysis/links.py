@@ -1,0 +1,170 @@
+"""Latency and bandwidth of each link, fitted to the times of transfers of growing size: T = a + S / B.
+
+Reads links.csv of a study (docs/records.md). The fit is least squares in *relative* error, so that a transfer of 4 KiB counts as
+much as one of 256 MiB, with neither a nor 1 / B below zero. Its interval comes from its residuals, which hold what a straight line
+leaves out (protocols that change with the size, caches) beside noise, and from how processes differ; the worst residual is told.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from analysis import records, statistics
+
+COLUMNS: Mapping[str, type] = {
+    "wire": str, "devices": int, "process": int, "link": str, "status": str, "reason": str, "window": float, "bytes": float,
+    "steps": float, "start": float, "stop": float, "seconds": float,
+}
+WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "all_reduce")  # between devices; the others stay within one or its host
+Values = NDArray[np.float64]
+
+GROUP = ["wire", "devices", "link"]
+LEAST_SIZES = 3  # a line through two points has no residuals
+
+
+@dataclass(frozen=True)
+class Fit:
+    """T = latency_seconds + bytes / bytes_per_second of one link in one group of devices, with 95 % intervals.
+
+    `residual` is the root mean square of measured / fitted - 1, `worst` the largest of them, at `worst_bytes`.
+    `covariance` is of (latency, seconds a byte); `quantile` is Student's for the degrees of freedom.
+    """
+
+    wire: str
+    devices: int
+    link: str
+    latency_seconds: float
+    latency_seconds_low: float
+    latency_seconds_high: float
+    bytes_per_second: float
+    bytes_per_second_low: float
+    bytes_per_second_high: float
+    residual: float
+    worst: float
+    worst_bytes: float
+    largest_bytes: float
+    covariance: tuple[float, float, float]
+    quantile: float
+
+    def seconds(self, messages: float, size_bytes: float) -> float:
+        """Time of `messages` one after another that carry `size_bytes` together."""
+        return messages * self.latency_seconds + size_bytes / self.bytes_per_second
+
+    def variance(self, messages: float, size_bytes: float) -> float:
+        """Variance of `seconds`, from the fit's covariance."""
+        latency, both, slope = self.covariance
+        return messages**2 * latency + 2 * messages * size_bytes * both + size_bytes**2 * slope
+
+    def half_width(self, messages: float, size_bytes: float) -> float:
+        """Half of the 95 % interval of `seconds`."""
+        return self.quantile * math.sqrt(max(0.0, self.variance(messages, size_bytes)))
+
+
+def read(file: Path) -> pd.DataFrame:
+    """Read links.csv. Raises BadRecords."""
+    return records.read_table(file, COLUMNS)
+
+
+def points(windows: pd.DataFrame) -> pd.DataFrame:
+    """Reduce windows to a row a link and size: `seconds` a transfer, the median over processes of each one's median window."""
+    return by_process(windows).median(axis=1).rename("seconds").reset_index()
+
+
+def by_process(windows: pd.DataFrame) -> pd.DataFrame:
+    """Seconds a transfer, the median window of each process: a row a link and size, a column a process."""
+    measured = windows[windows["status"] == "ok"]
+    each = measured.assign(one=measured["seconds"] / measured["steps"]).groupby([*GROUP, "bytes", "process"])["one"].median()
+    return each.unstack("process")
+
+
+def fit_all(windows: pd.DataFrame) -> list[Fit]:
+    """Fit every link of links.csv that has sizes enough."""
+    found = []
+    for _, group in by_process(windows).groupby(level=GROUP, sort=False):
+        if len(group) >= LEAST_SIZES:
+            wire, devices, link, _ = group.index[0]
+            sizes = group.index.get_level_values("bytes").to_numpy(float)
+            found.append(fit((wire, devices, link), sizes, group.median(axis=1).to_numpy(), group.to_numpy().T))
+    return found
+
+
+def fit(name: tuple[str, int, str], sizes: Values, seconds: Values, processes: Values | None = None) -> Fit:
+    """Fit one link (wire, devices, link): sizes in bytes, seconds a transfer; `processes` has a row of seconds for each process.
+
+    What differs from process to process moves a whole line and leaves no residual, so its variance is added to the residuals'.
+    """
+    latency, slope = _line(sizes, seconds)
+    design = _design(sizes, seconds)
+    fitted = design @ [latency, slope]  # over measured: 1 where the line goes through the point
+    degrees = len(sizes) - 2
+    covariance = np.linalg.inv(design.T @ design) * np.sum((1 - fitted) ** 2) / degrees
+    quantile = _quantile(degrees)
+    whole = [] if processes is None else [row for row in processes if np.isfinite(row).all()]
+    if len(whole) > 1:
+        between = np.cov(np.array([_line(sizes, row) for row in whole]).T) / len(whole)
+        covariance += between * (_quantile(len(whole) - 1) / quantile) ** 2  # fewer degrees of freedom than the residuals have
+    off_latency, off_slope = quantile * np.sqrt(np.diag(covariance))
+    relative = 1 / fitted - 1
+    worst = int(np.argmax(np.abs(relative)))
+    return Fit(
+        *name, latency, max(0.0, float(latency - off_latency)), float(latency + off_latency),
+        _rate(slope), _rate(slope + off_slope), _rate(slope - off_slope),
+        float(np.sqrt(np.mean(relative**2))), float(relative[worst]), float(sizes[worst]), float(sizes.max()),
+        (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])), quantile,
+    )
+
+
+def _line(sizes: Values, seconds: Values) -> tuple[float, float]:
+    """Latency and seconds a byte, neither below zero, with the least squares of relative errors."""
+    design = _design(sizes, seconds)
+    scale = np.linalg.norm(design, axis=0)  # bytes are a billion times seconds: without it the solver sees no latency
+    solution, _ = optimize.nnls(design / scale, np.ones(len(sizes)))
+    latency, slope = solution / scale
+    return float(latency), float(slope)
+
+
+def _design(sizes: Values, seconds: Values) -> Values:
+    """The rows of the least-squares problem, whose targets are 1."""
+    design: Values = np.column_stack([np.ones(len(sizes)), sizes]) / seconds[:, None]
+    return design
+
+
+def _quantile(degrees: int) -> float:
+    return float(stats.t.ppf((1 + statistics.CONFIDENCE) / 2, degrees))
+
+
+def _rate(seconds_per_byte: float) -> float:
+    return 1 / float(seconds_per_byte) if seconds_per_byte > 0 else math.inf
+
+
+def table(fits: Sequence[Fit]) -> pd.DataFrame:
+    """The fits as rows of fits.csv."""
+    rows = []
+    for each in fits:
+        row = asdict(each)
+        row["covariance"] = " ".join(f"{value:.6g}" for value in row["covariance"])
+        rows.append(row)
+    return pd.DataFrame(rows, columns=list(Fit.__dataclass_fields__))
+
+
+def refused(windows: pd.DataFrame) -> pd.DataFrame:
+    """List what was not measured, with its reason."""
+    return windows.loc[windows["status"] != "ok", [*GROUP, "status", "reason"]].drop_duplicates().reset_index(drop=True)
+
+
+def chosen(fits: Sequence[Fit], wire: str, devices: int) -> dict[str, Fit]:
+    """The fits for a group by link: those of `devices` devices, else of the nearest number of them.
+
+    What has no wire (copies and sums within a machine) was measured beside the default one only.
+    """
+    by_link: dict[str, list[Fit]] = {}
+    for each in fits:
+        if each.wire == (wire if each.link in WIRED else "default"):
+            by_link.setdefault(each.link, []).append(each)
+    return {link: min(group, key=lambda each: abs(math.log(each.devices / devices))) for link, group in by_link.items()}

@@ -1,0 +1,70 @@
+"""When aggregation hides behind the backward pass: the layer-wise model of Shi and Chu.
+
+The sum of a layer's gradients may start once they are ready and the link is free (Shi, Wang, Chu and Li 2018, "A DAG model of
+synchronous stochastic gradient descent in distributed deep learning", arXiv 1805.03812). A backward pass was measured as a whole;
+each layer gets its share by its multiply-adds (networks/work.py), so layers without products count as free, which they are not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from analysis.aggregation import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from networks import Network, work
+
+GROUPINGS = ("layer", "bucket", "whole")
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Gradients that travel together: their bytes, and when after the start of the backward pass they are ready."""
+
+    name: str
+    size_bytes: float
+    ready_seconds: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What comes of it: seconds of all transfers, and of those that the backward pass does not hide."""
+
+    aggregation_seconds: float
+    exposed_seconds: float
+
+
+def gradients(network: Network, backward_seconds: float, grouping: str) -> list[Gradient]:
+    """List what is sent, in its order: a message a `layer`, DistributedDataParallel's `bucket`s, or the `whole` at the end."""
+    by_layer = _layers(network, backward_seconds)
+    if grouping == "layer":
+        return by_layer
+    if grouping == "whole":
+        return [Gradient("all", sum(each.size_bytes for each in by_layer), backward_seconds)]
+    buckets: list[Gradient] = []
+    waiting: list[Gradient] = []
+    for each in by_layer:
+        waiting.append(each)
+        size = sum(gradient.size_bytes for gradient in waiting)
+        if size >= (BUCKET_BYTES if buckets else FIRST_BUCKET_BYTES) or each is by_layer[-1]:
+            buckets.append(Gradient(f"{waiting[0].name} to {each.name}", size, each.ready_seconds))
+            waiting = []
+    return buckets
+
+
+def overlap(sent: Sequence[Gradient], backward_seconds: float, seconds_of: Callable[[float], float]) -> Overlap:
+    """Send each gradient when it is ready and the link is free; `seconds_of` tells the time of so many bytes."""
+    free, total = 0.0, 0.0
+    for each in sent:
+        seconds = seconds_of(each.size_bytes)
+        free = max(free, each.ready_seconds) + seconds
+        total += seconds
+    return Overlap(total, max(0.0, free - backward_seconds))
+
+
+def _layers(network: Network, backward_seconds: float) -> list[Gradient]:
+    """The layers that are trained, from the last to the first."""
+    counts = {name: backward for name, (_, backward) in work.multiply_adds(network).items()}
+    total, done, found = sum(counts.values()), 0, []
+    for layer in reversed(network.layers):
+        done += counts[layer.name]
+        if layer.parameter_count:
+            found.append(Gradient(layer.name, work.FLOAT_BYTES * layer.parameter_count, backward_seconds * done / total))
+    return found

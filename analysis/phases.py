@@ -1,0 +1,62 @@
+"""What a step is made of: forward, backward, exposed aggregation and update, from the nested variants in phases.csv.
+
+Variants of one process were timed in turn, window by window, so a part is the median of paired differences. Aggregation is hidden
+as far as it takes longer alone than it makes the step longer.
+"""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from analysis import statistics
+from analysis.records import Campaign
+from analysis.statistics import Estimate, Times
+
+PARTS = {  # name: the variant that has it, and the one that has all but it
+    "forward": ("F", ""), "backward": ("FB", "F"), "exposed": ("FBA", "FB"), "update": ("FBAU", "FBA"),
+}
+WHOLE = {"step": "FBAU", "isolated": "A"}  # isolated: the aggregation alone, of buffers of the gradients' shapes
+HIDDEN = "hidden"
+NAMES = (*PARTS, *WHOLE, HIDDEN)
+NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
+
+
+def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
+    """Estimate each of `NAMES` in seconds a step; one whose variants were not timed is nan."""
+    own = campaign.phases[(campaign.phases["trial"] == trial) & (campaign.phases["window"] >= 0)]
+    own = own.assign(step_seconds=own["seconds"] / own["steps"])
+    table = own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
+    found = {name: _estimate(table, *variants) for name, variants in PARTS.items()}
+    found |= {name: _estimate(table, variant, "") for name, variant in WHOLE.items()}
+    return {**found, HIDDEN: _hidden(table)}
+
+
+def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
+    """Add `NAMES` with their `_low` and `_high`, in seconds a step, to those of `rows` (of trials.csv) that have phases."""
+    timed = rows[rows["trial"].isin(campaign.phases["trial"])]
+    parts = [{f"{name}{suffix}": value for name, found in of_trial(campaign, trial).items()
+              for suffix, value in (("", found.value), ("_low", found.low), ("_high", found.high))} for trial in timed["trial"]]
+    columns = [f"{name}{suffix}" for name in NAMES for suffix in ("", "_low", "_high")]
+    return pd.concat([timed.reset_index(drop=True), pd.DataFrame(parts, columns=columns, dtype=float)], axis=1)
+
+
+def _estimate(table: pd.DataFrame, variant: str, without: str) -> Estimate:
+    if variant not in table or (without and without not in table):
+        return NOTHING
+    if not without:
+        return statistics.estimate(_by_process(table[variant]))
+    return statistics.paired(_by_process(table[variant] - table[without]))
+
+
+def _hidden(table: pd.DataFrame) -> Estimate:
+    """Aggregation alone less what of it is exposed; where that is negative, nothing is hidden."""
+    if not {"A", "FBA", "FB"} <= set(table):
+        return NOTHING
+    found = statistics.paired(_by_process(table["A"] - (table["FBA"] - table["FB"])))
+    low, high = (max(0.0, end) if found.has_interval else math.nan for end in (found.low, found.high))
+    return Estimate(max(0.0, found.value), low, high, found.processes)
+
+
+def _by_process(values: "pd.Series[Any]") -> list[Times]:
+    return [own.to_numpy() for _, own in values.dropna().groupby("process")]

@@ -1,0 +1,197 @@
+"""Sets what the models say beside what campaigns measured: predictions.csv, overlap.csv, what_if.csv and article.csv.
+
+Reads campaigns and fits, returns DataFrames; docs/records.md tells what each column means.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+import networks
+from analysis import aggregation, counters, links, overlap, phases
+from analysis.aggregation import Leg, Work
+from analysis.links import Fit
+from analysis.records import Campaign, of_devices
+from analysis.statistics import Estimate
+from networks import work
+
+OVERLAPPING = ("ddp", "all_reduce", "nccl")  # aggregate while the backward pass still runs; the others wait for its end
+BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others send one flat buffer
+NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
+COUNTED = ("nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step")
+BEYOND = (8, 16)
+OTHER_LINKS = {  # latency of a message in seconds, bytes a second and direction; assumed, not measured
+    "PCIe 3 as in the article": (2e-5, 8e9), "PCIe 5, 16 lanes": (2e-5, 55e9), "25 Gb/s Ethernet": (5e-5, 25e9 / 8),
+    "100 Gb/s InfiniBand": (1e-5, 100e9 / 8), "400 Gb/s InfiniBand": (1e-5, 400e9 / 8), "NVLink 4": (1e-5, 450e9),
+}
+ARTICLE_SECONDS, ARTICLE_STEP_SECONDS, ARTICLE_BYTES_PER_SECOND, ARTICLE_DEVICES = 0.0256, 0.1, 8e9, 4
+
+
+def wire_of(campaign: Campaign) -> str:
+    """On which wire of links.csv a campaign ran."""
+    off = (campaign.meta.get("variables") or {}).get("NCCL_P2P_DISABLE") == "1"
+    return "p2p_off" if off else "default"
+
+
+def of_networks(fits: Sequence[Fit]) -> pd.DataFrame:
+    """Predict every strategy for `NETWORKS` on the groups of devices whose links were measured."""
+    groups = dict.fromkeys((each.wire, each.devices) for each in fits if each.devices > 1)
+    rows = [{"network": name, "devices": devices, "strategy": strategy, "wire": wire,
+             **_predicted(strategy, _work(name, devices, strategy), links.chosen(fits, wire, devices))}
+            for wire, devices in groups for name in NETWORKS for strategy in aggregation.STRATEGIES
+            if strategy not in ("all_reduce", "nccl")]  # other frameworks' words for ddp's
+    return pd.DataFrame(rows)
+
+
+def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
+    """Set the model's aggregation beside the measured one for every trial on several devices; `error` is predicted / measured - 1.
+
+    Measured is the aggregation alone (variant A). Counters are of the whole step, all devices together.
+    """
+    rows = []
+    for trial in _several(campaign):
+        strategy, wire, devices = of_devices(trial)["strategy"], wire_of(campaign), trial["devices"]
+        row = {"campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
+               "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire,
+               **_predicted(strategy, _work(trial["network"], devices, strategy), links.chosen(fits, wire, devices))}
+        found = phases.of_trial(campaign, trial["trial"])["isolated"]
+        row |= {"measured_seconds": found.value, "measured_seconds_low": found.low, "measured_seconds_high": found.high,
+                "error": row["predicted_seconds"] / found.value - 1}
+        counted = counters.of_trial(campaign, trial).columns
+        row |= {column: counted.get(column, math.nan) for column in COUNTED}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
+    """Set the step of the layer-wise model beside the measured one, for every trial on several devices with phases.
+
+    Forward, backward and update are the trial's own measured ones; only the exposed aggregation is the model's.
+    """
+    rows = []
+    for trial in _several(campaign):
+        strategy, devices = of_devices(trial)["strategy"], trial["devices"]
+        chosen, parts = links.chosen(fits, wire_of(campaign), devices), phases.of_trial(campaign, trial["trial"])
+        if aggregation.missing(strategy, chosen) or not math.isfinite(parts["backward"].value):
+            continue
+        for grouping in overlap.GROUPINGS if strategy in OVERLAPPING else ("whole",):
+            found = _overlap(trial["network"], parts["backward"].value, grouping, _seconds(strategy, devices, chosen))
+            step = parts["forward"].value + parts["backward"].value + found.exposed_seconds + parts["update"].value
+            rows.append({
+                "campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
+                "network": trial["network"], "devices": devices, "strategy": strategy, "grouping": grouping,
+                **{f"{name}_seconds": parts[name].value for name in ("forward", "backward", "update")},
+                "aggregation_seconds": found.aggregation_seconds, "exposed_seconds": found.exposed_seconds,
+                **_estimate("measured_exposed_seconds", parts["exposed"]), "step_seconds": step,
+                **_estimate("measured_step_seconds", parts["step"]), "error": step / parts["step"].value - 1,
+            })
+    return pd.DataFrame(rows)
+
+
+def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
+    """Predict weak scaling by ring all-reduce, in buckets behind the backward pass, on more devices and on other links.
+
+    Forward, backward and update are those of the framework's trial with the default strategy on the most devices.
+    """
+    rows = []
+    for trial in _largest(campaign):
+        parts = phases.of_trial(campaign, trial["trial"])
+        alone = parts["forward"].value + parts["backward"].value + parts["update"].value
+        own = links.chosen(fits, wire_of(campaign), trial["devices"]).get("all_reduce")
+        candidates = {**({"this machine's": bus(own)} if own else {}), **OTHER_LINKS}
+        if not math.isfinite(alone):
+            continue
+        for name, (latency, bandwidth) in candidates.items():
+            for devices in (2, 4, *BEYOND):
+                found = _overlap(trial["network"], parts["backward"].value, "bucket", _ring_seconds(devices, latency, bandwidth))
+                step = alone + found.exposed_seconds
+                rows.append({
+                    "campaign": campaign.meta["name"], "framework": trial["framework"], "network": trial["network"],
+                    "batch": trial["batch"], "precision": trial["precision"], "tuning": trial["tuning"], "link": name,
+                    "latency_seconds": latency, "bytes_per_second": bandwidth, "devices": devices, "step_seconds": step,
+                    "exposed_seconds": found.exposed_seconds, "samples_per_second": trial["batch"] * devices / step,
+                    "efficiency": alone / step,
+                })
+    return pd.DataFrame(rows)
+
+
+def article(fits: Sequence[Fit]) -> pd.DataFrame:
+    """Derive the article's 0.0256 s for FCN-R's gradients (arXiv 1608.07249) under each assumption that could stand behind it.
+
+    Its network is `fcn5`, its link PCIe 3 at 8 GB/s, its machine four GPUs. The last rows are this machine's fitted links.
+    """
+    size = work.parameter_bytes(networks.get("fcn5"))
+    n, rate = ARTICLE_DEVICES, ARTICLE_BYTES_PER_SECOND
+    assumed = {
+        "S once over the link": size, "n devices one after another, one way": n * size,
+        "ring: 2 (n - 1) / n S": 2 * (n - 1) / n * size, "tree: 2 log2(n) S": 2 * math.log2(n) * size,
+        "gather and broadcast: 2 (n - 1) S": 2 * (n - 1) * size, "up and down for each device: 2 n S": 2 * n * size,
+        "what 0.0256 s would carry": ARTICLE_SECONDS * rate,
+    }
+    rows = [{"assumption": name, "link": "8 GB/s", "devices": n, "bytes": moved, "seconds": moved / rate}
+            for name, moved in assumed.items()]
+    for wire, devices in dict.fromkeys((each.wire, each.devices) for each in fits if each.devices > 1):
+        chosen = links.chosen(fits, wire, devices)
+        for strategy in ("ddp", "ring", "tree", "gather", "host_one", "host_all"):
+            if not aggregation.missing(strategy, chosen):
+                found = aggregation.predict(strategy, Work(size, devices), chosen)
+                rows.append({"assumption": strategy, "link": f"this machine's, {wire}", "devices": devices, "bytes": size,
+                             "seconds": found.value, "seconds_low": found.low, "seconds_high": found.high})
+    table = pd.DataFrame(rows, columns=["assumption", "link", "devices", "bytes", "seconds", "seconds_low", "seconds_high"])
+    return table.assign(ratio=table["seconds"] / ARTICLE_SECONDS, share_of_step=table["seconds"] / ARTICLE_STEP_SECONDS)
+
+
+def bus(fit: Fit) -> tuple[float, float]:
+    """A ring's link, (latency of a message, bytes a second), that would give the fitted all-reduce of n devices."""
+    n = fit.devices
+    return fit.latency_seconds / (2 * (n - 1)), 2 * (n - 1) / n * fit.bytes_per_second
+
+
+def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dict[str, Any]:
+    known = strategy in aggregation.STRATEGIES
+    legs = aggregation.STRATEGIES[strategy](gradients) if known else [Leg("unknown", 0, 0)]
+    formula = aggregation.textbook(strategy, gradients)
+    return {"gradient_bytes": gradients.size_bytes, **_estimate("predicted_seconds", aggregation.total(legs, chosen)),
+            "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
+            "reason": aggregation.missing(strategy, chosen),
+            "wire_bytes": aggregation.wire_bytes(strategy, gradients) if known else math.nan,
+            "host_bytes": aggregation.host_bytes(strategy, gradients) if known else math.nan}
+
+
+def _estimate(name: str, found: Estimate) -> dict[str, float]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _work(network: str, devices: int, strategy: str) -> Work:
+    size = work.parameter_bytes(networks.get(network))
+    return Work(size, devices, aggregation.buckets(size) if strategy in BUCKETED else 1)
+
+
+def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Any:
+    return lambda size: aggregation.predict(strategy, Work(size, devices), chosen).value
+
+
+def _ring_seconds(devices: int, latency: float, bandwidth: float) -> Any:
+    return lambda size: 2 * (devices - 1) * latency + 2 * (devices - 1) / devices * size / bandwidth
+
+
+def _overlap(network: str, backward_seconds: float, grouping: str, seconds_of: Any) -> overlap.Overlap:
+    sent = overlap.gradients(networks.get(network), backward_seconds, grouping)
+    return overlap.overlap(sent, backward_seconds, seconds_of)
+
+
+def _several(campaign: Campaign) -> list[dict[str, Any]]:
+    ran = set(campaign.processes.loc[campaign.processes["status"] == "ok", "trial"])
+    return [trial for trial in campaign.trials if trial["devices"] > 1 and trial["trial"] in ran]
+
+
+def _largest(campaign: Campaign) -> list[dict[str, Any]]:
+    """The trial on the most devices of each framework, network, batch, precision and tuning, with an overlapping strategy."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for trial in _several(campaign):
+        key = tuple(trial[column] for column in ("framework", "release", "network", "batch", "precision", "tuning"))
+        if of_devices(trial)["strategy"] in OVERLAPPING and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
+            found[key] = trial
+    return list(found.values())

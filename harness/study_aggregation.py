@@ -1,0 +1,80 @@
+"""`dlbench study aggregation`: what moving gradients between devices takes, on links measured here, beside what campaigns measured.
+
+It plans groups of devices, lets `harness.link_sweep` measure their links, and hands the folder to `analysis.aggregation_report`.
+"""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from analysis import hashes
+from harness import campaign as campaigns
+from harness.cli_compare import AllowDirty, Interpreter, Out
+from harness.errors import WrongUse
+from harness.gate import pass_gate
+from harness.interpreters import named
+from harness.link_sweep import Effort, groups_of, sweep
+from harness.study_options import Device, Processes, WindowSeconds, say
+from harness.suite import Suite
+
+LARGEST_MIB = {"cpu": 64, "cuda": 256}
+Campaigns = Annotated[list[Path] | None, typer.Argument(metavar="[CAMPAIGN]...", help="Recorded campaigns on several devices, "
+                                                        "whose aggregation is to be explained.")]
+
+
+def aggregation(
+    recorded: Campaigns = None,
+    devices: Annotated[str, typer.Option(help="Numbers of devices with commas; default: 1, 2, 4 ... of those that are here.")] = "",
+    device: Device = "auto",
+    processes: Processes = 3,
+    windows: Annotated[int, typer.Option(min=1, help="Timed windows of a transfer in a process.")] = 5,
+    window_seconds: WindowSeconds = 0.02,
+    largest: Annotated[int | None, typer.Option(min=1, metavar="MIB", help="Largest transfer; default 256 between GPUs, 64 on a "
+                                                "CPU.")] = None,
+    out: Out = None,
+    allow_dirty: AllowDirty = False,
+    interpreter: Interpreter = None,
+) -> None:
+    """Fit latency and bandwidth of this machine's links, and predict each strategy of gradient aggregation from them."""
+    from analysis import aggregation_report
+
+    campaign = _plan(devices, device, interpreter)
+    kind = campaign.device_kind
+    effort = Effort(processes, windows, window_seconds, (largest or LARGEST_MIB[kind]) * 2**20)
+    folder = out or Path("results") / f"aggregation-{datetime.now():%Y%m%d-%H%M%S}"
+    if (folder / "study.json").exists():
+        raise WrongUse(f"{folder} holds a study already: name another folder with --out")
+    dirty = pass_gate(campaign.machine, campaign.gpus, allow_dirty)
+    ready = campaigns.make_environments(campaign, say)
+    groups = groups_of(campaign.trials)
+    say(f"{len(groups)} groups of devices in {processes} processes, records in {folder}")
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    page = {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "dirty": dirty,
+            "recorded": [str(each) for each in recorded or []]}
+    _write(folder, page)
+    sweep(groups, next(iter(ready.values())), effort, folder, say)
+    _write(folder, {**page, "finished": datetime.now(UTC).isoformat(timespec="seconds")})
+    say(f"Page: {aggregation_report.write(folder, recorded or [])}")
+    hashes.write_manifest(folder)
+
+
+def _plan(devices: str, device: str, interpreter: list[str] | None) -> campaigns.Campaign:
+    """Plan groups as trials of PyTorch: how many threads a rank has, and why a group cannot be, is decided as for a campaign."""
+    wanted: dict[str, Any] = {"title": "Links", "frameworks": ["pytorch"], "networks": ["tiny_fcn"], "device": device,
+                              "data": "device", "interpreters": named(interpreter)}
+    here = campaigns.prepare(Suite.model_validate(wanted), "")
+    most = len(here.machine["gpus"]) if here.device_kind == "cuda" else len(os.sched_getaffinity(0))
+    counts = devices or ",".join(str(2**power) for power in range(max(1, most).bit_length()))
+    try:
+        suite = Suite.model_validate({**wanted, "devices": [int(count) for count in counts.split(",")]})
+    except ValueError:
+        raise WrongUse(f"--devices {devices}: write whole numbers with commas, as in 1,2,4") from None
+    return campaigns.prepare(suite, "")
+
+
+def _write(folder: Path, page: dict[str, Any]) -> None:
+    (folder / "study.json").write_text(json.dumps(page, indent=1), encoding="utf-8")

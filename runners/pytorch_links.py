@@ -1,0 +1,223 @@
+"""The links that gradients travel, for `dlbench study aggregation`: one transfer of so many bytes, timed by the protocol's loop.
+
+Each link moves bytes as the aggregation strategies do: between devices through the process group (NCCL's or gloo's), between a
+device and its host's memory, or within a memory, to add them up. Transfers follow each other without a wait between them, as the
+parts of a step do. A group of one rank measures what needs no second one.
+"""
+
+import itertools
+import os
+import platform
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from runners import pytorch_parallel
+from runners.protocol import Task, Unsupported, timed_run
+
+FLOAT_BYTES = 4
+COLD_BYTES = 2**27  # of the buffers that copies and sums take in turn: gradients come from memory, not from a cache
+
+
+def session():
+    return Session()
+
+
+class Session:
+    """The commands of a worker that measures links."""
+
+    def __init__(self):
+        self.links = None
+
+    def hello(self):
+        cuda = torch.cuda.is_available()
+        return {"release": torch.__version__.split("+")[0], "pid": os.getpid(),
+                "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+                "libraries": {"build": torch.__version__, "cuda": torch.version.cuda,
+                              "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else None}}
+
+    def open(self, **task):
+        """Find the other ranks; answer which links there are, each with the reason where it cannot be measured here."""
+        rank = int(os.environ[os.environ["DLBENCH_RANK_IN"]]) if "DLBENCH_WIRE" in os.environ else 0
+        self.links = Links(Task(None, None, rank=rank, **task))
+        return {"links": {name: self.links.refusal(name) for name in LINKS}}
+
+    def transfer(self, link, size_bytes, steps):
+        """Time `steps` transfers over a link; the first of a size places its buffers and runs once unseen."""
+        part = self.links.part(link, size_bytes)
+        start, stop = timed_run(part, steps)
+        return {"steps": steps, "start": start, "stop": stop}
+
+    def close(self):
+        return {}
+
+
+class Links:
+    """This rank's end of every link."""
+
+    def __init__(self, task):
+        self.task = task
+        self.rank, self.ranks = task.rank, task.ranks
+        self.threads = task.threads
+        self.device = pytorch_parallel.join(task) if task.ranks > 1 else torch.device(task.device)
+        self.group = dist.new_group(backend="gloo") if task.ranks > 1 else None  # for the host's own barrier
+        self.placed = {}
+
+    def refusal(self, name):
+        """Why there is no such link here; empty where there is one."""
+        if name in BETWEEN_DEVICES and self.ranks == 1:
+            return "a single device has no other to send to"
+        return ""
+
+    def part(self, name, size_bytes):
+        """The transfer as `timed_run` wants it. Only the last one is kept, so that large buffers do not add up."""
+        if (name, size_bytes) not in self.placed:
+            if self.refusal(name):
+                raise Unsupported(f"link {name}: {self.refusal(name)}")
+            self.placed = {}
+            transfer = Transfer(self, LINKS[name](self, max(1, size_bytes // FLOAT_BYTES)))
+            transfer.step()
+            self.placed[name, size_bytes] = transfer
+        return self.placed[name, size_bytes]
+
+    def begin(self):
+        """Return when all ranks have come here."""
+        if self.ranks > 1:
+            pytorch_parallel.wait_for_all(self.task)
+
+    def wait(self):
+        """Return when this rank's device has done all."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def meet(self):
+        """Return when the host has come here in all ranks."""
+        if self.group:
+            dist.barrier(self.group)
+
+    def floats(self, count, host=False):
+        where = torch.device("cpu") if host else self.device
+        pinned = host and self.device.type == "cuda"  # as DMA wants it
+        return torch.zeros(count, device=where, pin_memory=pinned)
+
+    def in_turn(self, count, host=False):
+        """Buffers of so many floats, one after another for ever."""
+        room = max(1, COLD_BYTES // (FLOAT_BYTES * count)) * count
+        return itertools.cycle(self.floats(room, host).split(count))
+
+
+class Transfer:
+    """A transfer, as `timed_run` wants it: the ranks begin together, and it is done when the device is."""
+
+    def __init__(self, here, move):
+        self.step = move
+        self.synchronize = here.wait
+        self.barrier = here.begin
+
+
+def send(here, count):
+    """Rank 0 sends to rank 1; the others rest."""
+    data = here.floats(count)
+    return {0: lambda: exchange([(data, 1)], []), 1: lambda: exchange([], [(data, 0)])}.get(here.rank, nothing)
+
+
+def shift(here, count):
+    """Every rank sends to the next and receives from the one before, at once: a step of a ring."""
+    outgoing, incoming = here.floats(count), here.floats(count)
+    after, before = (here.rank + 1) % here.ranks, (here.rank - 1) % here.ranks
+    return lambda: exchange([(outgoing, after)], [(incoming, before)])
+
+
+def pair(here, count):
+    """Every odd rank sends to the even one before it, all pairs at once: a level of a tree."""
+    data = here.floats(count)
+    if here.rank % 2:
+        return lambda: exchange([(data, here.rank - 1)], [])
+    return (lambda: exchange([], [(data, here.rank + 1)])) if here.rank + 1 < here.ranks else nothing
+
+
+def fan_in(here, count):
+    """All others send to rank 0 at once; the bytes are those that rank 0 receives."""
+    return fan(here, count, inwards=True)
+
+
+def fan_out(here, count):
+    """Rank 0 sends to all others at once; the bytes are those that it sends."""
+    return fan(here, count, inwards=False)
+
+
+def fan(here, count, inwards):
+    others = range(1, here.ranks)
+    ends = [(here.floats(max(1, count // len(others))), other) for other in (others if here.rank == 0 else [0])]
+    return (lambda: exchange([], ends)) if inwards == (here.rank == 0) else (lambda: exchange(ends, []))
+
+
+def all_reduce(here, count):
+    """The library's own sum over all ranks."""
+    data = here.floats(count)
+    return lambda: dist.all_reduce(data)
+
+
+def to_host(here, count):
+    """Every device copies to its part of the host's memory, all at once, and the host waits for all."""
+    move = copy(here, here.in_turn(count), here.in_turn(count, host=True))
+    return lambda: (move(), here.wait(), here.meet())
+
+
+def from_host(here, count):
+    """Every device copies from the host's memory, all at once."""
+    return copy(here, here.in_turn(count, host=True), here.in_turn(count))
+
+
+def host_sum_one(here, count):
+    """One thread of rank 0 adds one buffer of host memory to another (NumPy has no more); the others wait for it."""
+    targets, sources = ((buffer.numpy() for buffer in here.in_turn(count, host=True)) for _ in range(2))
+    return host_sum(here, lambda: np.add(target := next(targets), next(sources), out=target))
+
+
+def host_sum_all(here, count):
+    """All threads of rank 0 do."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # of a CPU's rank its own cores, else all of the host's
+    return host_sum(here, add(here.in_turn(count, host=True), here.in_turn(count, host=True)))
+
+
+def host_sum(here, work):
+    return (lambda: (work(), here.meet())) if here.rank == 0 else here.meet
+
+
+def device_sum(here, count):
+    """Every device adds one of its buffers to another."""
+    torch.set_num_threads(here.threads)
+    return add(here.in_turn(count), here.in_turn(count))
+
+
+def device_copy(here, count):
+    """Every device copies one of its buffers to another."""
+    return copy(here, here.in_turn(count), here.in_turn(count))
+
+
+def exchange(sends, receives):
+    """Start all messages, (tensor, other rank) each, and wait for them: the host with gloo, only the stream with NCCL."""
+    messages = [dist.P2POp(dist.isend, tensor, other) for tensor, other in sends]
+    messages += [dist.P2POp(dist.irecv, tensor, other) for tensor, other in receives]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
+
+
+def copy(here, sources, targets):
+    torch.set_num_threads(here.threads)
+    return lambda: next(targets).copy_(next(sources), non_blocking=True)
+
+
+def add(targets, sources):
+    return lambda: next(targets).add_(next(sources))
+
+
+def nothing():
+    return None
+
+
+BETWEEN_DEVICES = {"send": send, "shift": shift, "pair": pair, "fan_in": fan_in, "fan_out": fan_out, "all_reduce": all_reduce}
+LINKS = {**BETWEEN_DEVICES, "to_host": to_host, "from_host": from_host, "host_sum_one": host_sum_one,
+         "host_sum_all": host_sum_all, "device_sum": device_sum, "device_copy": device_copy}

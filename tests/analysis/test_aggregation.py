@@ -1,0 +1,66 @@
+"""Each strategy's legs, times and bytes are those of its messages."""
+
+import math
+
+import pytest
+
+from analysis import aggregation
+from analysis.aggregation import Leg, Work
+from tests.analysis.simulated import truths
+
+S = 1e8
+
+
+def legs(strategy, devices):
+    return aggregation.STRATEGIES[strategy](Work(S, devices))
+
+
+def test_a_ring_of_four_shifts_six_quarters_and_adds_three():
+    assert legs("ring", 4) == [Leg("device_copy", 2, 1.25 * S), Leg("shift", 6, 1.5 * S), Leg("device_sum", 3, 0.75 * S)]
+
+
+def test_a_tree_of_four_has_two_levels_and_of_five_three():
+    assert legs("tree", 4)[1] == Leg("pair", 4, 4 * S)
+    assert legs("tree", 5)[1] == Leg("pair", 6, 6 * S)
+
+
+def test_one_device_gathers_what_all_others_send():
+    assert legs("gather", 4)[1:] == [Leg("fan_in", 1, 3 * S), Leg("fan_out", 1, 3 * S), Leg("device_sum", 3, 3 * S)]
+
+
+def test_the_host_goes_over_the_buffers_of_all():
+    assert legs("host_one", 4) == [Leg("device_copy", 1, S), Leg("to_host", 1, S), Leg("host_sum_one", 1, 4 * S),
+                                   Leg("from_host", 1, S)]
+    assert legs("host_all", 2)[2] == Leg("host_sum_all", 1, 2 * S)
+
+
+def test_a_prediction_is_the_sum_of_its_legs_and_needs_every_fit():
+    fits = truths()
+    expected = 6 * 25e-6 + 1.5 * S / 38e9 + 3 * 4e-6 + 0.75 * S / 900e9 + 2 * 3e-6 + 1.25 * S / 1300e9
+    assert aggregation.predict("ring", Work(S, 4), fits).value == pytest.approx(expected)
+    del fits["shift"]
+    assert math.isnan(aggregation.predict("ring", Work(S, 4), fits).value)
+    assert aggregation.missing("ring", fits) == "no fit of shift"
+
+
+def test_one_device_aggregates_nothing():
+    assert aggregation.predict("ring", Work(S, 1), truths()).value == 0
+
+
+def test_a_strategy_without_a_model_says_why():
+    assert aggregation.missing("power_sgd", truths()) == aggregation.NO_MODEL
+
+
+def test_bytes_are_those_of_the_messages():
+    assert [aggregation.wire_bytes(name, Work(S, 4)) for name in ("ring", "tree", "gather", "ddp", "host_one")] == [6 * S] * 4 + [0]
+    assert [aggregation.host_bytes(name, Work(S, 4)) for name in ("ring", "host_one", "host_all")] == [0, 4 * S, 4 * S]
+
+
+def test_buckets_are_those_of_distributed_data_parallel():
+    assert [aggregation.buckets(size * 2**20) for size in (0.5, 1, 2, 26, 27)] == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("strategy, expected", [("ring", 6 * 20e-6 + 1.5 * S / 40e9), ("tree", 4 * (20e-6 + S / 40e9)),
+                                                ("gather", 6 * (20e-6 + S / 40e9))])
+def test_the_textbook_knows_messages_alone(strategy, expected):
+    assert aggregation.total(aggregation.textbook(strategy, Work(S, 4)), truths()).value == pytest.approx(expected)

@@ -1,0 +1,82 @@
+"""The parts of a step: paired differences of nested variants give back the parts that they were made of."""
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis import phases, records, statistics, trials
+from tests.analysis import simulated
+from tests.analysis.simulated import PHASES
+
+
+@pytest.fixture
+def scaled(draw_records, tmp_path):
+    made = draw_records(networks=())
+    names = simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ddp", "ring"))
+    return made, dict(zip(("one", "ddp", "ring"), names, strict=True)), tmp_path
+
+
+def read(made, folder):
+    return records.read(made.write(folder / "campaign"))
+
+
+def test_parts_come_back_with_intervals_that_hold_them(scaled):
+    made, names, folder = scaled
+    found = phases.of_trial(read(made, folder), names["ring"])
+    forward, backward, update = PHASES["fcn5"]
+    exposed = simulated.step_seconds("fcn5", "ring", 2)["A"]
+    for name, truth in {"forward": forward, "backward": backward, "exposed": exposed, "update": update}.items():
+        assert found[name].value == pytest.approx(truth, rel=0.08)
+        assert found[name].contains(truth)
+
+
+def test_what_overlaps_is_hidden_and_what_does_not_is_not(scaled):
+    made, names, folder = scaled
+    campaign = read(made, folder)
+    each = simulated.step_seconds("fcn5", "ddp", 2)
+    assert phases.of_trial(campaign, names["ddp"])["hidden"].value == pytest.approx(each["A"] - (each["FBA"] - each["FB"]), rel=0.1)
+    assert phases.of_trial(campaign, names["ring"])["hidden"].value < 0.05 * each["A"]
+
+
+def test_a_difference_is_paired_so_processes_that_differ_do_not_blur_it(scaled):
+    made, names, folder = scaled
+    campaign = read(made, folder)
+    found = phases.of_trial(campaign, names["ring"])["update"]
+    sides = {variant: [own["seconds"].to_numpy() / 10 for _, own in rows.groupby("process")]
+             for variant, rows in campaign.phases[campaign.phases["trial"] == names["ring"]].groupby("variant")}
+    apart = statistics.difference(sides["FBAU"], sides["FBA"])
+    assert found.high - found.low < 0.3 * (apart.high - apart.low)
+
+
+def test_variants_that_were_not_timed_leave_their_parts_unknown(scaled):
+    made, names, folder = scaled
+    made.phases = [row for row in made.phases if row["variant"] != "A" and (row["trial"], row["variant"]) != (names["ddp"], "FBA")]
+    campaign = read(made, folder)
+    assert math.isnan(phases.of_trial(campaign, names["ring"])["hidden"].value)
+    found = phases.of_trial(campaign, names["ddp"])
+    assert [name for name in phases.NAMES if math.isnan(found[name].value)] == ["exposed", "update", "isolated", "hidden"]
+
+
+def test_the_table_has_the_trials_with_phases_and_their_parts(scaled):
+    made, names, folder = scaled
+    made.add_trial("jax", "fcn5", 512)
+    campaign = read(made, folder)
+    table = phases.table(campaign, trials.summarise(campaign))
+    assert list(table["trial"]) == list(names.values())
+    assert {"forward", "forward_low", "hidden_high", "network", "strategy"} <= set(table)
+
+
+def test_a_paired_difference_may_be_negative_and_needs_three_processes():
+    generator = np.random.default_rng(2)
+    below = [-1.0 + 0.1 * generator.standard_normal(6) for _ in range(5)]
+    found = statistics.paired(below)
+    assert found.value == pytest.approx(-1.0, abs=0.1) and found.high < 0
+    assert not statistics.paired(below[:2]).has_interval
+
+
+def test_intervals_of_paired_differences_hold_zero_as_often_as_they_say():
+    generator = np.random.default_rng(4)
+    drawn = [[effect + 0.1 * generator.standard_normal(8) for effect in generator.standard_normal(5)] for _ in range(200)]
+    held = [statistics.paired(differences).contains(0.0) for differences in drawn]
+    assert 0.90 < np.mean(held) < 0.99

@@ -1,0 +1,94 @@
+"""Models beside measurements, on a campaign that was made from the models: errors are noise, and a planted one is found."""
+
+import pytest
+
+from analysis import links, predictions, records
+from tests.analysis import simulated
+from tests.analysis.simulated import LINKS
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return links.fit_all(simulated.sweep(noise=0.01, devices=(2, 4)))
+
+
+@pytest.fixture
+def read(draw_records, tmp_path):
+    """Write and read a campaign of one network: `read("fcn5", strategies=("ring",))`."""
+
+    def make(network="fcn5", **options):
+        made = draw_records(networks=())
+        simulated.add_scaling(made, network, **options)
+        return records.read(made.write(tmp_path / "campaign"))
+
+    return make
+
+
+def test_every_strategy_is_predicted_within_the_noise_it_was_made_with(read, fits):
+    found = predictions.of_campaign(read(strategies=("ddp", "ring", "tree", "gather", "host_one", "host_all")), fits)
+    assert len(found) == 12 and set(found["devices"]) == {2, 4}
+    assert found["error"].abs().max() < 0.08
+    assert (found["measured_seconds_low"] < found["measured_seconds"]).all()
+
+
+def test_an_aggregation_half_as_long_again_misses_the_model_by_a_third(read, fits):
+    found = predictions.of_campaign(read(strategies=("ring",), isolated=1.5), fits)
+    assert found["error"].to_list() == pytest.approx([-1 / 3] * 2, abs=0.05)
+
+
+def test_a_campaign_with_peer_to_peer_off_is_held_against_that_wire(read, fits):
+    campaign = read(strategies=("ring",))
+    campaign.meta["variables"] = {"NCCL_P2P_DISABLE": "1"}
+    found = predictions.of_campaign(campaign, fits)
+    assert set(found["reason"]) == {"no fit of shift"} and found["predicted_seconds"].isna().all()
+    slow = links.fit_all(simulated.sweep(devices=(2,), wires=("default", "p2p_off")))
+    assert (predictions.of_campaign(campaign, slow)["error"] > 4).all()  # that wire is ten times as slow, and the campaign was not
+
+
+def test_a_trial_without_phases_has_a_prediction_and_no_error(read, fits, draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", strategies=("ring",))
+    made.phases.clear()
+    found = predictions.of_campaign(records.read(made.write(tmp_path / "plain")), fits)
+    assert found["predicted_seconds"].notna().all() and found["error"].isna().all()
+
+
+def test_the_layer_wise_model_finds_the_step_that_was_made_in_buckets(read, fits):
+    found = predictions.overlaps(read("resnet56", strategies=("ddp", "ring")), fits)
+    found = found.set_index(["strategy", "grouping", "devices"]).sort_index()
+    assert set(found.loc["ddp"].index.get_level_values("grouping")) == {"layer", "bucket", "whole"}
+    assert set(found.loc["ring"].index.get_level_values("grouping")) == {"whole"}
+    assert found.loc[("ddp", "bucket"), "error"].abs().max() < 0.02
+    assert found.loc[("ring", "whole"), "error"].abs().max() < 0.02
+
+
+def test_what_if_keeps_the_fitted_link_and_falls_with_slower_ones(read, fits):
+    found = predictions.what_if(read("fcn5"), fits).set_index(["link", "devices"])
+    assert set(found.index.get_level_values("devices")) == {2, 4, 8, 16}
+    efficiency = found["efficiency"]
+    assert efficiency["NVLink 4", 8] > efficiency["PCIe 3 as in the article", 8] > efficiency["25 Gb/s Ethernet", 8]
+    assert found["samples_per_second"].to_list() == pytest.approx(
+        (64 * found.index.get_level_values("devices") / found["step_seconds"]).to_list())
+    own = found.loc[("this machine's", 4)]
+    assert own["bytes_per_second"] == pytest.approx(1.5 * LINKS["all_reduce"][1], rel=0.03)
+
+
+def test_a_bus_gives_back_the_all_reduce_that_it_was_made_from():
+    latency, bandwidth = predictions.bus(simulated.truth("all_reduce", devices=4))
+    size = 1e8
+    assert 6 * latency + 1.5 * size / bandwidth == pytest.approx(simulated.truth("all_reduce").seconds(1, size))
+
+
+def test_the_articles_number_is_none_of_the_plain_assumptions(fits):
+    table = predictions.article(fits).set_index(["link", "assumption"])
+    plain = table.loc["8 GB/s"]
+    assert plain.loc["S once over the link", "seconds"] == pytest.approx(56_823_848 / 8e9)
+    assert plain.loc["n devices one after another, one way", "ratio"] == pytest.approx(1.11, abs=0.005)
+    assert plain.loc["what 0.0256 s would carry", "bytes"] == pytest.approx(204.8e6)
+    assert {devices for devices in table["devices"]} == {2, 4}
+
+
+def test_without_a_campaign_every_network_is_predicted_on_every_group(fits):
+    found = predictions.of_networks(fits)
+    assert found.groupby(["network", "devices"]).size().nunique() == 1
+    assert set(found["network"]) == set(predictions.NETWORKS) and found["predicted_seconds"].notna().all()

@@ -1,0 +1,111 @@
+"""`dlbench study aggregation`: groups of devices, the sweep of their links, and a page, with workers whose links are known."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from analysis import hashes
+from harness import cli, environments, frameworks, link_sweep
+from harness.environments import Environment
+from harness.frameworks import Framework, Parallel
+from harness.link_sweep import Effort, Group, groups_of, sweep
+from harness.plan import Trial
+
+EFFORT = Effort(processes=3, windows=2, window_seconds=0.001, largest_bytes=2**20)
+WORDS = ["study", "aggregation", "--device", "cpu", "--processes", "1", "--windows", "2", "--largest", "1"]
+
+
+def trial(devices, kind="cpu", **changes):
+    return Trial(framework="pytorch", release=np.__version__, network="tiny_fcn", batch=4, devices=devices, device_kind=kind,
+                 threads=1, precision="fp32", tuning="stock", data="device", learning_rate=0.1, parameters=1, flops_per_step=1,
+                 dropout=False, processes_planned=1, **changes)
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Let simulated links stand in for PyTorch's, which one process drives."""
+    recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
+    stand_in = Framework(title="PyTorch", runner="tests.workers.reference", distributions=["numpy"], default=np.__version__,
+                         releases={np.__version__: recipe},
+                         parallel=Parallel(kind="controller", strategies={"cpu": ["sums"]}, reasons={"cuda": "no GPU"}))
+    here = Environment("pytorch", np.__version__, "cpu", Path(sys.executable), "key", "3.11", (), {}, "built")
+    monkeypatch.setattr(frameworks, "load", lambda name, folder=None: stand_in)
+    monkeypatch.setattr(environments, "build", lambda *_: here)
+    monkeypatch.setattr(link_sweep, "MODULE", "tests.workers.links")
+    return here
+
+
+def rows_of(folder):
+    with (folder / "links.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_gpus_are_swept_with_and_without_their_direct_path_but_one_alone_has_none():
+    assert [group.name for group in groups_of([trial(1, "cuda"), trial(2, "cuda"), trial(2)])] == [
+        "1 x cuda, default", "2 x cuda, default", "2 x cuda, p2p_off", "2 x cpu, default"]
+
+
+def test_sizes_grow_fourfold_up_to_the_largest():
+    assert Effort(largest_bytes=2**17).sizes == [2**12, 2**14, 2**16]
+    assert Effort().sizes[-1] == 2**28
+
+
+def test_each_link_and_size_of_each_process_has_its_windows(simulated, tmp_path):
+    (tmp_path / "logs").mkdir()
+    sweep([Group("default", trial(2))], simulated, EFFORT, tmp_path, lambda _: None)
+    rows = [row for row in rows_of(tmp_path) if row["link"] == "send"]
+    assert [(row["process"], row["bytes"], row["window"]) for row in rows] == [
+        (str(process), str(size), str(window)) for process in range(3) for size in EFFORT.sizes for window in range(2)]
+    for row in rows:
+        seconds = float(row["seconds"])
+        assert seconds >= EFFORT.window_seconds
+        assert seconds / int(row["steps"]) == pytest.approx(2e-5 + int(row["bytes"]) / 4e10)
+    assert [row["reason"] for row in rows_of(tmp_path) if row["link"] == "to_host"] == ["no host to copy to"] * 3
+
+
+def test_on_another_wire_only_what_goes_over_it_is_measured(simulated, tmp_path):
+    (tmp_path / "logs").mkdir()
+    sweep([Group("p2p_off", trial(2))], simulated, EFFORT, tmp_path, lambda _: None)
+    assert {row["link"] for row in rows_of(tmp_path)} == {"send", "shift", "pair", "all_reduce"}
+
+
+def test_a_group_that_cannot_be_is_a_row_and_costs_no_other(simulated, tmp_path):
+    (tmp_path / "logs").mkdir()
+    refused = trial(8, status="unsupported", reason="8 devices asked for, 2 are here")
+    groups = [Group("default", refused), Group("default", trial(4)), Group("default", trial(2))]
+    sweep(groups, simulated, Effort(1, 1, 0.001, 2**16), tmp_path, lambda _: None)
+    rows = rows_of(tmp_path)
+    told = {(row["devices"], row["link"], row["status"], row["reason"]) for row in rows if row["status"] != "ok"}
+    assert told >= {("8", "", "unsupported", "8 devices asked for, 2 are here"),
+                    ("4", "", "unsupported", "this worker has links for two devices")}
+    assert {row["devices"] for row in rows if row["status"] == "ok"} == {"2"}
+
+
+def test_the_command_leaves_records_that_fit_and_a_page(simulated, tmp_path):
+    found = CliRunner().invoke(cli.app, [*WORDS, "--devices", "1,2", "--out", str(tmp_path / "study")])
+    assert found.exit_code == 0, found.output
+    fits = pd.read_csv(tmp_path / "study" / "fits.csv").set_index(["devices", "link"])
+    assert fits.loc[(2, "shift"), "bytes_per_second"] == pytest.approx(3e10)
+    predicted = pd.read_csv(tmp_path / "study" / "predictions.csv").set_index(["network", "strategy", "devices"])
+    size = 4 * 14_205_962
+    ring = 2 * 3e-5 + size / 3e10 + 4e-6 + 0.5 * size / 9e11 + 2 * 3e-6 + 1.5 * size / 1.3e12
+    assert predicted.loc[("fcn5", "ring", 2), "predicted_seconds"] == pytest.approx(ring, rel=1e-4)
+    assert predicted.loc[("fcn5", "gather", 2), "reason"] == "no fit of fan_in, fan_out"
+    assert "no host to copy to" in (tmp_path / "study" / "report.html").read_text()
+    assert hashes.check_manifest(tmp_path / "study") == []
+
+
+def test_a_study_that_is_there_is_not_written_over(simulated, tmp_path):
+    (tmp_path / "study.json").write_text("{}")
+    found = CliRunner().invoke(cli.app, [*WORDS, "--out", str(tmp_path)])
+    assert "holds a study already" in str(found.exception)
+
+
+def test_devices_are_whole_numbers(simulated, tmp_path):
+    found = CliRunner().invoke(cli.app, [*WORDS, "--devices", "two", "--out", str(tmp_path)])
+    assert "--devices two: write whole numbers" in str(found.exception)
