@@ -4,6 +4,7 @@ A trial is verified when a check against the reference said `same` and none said
 own number of parameters, and its losses agree with those of its other processes and of its peers. Peers are the trials of any
 framework, release, tuning and number of devices with equal network, global batch, device kind, precision and data. With batch norm
 they have equal devices too: each device normalises its own samples, so the split of a batch is part of what is trained.
+Where a strategy sends less than all of the gradients, peers have that framework, strategy and number of devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ import pandas as pd
 
 import networks
 from analysis.records import Campaign, of_devices
-from analysis.tolerances import CHAOS, DROPOUT_LOSS, kinks_of, loss_tolerance
+from analysis.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
 
 PEERS = ("network", "device_kind", "precision", "data")
 FLOOR = 0.05  # of the first loss: below it a loss is noise of the optimiser, and its relative differences mean nothing
@@ -62,7 +63,7 @@ def disagreement(curve: Curve, other: Curve, trial: Mapping[str, Any]) -> str:
     a, b = curve.loc[steps].to_numpy(), other.loc[steps].to_numpy()
     first = max(abs(curve.iloc[0]), abs(other.iloc[0]))
     distances = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), FLOOR * first)
-    allowed = loss_tolerance(trial["precision"], steps, kinks_of(trial["network"]))
+    allowed = loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], of_devices(trial)["strategy"]))
     if trial.get("dropout"):
         allowed = np.full(len(steps), DROPOUT_LOSS)
     late = allowed > CHAOS
@@ -111,8 +112,10 @@ def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
 def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for trial in trials:
-        split = trial["devices"] if has_batch_norm(trial["network"]) else 0
-        groups.setdefault((*(trial[key] for key in PEERS), of_devices(trial)["global_batch"], split), []).append(trial)
+        several = of_devices(trial)
+        lossy = (trial["framework"], several["strategy"]) if several["strategy"] in LOSSY else None
+        split = trial["devices"] if lossy or has_batch_norm(trial["network"]) else 0
+        groups.setdefault((*(trial[key] for key in PEERS), several["global_batch"], split, lossy), []).append(trial)
     return list(groups.values())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import networks
-from analysis.tolerances import Tolerance, kinks_of, tolerance_of
+from analysis.tolerances import LOSSY, Tolerance, kinks_of, tolerance_of
 from harness import arrays, copies
 from harness.worker import Failed, Unsupported, Worker
 from networks import work
@@ -87,7 +87,7 @@ class Judge:
             parameters, losses = _ask(worker, question, task, question.steps, answers)
             with self.lock:
                 self._answer_reference(question)
-            verdict = self._compare(question, parameters, losses, answers, str(task["precision"]))
+            verdict = self._compare(question, parameters, losses, answers, task)
             if OTHER_OPTIMISER in verdict.reason:
                 _ask(worker, question, task, 1, answers)
                 verdict = replace(verdict, reason=f"{verdict.reason}; {_first_step(question, answers)}")
@@ -134,9 +134,10 @@ class Judge:
             return tolerance_of(precision).gradient < verdict.gradient_error <= tolerance_of(precision, kinks).gradient
         return kinks > 0 and verdict.gradient_error > tolerance_of(precision, kinks).gradient
 
-    def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path, precision: str) -> Verdict:
+    def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path, task: Mapping[str, Any]) -> Verdict:
         network = question.network
-        limits = _limits(network, precision)
+        precision = str(task["precision"])
+        limits = _limits(network, precision, LOSSY.get(task.get("strategy", ""), 0.0))
         wanted = self.losses[question.reference]
         loss_error = abs(losses[0] - wanted[0]) / abs(wanted[0])
         with np.load(answers) as ours, np.load(question.reference) as reference, np.load(question.weights) as start:
@@ -211,17 +212,18 @@ def _name_gradients(network: networks.Network, errors: dict[str, float], strays:
             f"({network.layer(last.partition('.')[0]).op}, relative error {errors[last]:.2g}, allowed {limits[last].gradient:.2g})")
 
 
-def _limits(network: networks.Network, precision: str) -> dict[str, Tolerance]:
+def _limits(network: networks.Network, precision: str, lossy: float) -> dict[str, Tolerance]:
     """How far each tensor's gradient and move may be off. In fp32 as in a network without kinks: a kink is met by drawing anew.
 
     But of very many pre-activations some lie at a kink on every draw, and nothing but batch norm's shifts moves them away. A turned
     kink spoils the gradients of the layers before it and leaves those behind it alone; wrong arithmetic or another optimiser spoils
     all. So without batch norm, the half of such a network's tensors that is far from the loss may be off by what kinks explain.
+    Where the strategy is `lossy`, every move may be off by as much as that.
     """
     kinked = tolerance_of(precision, kinks_of(network.name))
     if precision != "fp32":
-        return dict.fromkeys(network.parameter_shapes, kinked)
-    limits = dict.fromkeys(network.parameter_shapes, replace(tolerance_of("fp32"), trajectory=FP32_TRAJECTORY))
+        return dict.fromkeys(network.parameter_shapes, replace(kinked, trajectory=max(kinked.trajectory, lossy)))
+    limits = dict.fromkeys(network.parameter_shapes, replace(tolerance_of("fp32"), trajectory=max(FP32_TRAJECTORY, lossy)))
     if work.activation_bytes(network) > MANY_ACTIVATIONS and not any(layer.op == "batch_norm" for layer in network.layers):
         far = list(limits)[:len(limits) // 2]
         limits.update(dict.fromkeys(far, replace(kinked, trajectory=math.inf)))

@@ -2,7 +2,7 @@
 
 `tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused optimiser, cuDNN's benchmark mode,
 pinned host memory and, on a GPU, the whole step captured in one CUDA graph. Mixed precision is `torch.autocast` in both.
-Several devices are ranks (runners/pytorch_parallel.py).
+Several devices are ranks (runners/pytorch_parallel.py), which make one of their gradients (runners/pytorch_strategies.py).
 """
 
 import contextlib
@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runners import pytorch_parallel
+from runners import pytorch_parallel, pytorch_phases, pytorch_strategies
 from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
+from runners.pytorch_aggregation import all_reduce_mean
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
@@ -162,10 +163,7 @@ class Runner(BaseRunner):
         assert_network(task.network, output_shapes(self.model, task.network, self.device), trained_shapes(self.model, self.names))
         if self.tuned and self.images:
             self.model = self.model.to(memory_format=torch.channels_last)
-        if task.ranks > 1 and task.strategy != "ddp":
-            raise Unsupported(f"strategy '{task.strategy}': this runner has ddp")
-        self.replica = pytorch_parallel.replicate(self.model, task) if task.ranks > 1 else self.model
-        self.aggregation = None  # of ranks whose gradients DDP does not average itself
+        self.replica, self.aggregation = pytorch_strategies.aggregated(self.model, task)
         self.loss_function = nn.CrossEntropyLoss()
         self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -174,7 +172,7 @@ class Runner(BaseRunner):
         self.scaler = None
         if task.precision == "fp16":
             self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE, growth_interval=2**31 - 1)
-        self.graph = self._capture() if self.tuned and task.device == "cuda" else None
+        self.train = self.fit(self._train)
 
     def load(self, weights):
         with torch.no_grad():  # in place: a captured graph keeps its addresses
@@ -183,6 +181,7 @@ class Runner(BaseRunner):
             for state in self.optimizer.state.values():
                 if state.get("momentum_buffer") is not None:
                     state["momentum_buffer"].zero_()
+        self.aggregation.reset()
 
     def feed(self, inputs, targets, residence):
         inputs = torch.from_numpy(inputs)  # (N, B, ...)
@@ -193,15 +192,7 @@ class Runner(BaseRunner):
             torch.cuda.reset_peak_memory_stats()
 
     def step(self):
-        inputs, targets = self.ring[self.position % len(self.ring)]
-        self.position += 1
-        if self.graph:
-            self.static_inputs.copy_(inputs, non_blocking=True)
-            self.static_targets.copy_(targets, non_blocking=True)
-            self.graph.replay()
-        else:
-            inputs, targets = inputs.to(self.device), targets.to(self.device)
-            self.last_loss = self._train(inputs, targets)
+        self.last_loss = self.train(*self.next_batch())
 
     def synchronize(self):
         if self.device.type == "cuda":
@@ -215,17 +206,23 @@ class Runner(BaseRunner):
         return self.last_loss.item()
 
     def gradients(self):
-        inputs, targets = self.ring[0]
-        self.optimizer.zero_grad()
-        loss = self.mean_loss(inputs.to(self.device), targets.to(self.device))
-        (loss * self._scale()).backward()
-        self._aggregate()
+        inputs, targets = self._on_device(*self.ring[0])
+        if self.aggregation.exact:
+            self.differentiate(inputs, targets)
+            self.aggregation.aggregate()
+        else:  # what a strategy loses shows in the trajectory
+            with self.aggregation.local():
+                self.differentiate(inputs, targets)
+            all_reduce_mean([parameter.grad for parameter in self.model.parameters() if parameter.requires_grad])
         gradients = {name: to_numpy(gradient_of(parameter) / self._scale()) for name, parameter in self._parameters().items()}
         self.optimizer.zero_grad()
         return gradients
 
     def parameters(self):
         return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
+
+    def variant(self, name):
+        return pytorch_phases.variant(self, name)
 
     def peak_memory(self):
         return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
@@ -247,24 +244,33 @@ class Runner(BaseRunner):
         return Product(lambda: torch.mul(source, 3.0, out=target),
                        lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
 
-    def _train(self, inputs, targets):
+    def next_batch(self):
+        inputs, targets = self.ring[self.position % len(self.ring)]
+        self.position += 1
+        return inputs, targets
+
+    def differentiate(self, inputs, targets):
+        """Run forward and backward, and return the loss. Where DDP averages gradients, it does so meanwhile."""
         self.optimizer.zero_grad()
         loss = self.mean_loss(inputs, targets)
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
+        return loss.detach()
+
+    def fit(self, work):
+        """Return `work(inputs, targets)` as this tuning runs it, on a batch from wherever the batches lie."""
+        if self.tuned and self.device.type == "cuda":
+            return self._capture(work)
+        return lambda inputs, targets: work(*self._on_device(inputs, targets))
+
+    def _train(self, inputs, targets):
+        loss = self.differentiate(inputs, targets)
+        self.aggregation.aggregate()
         if self.scaler:
-            self.scaler.scale(loss).backward()
-            self._aggregate()
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
-            loss.backward()
-            self._aggregate()
             self.optimizer.step()
-        return loss.detach()
-
-    def _aggregate(self):
-        """Average the ranks' gradients where DDP has not done so during the backward pass."""
-        if self.aggregation:
-            self.aggregation.aggregate()
+        return loss
 
     def _loss(self, inputs, targets):
         # autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16 run before it (torch 2.11)
@@ -277,24 +283,34 @@ class Runner(BaseRunner):
     def _scale(self):
         return LOSS_SCALE if self.task.precision == "fp16" else 1.0
 
-    def _capture(self):
-        """Capture one whole step; PyTorch's notes on CUDA graphs ask for some warm-up steps on a side stream first."""
+    def _capture(self, work):
+        """Capture `work` whole; PyTorch's notes on CUDA graphs ask for some warm-up steps on a side stream first."""
         network, batch = self.task.network, self.task.batch
         kind = torch.long if network["vocabulary"] else torch.float32
-        self.static_inputs = torch.zeros(batch, *network["input_shape"], dtype=kind, device=self.device)
+        static_inputs = torch.zeros(batch, *network["input_shape"], dtype=kind, device=self.device)
         if self.images:
-            self.static_inputs = self.static_inputs.to(memory_format=torch.channels_last)
-        self.static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long, device=self.device)
+            static_inputs = static_inputs.to(memory_format=torch.channels_last)
+        static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long, device=self.device)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(pytorch_parallel.WARM_UP_STEPS if self.task.ranks > 1 else 3):
-                self._train(self.static_inputs, self.static_targets)
+                work(static_inputs, static_targets)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks the device meanwhile
-            self.last_loss = self._train(self.static_inputs, self.static_targets)
-        return graph
+            loss = work(static_inputs, static_targets)
+
+        def replay(inputs, targets):
+            static_inputs.copy_(inputs, non_blocking=True)
+            static_targets.copy_(targets, non_blocking=True)
+            graph.replay()
+            return loss
+
+        return replay
+
+    def _on_device(self, inputs, targets):
+        return inputs.to(self.device), targets.to(self.device)
 
     def _place(self, inputs, targets, residence):
         if self.tuned and self.images:

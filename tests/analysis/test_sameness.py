@@ -151,6 +151,15 @@ def test_another_global_batch_is_no_peer(made, tmp_path):
     assert judge(made, tmp_path)["jax on two"] == []
 
 
+def test_a_strategy_that_loses_is_no_peer_of_one_that_does_not(made, tmp_path):
+    lossy = made.add_trial("jax", "alexnet_cifar", 64, devices=2)
+    made.trial(lossy)["strategy"] = "one_bit"
+    scale_losses(made.windows_of(lossy), 1.1)
+    assert judge(made, tmp_path / "one bit") == {PYTORCH: [], TENSORFLOW: [], lossy: []}
+    made.trial(lossy)["strategy"] = "ring"
+    assert "strays from 2 of its 3 peers" in judge(made, tmp_path / "ring")[lossy][0]
+
+
 def test_with_batch_norm_only_rows_of_as_many_devices_are_peers(draw_records, tmp_path):
     made = draw_records(networks=("resnet56",))
     two = made.add_trial("jax", "resnet56", 8, devices=2)

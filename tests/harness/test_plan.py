@@ -88,7 +88,9 @@ def test_data_is_named_by_what_it_is(data: str, network: str, named: str):
     ({"threads": 5}, "threads", 5, "5 threads asked for, this machine has 4 cores"),
     ({"devices": 2, "frameworks": ["reference"]}, "devices", 2,
      "NumPy reference trains on one device here: configs/frameworks/reference.yaml has no key parallel"),
-    ({"devices": 2, "strategies": "psychic"}, "strategy", "psychic", "PyTorch has no strategy psychic on cpu: it has ddp"),
+    ({"devices": 2, "strategies": "psychic"}, "strategy", "psychic",
+     "PyTorch has no strategy psychic on cpu: it has ddp, ring, tree, gather, host_one, host_all, one_bit, power_sgd, "
+     "bf16_compress"),
     ({"devices": 3, "scaling": "strong"}, "global_batch", 4, "a global batch of 4 does not divide into 3 equal parts"),
 ])
 def test_what_cannot_be_is_a_trial_with_its_reason(suite: dict, field: str, value: object, reason: str):

@@ -1,0 +1,174 @@
+"""Averages of gradients between ranks by point-to-point messages, after the backward pass, as the tools of 2016 made them.
+
+All gradients lie one behind the other in one buffer of S bytes, so a message carries S or an n-th of it. Caffe and Torch kept their
+parameters so; MXNet and TensorFlow sent each array by itself. At rank 0 the tools updated the parameters and sent those back; here
+the mean gradient goes back, which has as many bytes, and every rank makes the same update. NCCL carries the messages between GPUs:
+its stream and ours wait for each other, the host for neither. gloo carries them between CPUs.
+"""
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+
+from runners.protocol import Unsupported
+
+
+class Aggregation:
+    """That of one device: nothing. A strategy averages either in `aggregate`, after a backward pass, or while it runs."""
+
+    exact = True  # but for rounding
+    capturable = True  # in a CUDA graph: the host neither waits nor computes in between
+
+    def aggregate(self):
+        """Put the mean over all ranks in the place of this rank's gradients."""
+
+    def local(self):
+        """The context in which a backward pass leaves this rank's own gradients."""
+        return contextlib.nullcontext()
+
+    def alone(self):
+        """Return a function that aggregates buffers of the gradients' shapes."""
+        raise Unsupported("one device has no gradients to aggregate")
+
+    def reset(self):
+        """Forget what earlier steps have left."""
+
+
+class Messages(Aggregation):
+    """Averages one buffer of all gradients of `parameters`; a strategy is a way to `average` it."""
+
+    quantum = 1  # elements: each gradient, and each rank's part of the buffer, begins at a multiple
+
+    def __init__(self, parameters, task):
+        self.parameters, self.rank, self.ranks = parameters, task.rank, task.ranks
+        starts, end = layout(parameters, self.quantum)
+        whole = self.ranks * self.quantum
+        self.flat = torch.zeros(-(-end // whole) * whole, device=parameters[0].device)
+        # Strides are the parameter's own (channels-last, say): a fused optimiser walks both in the order of memory.
+        self.views = [self.flat.as_strided(parameter.shape, parameter.stride(), start)
+                      for parameter, start in zip(parameters, starts, strict=True)]
+
+    def aggregate(self):
+        means = self.mean([parameter.grad for parameter in self.parameters])
+        for parameter, mean in zip(self.parameters, means, strict=True):
+            parameter.grad = mean
+
+    def mean(self, gradients):
+        """Return the mean of every rank's `gradients`, in memory that the next call takes again."""
+        torch._foreach_copy_(self.views, gradients)
+        self.average()
+        return self.views
+
+    def average(self):
+        """Put the mean of all ranks' buffers into this one's."""
+        raise NotImplementedError
+
+    def alone(self):
+        gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
+        return lambda: self.mean(gradients)
+
+
+class Ring(Messages):
+    """Ring all-reduce: n - 1 steps add up, n - 1 steps pass the sums on (Patarasu and Yuan 2009).
+
+    Every rank sends 2 (n - 1) messages of S / n to the next and receives as many from the one before.
+    """
+
+    def __init__(self, parameters, task):
+        super().__init__(parameters, task)
+        self.chunks = self.flat.view(self.ranks, -1)  # (n, S / n)
+        self.arrived = torch.empty_like(self.chunks[0])
+
+    def average(self):
+        n, rank, chunks = self.ranks, self.rank, self.chunks
+        after, before = (rank + 1) % n, (rank - 1) % n
+        for step in range(n - 1):
+            exchange([(chunks[(rank - step) % n], after)], [(self.arrived, before)])
+            chunks[(rank - step - 1) % n] += self.arrived
+        chunks[after] /= n  # of this one the rank now holds the sum
+        for step in range(n - 1):
+            exchange([(chunks[(rank + 1 - step) % n], after)], [(chunks[(rank - step) % n], before)])
+
+
+class Tree(Messages):
+    """Binomial tree of pairs, as in Caffe's P2PSync: pairs add up, then pairs of pairs, and rank 0's mean goes back the same way.
+
+    Messages have S bytes and come one after another: rank 0 receives ceil(log2 n) and sends as many; a leaf sends and receives one.
+    """
+
+    def __init__(self, parameters, task):
+        super().__init__(parameters, task)
+        self.distances = [2**level for level in range((self.ranks - 1).bit_length())]
+        self.arrived = torch.empty_like(self.flat)
+
+    def average(self):
+        for distance in self.distances:
+            if self._has_parent_at(distance):
+                exchange([(self.flat, self.rank - distance)], [])
+            elif self._has_child_at(distance):
+                exchange([], [(self.arrived, self.rank + distance)])
+                self.flat += self.arrived
+        if self.rank == 0:
+            self.flat /= self.ranks
+        for distance in reversed(self.distances):
+            if self._has_parent_at(distance):
+                exchange([], [(self.flat, self.rank - distance)])
+            elif self._has_child_at(distance):
+                exchange([(self.flat, self.rank + distance)], [])
+
+    def _has_parent_at(self, distance):
+        return self.rank % (2 * distance) == distance
+
+    def _has_child_at(self, distance):
+        return self.rank % (2 * distance) == 0 and self.rank + distance < self.ranks
+
+
+class Gather(Messages):
+    """All send to rank 0, which adds up and sends the mean to each, as MXNet's `device` and Torch's DataParallelTable did.
+
+    Messages have S bytes: rank 0 receives n - 1, all at once into a buffer each, and sends n - 1 at once; another one sends one and
+    receives one.
+    """
+
+    def __init__(self, parameters, task):
+        super().__init__(parameters, task)
+        others = range(1, self.ranks) if self.rank == 0 else []
+        self.arrived = {other: torch.empty_like(self.flat) for other in others}
+
+    def average(self):
+        if self.rank:
+            exchange([(self.flat, 0)], [])
+            exchange([], [(self.flat, 0)])
+            return
+        exchange([], [(arrived, other) for other, arrived in self.arrived.items()])
+        for arrived in self.arrived.values():
+            self.flat += arrived
+        self.flat /= self.ranks
+        exchange([(self.flat, other) for other in self.arrived], [])
+
+
+def exchange(sends, receives):
+    """Start all messages, (tensor, other rank) each, and wait for them: the host with gloo, only the stream with NCCL."""
+    messages = [dist.P2POp(dist.isend, tensor, other) for tensor, other in sends]
+    messages += [dist.P2POp(dist.irecv, tensor, other) for tensor, other in receives]
+    if messages:  # there are none for a rank alone
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
+
+
+def all_reduce_mean(gradients):
+    """Replace each gradient by its exact mean over all ranks, but for rounding."""
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+
+def layout(parameters, quantum):
+    """Return where each parameter begins in the buffer, in elements, and where the last one ends."""
+    starts, end = [], 0
+    for parameter in parameters:
+        start = -(-end // quantum) * quantum
+        starts.append(start)
+        end = start + parameter.numel()
+    return starts, end

@@ -1,0 +1,74 @@
+"""Averages of gradients on the host: every rank copies its buffer up, rank 0 adds them up, every rank copies the mean down.
+
+Each device sends one message of S bytes to the host and receives one, all devices at once; n times S bytes are added. The ranks
+share the memory, pinned where there is a GPU. The host waits for its copy, then for the other ranks: that is the strategy's nature.
+"""
+
+import os
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from runners.pytorch_aggregation import Messages
+
+
+class HostOne(Messages):
+    """One thread adds, as in TensorFlow's example for several GPUs of 2016, whose mean was one operation of the CPU."""
+
+    capturable = False
+
+    def __init__(self, parameters, task):
+        super().__init__(parameters, task)
+        self.group = dist.new_group(backend="gloo")  # for the host's own barrier; NCCL's is one of devices
+        # The mean has a row of its own: a rank may still copy it down when another one's next step writes its gradients.
+        self.rows = shared_floats(self.ranks + 1, self.flat.numel(), self.rank, self.group)  # (n + 1, S / 4)
+        self.addends = self.rows.numpy()  # NumPy adds in one thread, however many PyTorch has
+        if self.flat.is_cuda:
+            pin(self, self.rows)
+
+    def average(self):
+        self.rows[self.rank].copy_(self.flat, non_blocking=True)
+        if self.flat.is_cuda:
+            torch.cuda.current_stream().synchronize()
+        dist.barrier(self.group)
+        if self.rank == 0:
+            *parts, total = self.addends
+            total[:] = parts[0]
+            for part in parts[1:]:
+                total += part
+            total /= self.ranks
+        dist.barrier(self.group)
+        self.flat.copy_(self.rows[-1], non_blocking=True)
+
+
+class HostAll(HostOne):
+    """All threads of rank 0 add, as in Torch and in MXNet's `local`: every core of a GPU's host, the task's threads on a CPU."""
+
+    def __init__(self, parameters, task):
+        super().__init__(parameters, task)
+        self.addends = self.rows
+        if self.flat.is_cuda:
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+
+def shared_floats(rows, columns, rank, group):
+    """Return float32 memory (rows, columns) that all ranks share. It has no name in any folder, so nothing is left of it."""
+    where = [None]
+    if rank == 0:
+        descriptor = os.memfd_create("dlbench-gradients")
+        os.ftruncate(descriptor, 4 * rows * columns)
+        where = [f"/proc/{os.getpid()}/fd/{descriptor}"]
+    dist.broadcast_object_list(where, src=0, group=group)
+    shared = torch.from_file(where[0], shared=True, size=rows * columns)
+    dist.barrier(group)
+    if rank == 0:
+        os.close(descriptor)
+    return shared.view(rows, columns)
+
+
+def pin(owner, memory):
+    """Let the GPU reach host memory directly for as long as `owner` lives."""
+    runtime = torch.cuda.cudart()
+    torch.cuda.check_error(int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)))
+    weakref.finalize(owner, runtime.cudaHostUnregister, memory.data_ptr())
