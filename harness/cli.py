@@ -66,13 +66,14 @@ def verify(
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32",
     tuning: Annotated[str, typer.Option(help="stock or tuned.")] = "stock",
     jobs: Annotated[int, typer.Option(min=1, help="Checks at a time.")] = 1,
+    devices: Annotated[str, typer.Option(help="Devices that train together; several numbers with commas.")] = "1",
     interpreter: Interpreters = None,
 ) -> None:
     """Prove that frameworks train the same networks as the NumPy reference; exit 1 where one is different."""
     from harness import verify as verification
 
     wanted = {"frameworks": _words(frameworks_), "networks": _words(chosen) or networks.names(), "device": device,
-              "precisions": precision, "tunings": tuning, "interpreters": named(interpreter)}
+              "precisions": precision, "tunings": tuning, "devices": _words(devices), "interpreters": named(interpreter)}
     rows = verification.verify(wanted, console, jobs)
     if out:
         verification.write(rows, out)

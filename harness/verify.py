@@ -29,8 +29,8 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
     rows = []
 
     def note(trial: Trial, verdict: Verdict) -> None:
-        row = {"framework": trial.framework, "network": trial.network, **verdict.__dict__}
-        rows.append({column: row[column] for column in COLUMNS})
+        row = {"framework": trial.framework, "network": trial.network, "devices": trial.devices, **verdict.__dict__}
+        rows.append({column: row[column] for column in (*COLUMNS, "devices")})
         console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
 
     for trial in prepared.trials:
@@ -47,10 +47,11 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the verdicts as CSV."""
+    """Write the verdicts as CSV, with the devices where there are several."""
+    columns = [*COLUMNS, *(["devices"] if any(row["devices"] > 1 for row in rows) else [])]
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
             writer.writeheader()
             writer.writerows({key: "" if _missing(key, value) else value for key, value in row.items()} for row in rows)
     except OSError as error:
@@ -64,21 +65,25 @@ def _missing(key: str, value: Any) -> bool:
 
 def matrix(rows: list[dict[str, Any]]) -> Table:
     """Frameworks by networks: the largest gradient error where they are the same, else the verdict."""
-    names = list(dict.fromkeys(row["framework"] for row in rows))
+    names = list(dict.fromkeys(_name(row) for row in rows))
     table = Table("network", *names, title="Largest relative gradient error against the reference", caption="same unless said")
     for network in dict.fromkeys(row["network"] for row in rows):
-        cells = {row["framework"]: row for row in rows if row["network"] == network}
+        cells = {_name(row): row for row in rows if row["network"] == network}
         table.add_row(network, *(_cell(cells[name]) for name in names))
     same = [row for row in rows if row["verdict"] == "same"]
-    errors = {name: [row["gradient_error"] for row in same if row["framework"] == name] for name in names}
+    errors = {name: [row["gradient_error"] for row in same if _name(row) == name] for name in names}
     table.add_section()
     table.add_row("largest", *(f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names))
     return table
 
 
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['framework']} x{row['devices']}" if row["devices"] > 1 else str(row["framework"])
+
+
 def _line(row: dict[str, Any]) -> str:
     colour = COLOURS[row["verdict"]]
-    text = f"{row['framework']:<12} {row['network']:<14} [{colour}]{row['verdict']}[/{colour}]"
+    text = f"{_name(row):<12} {row['network']:<14} [{colour}]{row['verdict']}[/{colour}]"
     reason = escape(row["reason"])  # a framework's error may hold what looks like rich's markup
     if row["verdict"] == "unsupported":
         return f"{text}  {reason}"

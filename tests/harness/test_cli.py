@@ -116,6 +116,16 @@ def test_what_cannot_be_verified_is_unsupported_and_no_failure(dlbench, stand_in
     assert out.read_text() == f"{COLUMNS}\none,tiny_fcn,,,,,unsupported,NumPy computes on the CPU\n"
 
 
+def test_verify_checks_several_devices_and_says_how_many(dlbench, stand_in, tmp_path):
+    stand_in(one="ranks")
+    out = tmp_path / "verify.csv"
+    answer = dlbench("verify", "--networks", "tiny_fcn", "--frameworks", "one", "--devices", "1,2", "--out", str(out))
+    assert answer.code == 0
+    assert "one x2" in answer.out
+    with out.open() as file:
+        assert [(row["devices"], row["verdict"]) for row in csv.DictReader(file)] == [("1", "same"), ("2", "same")]
+
+
 def test_a_runner_that_fails_before_its_first_answer_is_a_row(dlbench, stand_in, tmp_path):
     stand_in(one="import_fails")
     out = tmp_path / "file.csv"
