@@ -5,11 +5,13 @@ import typer
 from harness.study_aggregation import aggregation
 from harness.study_conv import conv
 from harness.study_gemm import gemm
+from harness.study_layers import layers
 
 study_app = typer.Typer(no_args_is_help=True, help="The experiments behind the analysis.")
 study_app.command()(gemm)
 study_app.command()(conv)
 study_app.command()(aggregation)
+study_app.command()(layers)
 
 
 @study_app.callback()
