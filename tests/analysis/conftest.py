@@ -68,7 +68,7 @@ class Records:
         }
         trial["trial"] = "-".join(str(trial[key]) for key in ("framework", "release", "network", "batch", "precision", "tuning"))
         if trial["devices"] > 1:
-            trial["trial"] += f"-x{trial['devices']}-{trial['strategy']}"
+            trial["trial"] += f"-x{trial['devices']}-{trial.get('strategy', '')}"
         self.meta["trials"].append(trial)
         if trial["status"] == "planned":
             for process in range(count):
