@@ -166,7 +166,8 @@ class Runner(BaseRunner):
 
         self.classes = network["classes"]
         self.input, self.target = make_variables(network)
-        outputs, self.trained = build(network, self.input, task.dropout, task.seed)
+        seed = task.seed + len(network["layers"]) * task.rank  # each rank drops units of its own
+        outputs, self.trained = build(network, self.input, task.dropout, seed)
         self.ops = {layer["name"] + "." + name: layer["op"] for layer in network["layers"] for name in layer["parameters"]}
         shapes = {name: canonical_shape(parameter.shape, self.ops.get(name)) for name, parameter in self.trained.items()}
         assert_network(network, output_shapes(network, outputs), shapes)

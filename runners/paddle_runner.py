@@ -161,7 +161,7 @@ class Runner(BaseRunner):
         join_ranks(task)
         self.task = task
         set_tf32(task)
-        paddle.seed(task.seed)
+        paddle.seed(task.seed + task.rank)  # each rank drops units of its own
 
         self.model = Net(task.network, task.dropout)
         self.names = parameter_names(task.network)

@@ -115,6 +115,14 @@ def test_ranks_that_train_alone_are_caught(verdict):
     assert "the devices' parameters have come apart" in found.reason
 
 
+@pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 4), ("tiny_lstm", 2)])
+def test_one_bit_has_the_exact_gradients_and_moves_otherwise(verdict, network, devices):
+    found = verdict("cntk", network, devices=devices, strategy="one_bit")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+    assert found.trajectory_error > 0.2  # bits were really lost
+
+
 def test_one_bit_sends_in_time_what_it_did_not_send_at_once(verdict):
     once, mean = (verdict("cntk", "tiny_fcn", module=f"tests.workers.cntk_one_bit_{name}", devices=2, strategy="one_bit")
                   for name in ("once", "mean"))
