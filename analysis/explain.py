@@ -35,7 +35,7 @@ LABELS = {
              UNCLASSIFIED: "unclassified", IDLE: "GPU idle, waiting for the host", RESIDUAL: "residual"},
     "cpu": {PRODUCT: "matrix products", CONVOLUTION: "convolutions", REDUCTION: "reductions, norms, pooling, loss",
             ELEMENTWISE: "element-wise", LAYOUT: "layout: copies and transposes", OPTIMISER: "optimiser", COLLECTIVE: "collectives",
-            COPY: "copies", MEMSET: "memory set", UNCLASSIFIED: "unclassified", IDLE: "outside operators (Python, waiting)",
+            COPY: "copies", MEMSET: "memory set", UNCLASSIFIED: "unclassified", IDLE: "outside operators (Python and waiting)",
             RESIDUAL: "residual"},
 }
 UNNAMED = "unnamed"  # arithmetic that no kernel's name tells

@@ -17,8 +17,9 @@ REMEDIES = {  # of the side that takes longer: what a person may try
     OPTIMISER: "a fused optimiser touches each weight once (tuning: tuned)",
     COLLECTIVE: "overlap them with the backward pass, or send fewer bytes",
     COPY: "pin host memory, or copy the next batch while this one trains",
-    IDLE: "launch less or at once: a captured graph, a compiled step, or a larger batch",
+    IDLE: "launch less, or all at once: a compiled or captured step, or a larger batch",
 }
+FLOPS_UNITS = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 TOLD = 0.1  # of the difference: parts at least that large are put into words
 FASTER_THAN_FP32 = 1.1  # times the fp32 peak: products that run faster have fewer bits
 
@@ -85,9 +86,9 @@ def _arithmetic(gap: Gap, kind: str) -> str:
     asked = gap.a.breakdown.trial["precision"] != gap.b.breakdown.trial["precision"]
     if ours == theirs:
         both = f", {ours} in both" if ours else ""
-        return f"{name}{both}: {gap.a.name} reaches {_tera(gap.a)}, {gap.b.name} {_tera(gap.b)}, by the network's own count."
-    return (f"arithmetic: {gap.a.name} computes its {name} in {ours or 'none'}, at {_tera(gap.a)}, and {gap.b.name} in "
-            f"{theirs or 'none'}, at {_tera(gap.b)}{'' if asked else '; compare them in one arithmetic before anything else'}.")
+        return f"{name}{both}: {gap.a.name} reaches {_rate(gap.a)}, {gap.b.name} {_rate(gap.b)}, by the network's own count."
+    return (f"arithmetic: {gap.a.name} computes its {name} in {ours or 'none'}, at {_rate(gap.a)}, and {gap.b.name} in "
+            f"{theirs or 'none'}, at {_rate(gap.b)}{'' if asked else '; compare them in one arithmetic before anything else'}.")
 
 
 def _in(side: Side, kind: str) -> str:
@@ -103,5 +104,6 @@ def _in(side: Side, kind: str) -> str:
     return "an arithmetic that its kernels do not name"
 
 
-def _tera(side: Side) -> str:
-    return f"{number(side.product_rate / 1e12)} TFLOP/s"
+def _rate(side: Side) -> str:
+    unit, scale = best_unit([side.product_rate], FLOPS_UNITS)
+    return f"{number(side.product_rate / scale)} {unit}"

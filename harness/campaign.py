@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import hashes
-from harness import VERSION, data_sets, environments, frameworks, machine, peaks, tracing
+from harness import VERSION, data_sets, environments, frameworks, machine, peaks, profiling, tracing
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
 from harness.errors import WrongUse
@@ -99,6 +99,8 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
                 ran += 1
             if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
                 records.append_kernels(tracing.trace(bench, trial))
+            if process == 0 and profiling.wanted(suite, trial) and records.untraced(trial.trial, "operators"):
+                records.append_kernels(profiling.profile(bench, trial), "operators")
     if ran:  # else nothing has run since the peaks were measured
         _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))

@@ -72,10 +72,11 @@ class Records:
         _write_rows(folder / "processes.csv", PROCESS_COLUMNS, _as_written(campaign.processes), whole=True)
         _write_rows(folder / "windows.csv", WINDOW_COLUMNS, _as_written(campaign.windows), whole=True)
         _write_rows(folder / "counters.csv", COUNTER_COLUMNS, _as_written(campaign.counters), whole=True)
-        if (folder / "kernels.csv").exists():
-            _write_rows(folder / "kernels.csv", KERNEL_COLUMNS, _as_written(campaign.kernels), whole=True)
-        if (folder / "phases.csv").exists():
-            _write_rows(folder / "phases.csv", PHASE_COLUMNS, _as_written(campaign.phases), whole=True)
+        for name, columns, table in (("kernels.csv", KERNEL_COLUMNS, campaign.kernels),
+                                     ("operators.csv", KERNEL_COLUMNS, campaign.operators),
+                                     ("phases.csv", PHASE_COLUMNS, campaign.phases)):
+            if (folder / name).exists():
+                _write_rows(folder / name, columns, _as_written(table), whole=True)
         return writer
 
     def finished(self) -> set[tuple[str, int]]:
@@ -95,15 +96,15 @@ class Records:
         _write_rows(self.folder / "processes.csv", PROCESS_COLUMNS, [process])
         self.summarise()
 
-    def untraced(self, trial: str) -> bool:
-        """Whether the trial's first process ended well and kernels.csv says nothing of the trial yet."""
+    def untraced(self, trial: str, table: str = "kernels") -> bool:
+        """Whether the trial's first process ended well and kernels.csv, or operators.csv, says nothing of the trial yet."""
         campaign = records.read(self.folder)
         first = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["process"] == 0)]
-        return bool((first["status"] == "ok").any()) and trial not in set(campaign.kernels["trial"])
+        return bool((first["status"] == "ok").any()) and trial not in set(getattr(campaign, table)["trial"])
 
-    def append_kernels(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add a trial's trace, then the trials derived anew."""
-        self._add("kernels.csv", KERNEL_COLUMNS, rows)
+    def append_kernels(self, rows: Sequence[Mapping[str, Any]], table: str = "kernels") -> None:
+        """Add a trial's trace, or its profile on a CPU to `operators`, then the trials derived anew."""
+        self._add(f"{table}.csv", KERNEL_COLUMNS, rows)
         self.summarise()
 
     def _add(self, file: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

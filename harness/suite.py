@@ -84,6 +84,7 @@ class Suite(Strict):
     telemetry: bool = True  # sample traffic, energy and clocks; false shows that sampling changes nothing
     seed: int = 1
     trace: bool = True  # on CUDA devices: one more worker a trial, never timed, says what the GPU did (kernels.csv)
+    profile: bool = False  # on CPUs: one more worker a trial, under the framework's own profiler (operators.csv); for explain only
     peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row
     check: Check = Check()
     check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed

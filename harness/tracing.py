@@ -7,7 +7,8 @@ worker's trace (runners/tracer.py) becomes rows of kernels.csv.
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,40 @@ WARM_UP_STEPS = 16  # as many as compile, choose algorithms and fill the allocat
 STEPS = 10
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A worker's command that records steps into a file, the variables that it needs, and how its answer becomes rows."""
+
+    command: str
+    variables: Mapping[str, str]
+    rows_of: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
+
+
 def wanted(suite: Suite, trial: Trial) -> bool:
     return suite.trace and trial.device_kind == "cuda"
 
 
 def trace(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
     """Trace a trial in a worker of its own; its rows for kernels.csv, or one row with the reason why there is no trace."""
+    extra = copies_in_sight(bench.environments[f"{trial.framework}=={trial.release}"], trial)
+    return record(bench, trial, Pass("trace", extra, rows_of))
+
+
+def record(bench: Bench, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
+    """Let a worker of its own warm a trial up and record a few steps; the rows of what it wrote, or one with its reason."""
     bench.watch(Sight(trial, 0, "tracing"))
-    log = bench.logs / f"{trial.trial}-trace.log"
+    log = bench.logs / f"{trial.trial}-{asked.command}.log"
     log.unlink(missing_ok=True)
     environment = bench.environments[f"{trial.framework}=={trial.release}"]
     try:
         with (tempfile.TemporaryDirectory(prefix="dlbench-trace-") as folder,
-              start(environment, trial, log, extra=copies_in_sight(environment, trial)) as worker):
+              start(environment, trial, log, extra=asked.variables) as worker):
             out = Path(folder) / "trace.json"
             worker.ask("hello", bench.suite.limits.start)
             prepare(bench, trial, worker)
             worker.ask("run", bench.suite.limits.window, steps=WARM_UP_STEPS)
-            worker.ask("trace", bench.suite.limits.window, steps=STEPS, out=str(out))
-            return rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))
+            worker.ask(asked.command, bench.suite.limits.window, steps=STEPS, out=str(out))
+            return asked.rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))
     except (Unsupported, Failed) as why:
         return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": str(why)}]
 

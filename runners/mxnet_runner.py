@@ -18,6 +18,7 @@ from mxnet.contrib import amp
 from mxnet.contrib.amp.lists import symbol_bf16
 from mxnet.gluon import nn, rnn
 
+from runners.mxnet_profile import operators_of
 from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
 
@@ -168,6 +169,9 @@ class Runner(BaseRunner):
         if not self.from_host:
             self.ring = [self._split(batch) for batch in self.ring]
         self.position = 0
+
+    def profile(self, run):
+        return operators_of(run)
 
     def step(self):
         self.last_losses = self._backward(self._next_batch())

@@ -18,6 +18,7 @@ import paddle
 from paddle import nn
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients
 
+from runners.paddle_profile import operators_of
 from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
 
@@ -194,6 +195,9 @@ class Runner(BaseRunner):
         self.next = 0
         if self.task.device == "cuda":
             paddle.device.cuda.reset_max_memory_allocated()
+
+    def profile(self, run):
+        return operators_of(run)
 
     def step(self):
         loss = self._backward(self.mean_loss, self._next())

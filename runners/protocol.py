@@ -112,6 +112,11 @@ class Runner:
         """Peak bytes of device memory since the last `feed`, or None where the framework cannot say."""
         return None
 
+    def profile(self, run):
+        """Call `run()` under the framework's own profiler and return what the CPU's threads ran meanwhile, as (operator, thread,
+        start, end) in seconds of one clock; calls of one thread may nest. Raise `Unsupported` with the reason."""
+        raise Unsupported("this runner offers no operator profile")
+
     @staticmethod
     def product(size, task):
         """Return a `Product` of two `size` x `size` matrices of random numbers that lie on the task's device already, with its
@@ -270,6 +275,16 @@ class Session:
 
         with open(out, "w") as file:
             json.dump(tracer.trace(self.runner, self.task.device, steps), file)
+        return {}
+
+    def profile(self, steps, out):
+        """What the CPU's threads ran in `steps` steps, by the framework's own profiler, as JSON in the file `out`."""
+        if self.task.device != "cpu":
+            raise Unsupported("operators are profiled on a CPU; a GPU's kernels are traced")
+        window = []
+        spans = self.runner.profile(lambda: window.extend(timed_run(self.runner, steps)))
+        with open(out, "w") as file:
+            json.dump({"steps": steps, "wall_seconds": window[1] - window[0], "spans": spans}, file)
         return {}
 
     def close(self):

@@ -227,6 +227,12 @@ class Runner(BaseRunner):
     def peak_memory(self):
         return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
 
+    def profile(self, run):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+            run()
+        return [(event.name, event.thread, event.time_range.start * 1e-6, event.time_range.end * 1e-6)
+                for event in recorded.events()]
+
     @staticmethod
     def product(size, task):
         refuse_what_is_missing(task)

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from runners import protocol
 from runners.tensorflow_layers import POLICIES, build_model, canonical_shape, full_name, layouts, to_canonical, to_keras
+from runners.tensorflow_profile import operators_of
 
 FP16_LOSS_SCALE = 1024.0  # fixed, so that every step does the same work
 NOT_POSSIBLE = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
@@ -194,6 +195,9 @@ class Runner(protocol.Runner):
         if self.task.device != "cuda":
             return None
         return max(tf.config.experimental.get_memory_info(device)["peak"] for device in self.devices)
+
+    def profile(self, run):
+        return operators_of(run)
 
     @staticmethod
     def product(size, task):

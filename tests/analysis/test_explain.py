@@ -71,7 +71,7 @@ def test_the_sentences_name_the_arithmetic_and_what_to_do():
     assert said[1:3] == [
         "70 % of the gap is arithmetic: fast computes its matrix products in TF32, at 200 TFLOP/s, and slow in FP32, at 44.4 "
         "TFLOP/s; compare them in one arithmetic before anything else.",
-        "15 % of the gap is GPU idle, of which slow has more; launch less or at once: a captured graph, a compiled step, or a "
+        "15 % of the gap is GPU idle, of which slow has more; launch less, or all at once: a compiled or captured step, or a "
         "larger batch."]
     assert any(sentence.startswith("The parts without the residual sum to 2.00 ms of 2.00 ms (within its interval)")
                for sentence in said)
@@ -122,6 +122,21 @@ def test_an_optimiser_that_one_side_fuses_is_set_against_its_element_wise_work()
     assert parts["difference_seconds"].iloc[1] == pytest.approx(0.2 * MS)
     both = explain.explain(apart, apart).parts
     assert both["part"].tolist()[:2] == ["element-wise", "optimiser"]
+
+
+def test_on_a_cpu_the_parts_are_operators_and_what_lies_outside_of_them():
+    cpu = TRIAL | {"device_kind": "cpu", "flops_per_step": 6e6}
+    rows = traced(("matrix product", "", 0.4), ("element-wise", "", 0.2), wall=1.5)
+    fast, slow = (explain.Side(name, breakdown.reconcile(cpu, timed(milliseconds), rows))
+                  for name, milliseconds in (("fast", 0.7), ("slow", 1.1)))
+    gap = explain.explain(fast, slow)
+    assert gap.parts["part"].tolist() == ["matrix products", "element-wise", "outside operators (Python and waiting)", "residual"]
+    assert explain_words.sentences(gap)[1].startswith(
+        "100 % of the gap is outside operators (Python and waiting), of which slow has more; launch less, or all at once")
+    products = explain.explain(fast, explain.Side("slow", breakdown.reconcile(
+        cpu, timed(1.1), traced(("matrix product", "", 0.8), ("element-wise", "", 0.2), wall=1.5))))
+    assert explain_words.sentences(products)[1] == (
+        "100 % of the gap is matrix products: fast reaches 15.0 GFLOP/s, slow 7.50 GFLOP/s, by the network's own count.")
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""What XLA's threads ran, by JAX's own profiler. Operators are XLA's instructions, each after the primitive of JAX that it came
+from, as the compiled program's text says: dot_general ynn_fusion. A fusion without one is named after the heaviest thing in it.
+"""
+
+import pathlib
+import re
+import tempfile
+
+import jax
+
+INSTRUCTION = re.compile(r'^ *(?:ROOT )?%?([\w.-]+) = .*op_name="(?:[^"]*/)?([^"/]*)"', re.MULTILINE)
+CALL = re.compile(r"^ *(?:ROOT )?%?([\w.-]+) = .* calls=%?([\w.-]+)", re.MULTILINE)
+COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{\n((?:  .*\n)*)", re.MULTILINE)
+HEAVY = ("convolution", "dot", "reduce-window", "scatter", "reduce", "transpose")  # the first that a fusion holds names it
+END = "end: "  # opens the name of an event that only says that another is over
+
+
+def operators_of(run, program):
+    """Call `run()`, which runs the compiled `program` (its text), and return (operator, thread, start, end), in seconds."""
+    primitives = primitives_of(program)
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            run()
+        file, = pathlib.Path(folder).rglob("*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(file)).planes
+        return [(operator_name(event.name, primitives), f"{plane.name}/{number}", event.start_ns * 1e-9, event.end_ns * 1e-9)
+                for plane in planes for number, line in enumerate(plane.lines) for event in line.events
+                if not event.name.startswith(END)]
+
+
+def primitives_of(program):
+    """Say of each instruction of a compiled program what it came from, or what is heavy in it."""
+    bodies = dict(COMPUTATION.findall(program))
+    heavy = {name: next((op for op in HEAVY if f" {op}(" in bodies.get(called, "")), "") for name, called in CALL.findall(program)}
+    return {**{name: op for name, op in heavy.items() if op}, **dict(INSTRUCTION.findall(program))}
+
+
+def operator_name(event, primitives):
+    """Put its primitive before an instruction without its number; what is no instruction keeps its name."""
+    return f"{primitives[event]} {event.split('.')[0]}" if event in primitives else event
