@@ -14,8 +14,8 @@ from harness.plan import Machine, Trial, make_trials
 from harness.records import MEASURES, PROCESS_COLUMNS, WINDOW_COLUMNS, Records
 from harness.suite import Suite
 
-SUITE = Suite(frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2)
-TRIALS = make_trials(SUITE, {"one": "1.0"}, Machine("cpu", 1, 1), lambda name: False)
+SUITE = Suite(frameworks="reference", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2)
+TRIALS = make_trials(SUITE, {"reference": "1.0"}, Machine("cpu", 1, 1), lambda name: False)
 FCN, LSTM = (trial.trial for trial in TRIALS)
 META = {"schema": SCHEMA, "name": "test", "started": "2026-01-01T00:00:00+00:00", "finished": None, "dlbench": "0", "machine": {},
         "environments": {}, "suite": SUITE.model_dump(mode="json"), "trials": [trial.to_json() for trial in TRIALS]}
