@@ -180,6 +180,7 @@ def draw_ratios(found: pd.DataFrame) -> Figure:
             axes.axhline(1, color=plots.INK, linewidth=0.8)
             axes.set_xscale("log")
             axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.grid(True)
             axes.set_title(precision)
         figure.supxlabel("operations of the product", fontsize=9)

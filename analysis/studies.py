@@ -79,7 +79,9 @@ def estimates(records: Records) -> pd.DataFrame:
                      "seconds_low": found.low, "seconds_high": found.high, "error": group["error"].max(),
                      "workspace_bytes": group["workspace_bytes"].max(), "rank": group["rank"].min(), "processes": found.processes})
     columns = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error", "workspace_bytes", "rank", "processes"]
-    return pd.DataFrame(rows, columns=columns).merge(records.points, left_on="point", right_index=True, how="left")
+    table = pd.DataFrame(rows, columns=columns).merge(records.points, left_on="point", right_index=True, how="left")
+    place = {point: number for number, point in enumerate(records.points.index)}  # measured in random order, shown in the plan's
+    return table.sort_values("point", key=lambda names: names.map(place), kind="stable", ignore_index=True)
 
 
 def ratio(records: Records, point: str, candidate: str, other: str, bench: str | None = None) -> statistics.Estimate:

@@ -6,10 +6,11 @@ docs/records.md says what they hold, `analysis.studies` reads them.
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis import studies
 from analysis.studies import MEASUREMENT_COLUMNS
 from harness.errors import WrongUse
 
@@ -58,3 +59,17 @@ def open_records(folder: Path, page: Mapping[str, Any], points: Mapping[str, Map
     except OSError as error:
         raise WrongUse(f"{folder} cannot be written ({error.strerror}): name another folder with --out") from None
     return Records(folder)
+
+
+def merge(folders: Sequence[Path], out: Path) -> None:
+    """Put the parts of a study into one folder; its first page is the first part's and names them all. Raises WrongUse."""
+    studies.read(folders)  # refuses what does not belong together
+    pages = [Records(folder).page() for folder in folders]
+    first = {**pages[0], "name": out.name, "started": min(page["started"] for page in pages),
+             "finished": None if None in [page["finished"] for page in pages] else max(page["finished"] for page in pages),
+             "parts": [{key: page[key] for key in ("name", "started", "finished", "source_hash")} for page in pages]}
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("points.csv", "measurements.csv"):
+        texts = [(folder / name).read_text(encoding="utf-8").splitlines(keepends=True) for folder in folders]
+        (out / name).write_text("".join([texts[0][0], *(line for text in texts for line in text[1:])]), encoding="utf-8")
+    (out / "study.json").write_text(json.dumps(first, indent=1), encoding="utf-8")

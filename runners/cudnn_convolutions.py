@@ -49,7 +49,6 @@ class Bench(candidates.Bench):
         if task.device != "cuda":
             raise Unsupported("cuDNN computes on NVIDIA's GPUs")
         torch.manual_seed(task.seed)
-        torch.backends.cudnn.allow_tf32 = False
         torch.zeros(1, device="cuda")  # makes the context that cuDNN will use
         self.cudnn = Cudnn(ctypes.CDLL("libcudnn.so.9"))
 
@@ -98,15 +97,16 @@ class Layer:
         self.operands = {"forward": (x, weight, y), "backward_data": (weight, y, x), "backward_filter": (x, y, weight)}[self.kind]
 
     def exact(self):
-        """The pass in float64 by PyTorch, of the samples that `checked` returns."""
+        """The pass in float64 by PyTorch's own unfolding and cuBLAS, not by cuDNN, of the samples that `checked` returns."""
         options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
         samples = slice(None) if self.kind == "backward_filter" else slice(CHECKED_SAMPLES)
         x, weight, y = self.x[samples].double(), self.weight.double(), self.y[samples].double()
-        if self.kind == "forward":
-            return torch.nn.functional.conv2d(x, weight, **options)
-        if self.kind == "backward_data":
-            return grad.conv2d_input(x.shape, weight, y, **options)
-        return grad.conv2d_weight(x, weight.shape, y, **options)
+        with torch.backends.cudnn.flags(enabled=False):
+            if self.kind == "forward":
+                return torch.nn.functional.conv2d(x, weight, **options)
+            if self.kind == "backward_data":
+                return grad.conv2d_input(x.shape, weight, y, **options)
+            return grad.conv2d_weight(x, weight.shape, y, **options)
 
     def checked(self):
         return self.result if self.kind == "backward_filter" else self.result[:CHECKED_SAMPLES]
