@@ -10,7 +10,6 @@ from harness import study_conv
 from harness.cli import app
 from harness.errors import WrongUse
 from harness.study_conv import gflop, part_of, points_of
-from harness.worker import Unsupported, Worker
 
 
 def sweep_points():
@@ -72,9 +71,3 @@ def test_a_sample_of_the_sweep_has_its_table_and_maps(tmp_path, interpreter_of):
     table = pd.read_csv(tmp_path / "study" / "tables" / "sweep.csv", dtype=str)
     assert dict(zip(table["kernel"], table["in the paper, on a K40"].fillna(""), strict=True))["3 x 3"] == "up to 1.84"
     assert (tmp_path / "study" / "plots" / "sweep_forward_fma.svg").exists()
-
-
-def test_cudnn_s_algorithms_are_refused_on_a_cpu(tmp_path, interpreter_of):
-    with (Worker(interpreter_of("pytorch"), "runners.cudnn_convolutions", tmp_path / "log") as worker,
-          pytest.raises(Unsupported, match="cuDNN computes on NVIDIA's GPUs")):
-        worker.ask("open", 300, device="cpu", threads=1)
