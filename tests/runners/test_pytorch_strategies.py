@@ -87,6 +87,12 @@ def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
     assert (found.trajectory_error > 1e-3) == (strategy in LOSSY)
 
 
+def test_a_ring_that_stops_too_early_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ring_stops_early", devices=2, strategy="ring")
+    assert found.verdict == "different"
+    assert "the devices' parameters have come apart" in found.reason
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy):
     feed(runner, tmp_path, task_of(strategy))
