@@ -2,7 +2,8 @@
 
 DLBENCH = .venv/bin/dlbench
 PYTHON = .venv/bin/python
-SUITE ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),configs/gpu.yaml,configs/smoke.yaml)
+GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+SUITE ?= $(if $(filter-out 0,$(GPUS)),configs/gpu.yaml $(if $(filter-out 1,$(GPUS)),configs/scaling.yaml),configs/smoke.yaml)
 CAMPAIGNS ?= $(patsubst %/campaign.json,%,$(wildcard results/*/campaign.json))
 FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
@@ -16,8 +17,8 @@ help:  ## list the targets
 setup:  ## make .venv with the dlbench command in it; nothing to do while pyproject.toml stays as it is
 	@scripts/setup
 
-bench: setup  ## measure SUITE (a small one without a GPU) and print its report
-	$(DLBENCH) run $(SUITE)
+bench: setup  ## measure SUITE (a small one without a GPU; with several GPUs scaling too) and print its report
+	status=0; for suite in $(SUITE); do $(DLBENCH) run $$suite || status=$$?; done; exit $$status
 
 compare: setup  ## compare two releases, OLD=jax==0.9.2 NEW=jax==0.10.2, on configs/compare.yaml or SUITE=...
 	$(DLBENCH) compare $(or $(OLD),$(error name two releases: make compare OLD=jax==0.9.2 NEW=jax==0.10.2)) \

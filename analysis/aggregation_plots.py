@@ -19,7 +19,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PANEL = (2.9, 2.4)  # inches
 ABREAST = 3
-ROW_HEIGHT = 0.3
+ROW_HEIGHT, LEGEND_ENTRY = 0.3, 2.1
 WORDS = {
     "send": "send to one other", "shift": "shift around the ring", "pair": "pairs", "fan_in": "all others to one",
     "fan_out": "one to all others", "all_reduce": "library's all-reduce", "to_host": "device to host, all at once",
@@ -143,7 +143,7 @@ def what_if(table: pd.DataFrame) -> Figure:
             axes.grid()
         _title(figure, "What if: predicted efficiency of weak scaling on other links")
         handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=4)
+        figure.legend(handles, labels, loc="outside lower left", ncols=max(1, int(figure.get_figwidth() / LEGEND_ENTRY)))
         return figure
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from analysis import aggregation_plots, links, predictions, records, report
 from analysis.predictions import ARTICLE_SECONDS
 from analysis.records import Campaign
+from analysis.scaling import COUNTERS
 from analysis.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
 
 TARGET = 0.2  # of the model: predicted within 20 % of what was measured
@@ -86,8 +87,7 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
                       "model: between devices, to the host": f"{_size(row['wire_bytes'])}, {_size(row['host_bytes'])}",
-                      "counted: NVLink, PCIe in, PCIe out": ", ".join(_size(row[column]) or "not measured" for column in (
-                          "nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step"))}
+                      **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()}}
         rows.append({**cells, "why not": row["reason"]})
     return _without_empty(pd.DataFrame(rows))
 
@@ -169,4 +169,5 @@ def _size(size_bytes: Any) -> str:
 
 
 def _percent(share: float, sign: bool = False) -> str:
-    return "" if pd.isna(share) else f"{100 * share:{'+' if sign else ''}.3g} %"
+    percent = 100 * share
+    return "" if pd.isna(share) else f"{percent:{'+' if sign else ''}.{1 if abs(percent) < 10 else 0}f} %"

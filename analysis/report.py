@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from analysis import counters, gpu_time, limits, plots, records, statistics, tables, trials
+from analysis import counters, gpu_time, limits, phases, plots, records, scaling, scaling_plots, statistics, tables, trials
 from analysis.records import Campaign
 
 TEMPLATES = Path(__file__).parent
@@ -104,6 +104,17 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     bounded = limits.by_trial(campaign, rows)
     if len(bounded):
         shown["limits"] = limits.table(bounded)
+    scaled, parts = scaling.curves(campaign, rows), phases.table(campaign, rows)
+    if len(scaled):
+        shown["scaling"] = scaling.table(scaled)
+        figures["throughput"] = scaling_plots.throughput(scaled)
+        figures["efficiency"] = scaling_plots.efficiency(scaled)
+    best = scaling.winners(campaign, rows)
+    if len(best):
+        shown["strategies"] = best
+    if len(parts):
+        shown["phases"] = scaling.phase_table(parts)
+        figures["phases"] = scaling_plots.phases(parts)
     if (rows["verified"] == "yes").any():
         figures["step_time"] = plots.step_time(rows)
     if len(speeds) > speeds["verdict"].eq(tables.FASTEST).sum():

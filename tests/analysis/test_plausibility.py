@@ -20,6 +20,7 @@ def row(**changes):
     return {
         "framework": "one", "release": "1", "network": "fcn5", "batch": 64, "devices": 1, "device_kind": "cpu", "threads": 2,
         "precision": "fp32", "tuning": "stock", "data": "host", "status": "ok", "reason": "", "verified": "yes",
+        "global_batch": changes.get("batch", 64) * changes.get("devices", 1),
         "flops_per_step": flops, "step_seconds": seconds, "step_seconds_low": 0.9 * seconds, "step_seconds_high": 1.1 * seconds,
         "mfu": None, "pcie_rx_bytes_per_step": None, "pcie_tx_bytes_per_step": None, **changes}
 
@@ -108,6 +109,16 @@ def test_n_devices_are_at_most_n_times_as_fast_as_one(seconds, verified):
     assert found == verified
     assert (reason == "") if verified == "yes" else reason == (
         "implausible: a step on 4 devices takes at most 0.0901 s, on one at least 0.0999 s: more than 4 times as fast")
+
+
+@pytest.mark.parametrize(("kind", "seconds", "verified"), [("cuda", 0.03, "yes"), ("cuda", 0.02, "no"), ("cpu", 0.02, "yes")])
+def test_a_split_batch_is_at_most_n_times_as_fast_on_gpus_where_no_cache_grows(kind, seconds, verified):
+    whole, split = in_seconds(0.1, 0.001, device_kind=kind), in_seconds(seconds, 0.001, batch=16, devices=4, device_kind=kind)
+    found, reason = verdict(whole, split, peaks=[])
+    assert found == verified
+    assert (reason == "") if verified == "yes" else reason == (
+        "implausible: a step on 4 devices takes at most 0.02 s, on one at least 0.0999 s with the whole batch: "
+        "more than 4 times as fast")
 
 
 @pytest.mark.parametrize("changes", [{"batch": 32}, {"framework": "two"}, {"precision": "tf32"}, {"step_seconds_low": None}])

@@ -1,0 +1,118 @@
+"""Scaling: throughput, speed-up and efficiency of several devices against one, which strategy wins, and what a step is made of.
+
+A row on n devices is held against the verified row on one device that differs in nothing else: with the same batch per device it
+scales weakly, with the same global batch strongly. Speed-ups are ratios of rates with the intervals of `statistics.ratio`.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from analysis import statistics, tables
+from analysis.phases import NAMES
+from analysis.records import Campaign
+from analysis.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
+from analysis.trials import times_of, without_diverged
+
+SAME = ["framework", "release", "network", "device_kind", "threads", "precision", "tuning", "data"]
+WORKLOAD = ["network", "batch", "device_kind", "threads", "precision", "tuning", "data", "scaling"]  # the batch of one device's row
+PARTS = {"forward": "forward", "backward": "backward", "exposed": "aggregation, exposed", "update": "update"}
+COUNTERS = {"nvlink_bytes_per_step": "NVLink sent", "pcie_rx_bytes_per_step": "PCIe received",
+            "pcie_tx_bytes_per_step": "PCIe sent"}
+ENDS = ("", "_low", "_high")
+
+
+def curves(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each verified trial on several devices and each that it can be held against, and one for each of those.
+
+    Columns are those of `rows` (of trials.csv) with `batch` of the one device, and `contestant`, `scaling` (weak or strong),
+    `speedup` and `efficiency` with their `_low` and `_high`; a row on one device has speed-up 1.
+    """
+    campaign = without_diverged(campaign)
+    verified = rows.assign(contestant=tables.contestants(rows))[rows["verified"] == "yes"]
+    single, found = verified[verified["devices"] == 1], []
+    for _, base in single.iterrows():
+        alike = verified[(verified["devices"] > 1) & (verified[SAME] == base[SAME]).all(axis=1)]
+        for scaling, column in (("weak", "batch"), ("strong", "global_batch")):
+            own = alike[alike[column] == base[column]]
+            for strategy in dict.fromkeys(own["strategy"]):
+                group = own[own["strategy"] == strategy]
+                each = [_against(campaign, base, row) for _, row in pd.concat([base.to_frame().T, group]).iterrows()]
+                found += [{**row, "contestant": group["contestant"].iloc[0], "strategy": strategy, "batch": base["batch"],
+                           "scaling": scaling} for row in each]
+    speeds = [f"{name}{end}" for name in ("speedup", "efficiency") for end in ENDS]
+    return pd.DataFrame(found, columns=[*rows.columns, "contestant", "scaling", *speeds])
+
+
+def table(scaled: pd.DataFrame) -> pd.DataFrame:
+    """List throughput, speed-up, efficiency and traffic, a row a trial; `scaled` is what `curves` returns."""
+    units = {column: best_unit(scaled[column], BYTE_UNITS) for column in COUNTERS if scaled[column].notna().any()}
+    lines = [{
+        **row[WORKLOAD], "framework": row["contestant"], "devices": row["devices"],
+        "samples per second": number(row["samples_per_second"]), "speed-up": _with_span(row, "speedup"),
+        "efficiency (%)": _with_span(row, "efficiency", 100.0),
+        **{f"{COUNTERS[column]} ({unit})": number(row[column] / scale) for column, (unit, scale) in units.items()},
+    } for _, row in scaled.iterrows()]
+    return _varying(pd.DataFrame(lines), scaled)
+
+
+def winners(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
+    """Name the fastest strategy of each workload, number of devices and framework that has several; empty where none has.
+
+    Another is as fast where the interval of the ratio contains 1.
+    """
+    campaign = without_diverged(campaign)
+    ranked = rows[(rows["verified"] == "yes") & (rows["devices"] > 1)]
+    key = ["framework", "release", *tables.GROUP]
+    lines = []
+    for _, group in ranked.groupby(key, sort=False, dropna=False):
+        ordered = group.sort_values("step_seconds")
+        if len(ordered) < 2:
+            continue
+        best, others = ordered.iloc[0], ordered.iloc[1:]
+        ratios = {row["strategy"]: statistics.ratio(times_of(campaign, row["trial"]), times_of(campaign, best["trial"]))
+                  for _, row in others.iterrows()}
+        unit, scale = best_unit(group["step_seconds"], TIME_UNITS)
+        alike = {name for name, found in ratios.items() if found.contains(1.0)}
+        lines.append({
+            **best[["framework", *tables.GROUP]], "fastest": best["strategy"],
+            "time of a step": f"{number(best['step_seconds'] / scale)} {unit}",
+            "as fast, as far as can be seen": ", ".join(name for name in ratios if name in alike),
+            "times as long": ", ".join(f"{name} {number(ratios[name].value)}" for name in ratios if name not in alike),
+        })
+    return tables.without_constants(pd.DataFrame(lines), rows) if lines else pd.DataFrame()
+
+
+def phase_table(parts: pd.DataFrame) -> pd.DataFrame:
+    """List the parts of each trial's step with their intervals; `parts` is what `phases.table` returns."""
+    unit, scale = best_unit(parts["step"], TIME_UNITS)
+    words = {**PARTS, "hidden": "aggregation, hidden", "isolated": "aggregation alone", "step": "step"}
+    lines = [{
+        **row[tables.GROUP], "framework": name,
+        **{f"{words[part]} ({unit})": _with_span(row, part, 1 / scale) for part in NAMES if parts[part].notna().any()},
+    } for name, (_, row) in zip(tables.contestants(parts), parts.iterrows(), strict=True)]
+    return tables.without_constants(pd.DataFrame(lines), parts)
+
+
+def _against(campaign: Campaign, base: "pd.Series[Any]", row: "pd.Series[Any]") -> dict[str, Any]:
+    """Speed-up and efficiency of one row: its rate over that of one device."""
+    found = statistics.Estimate(1.0, 1.0, 1.0, 0)
+    if row["trial"] != base["trial"]:
+        found = statistics.ratio(times_of(campaign, base["trial"]), times_of(campaign, row["trial"]))
+    samples, devices = row["global_batch"] / base["global_batch"], row["devices"]
+    ends = dict(zip(ENDS, (found.value, found.low, found.high), strict=True))
+    return {**row, **{f"speedup{end}": samples * value for end, value in ends.items()},
+            **{f"efficiency{end}": samples * value / devices for end, value in ends.items()}}
+
+
+def _with_span(row: "pd.Series[Any]", name: str, scale: float = 1.0) -> str:
+    value, low, high = (float(row[f"{name}{end}"]) * scale for end in ENDS)
+    if pd.isna(value):
+        return ""
+    return number(value) + ("" if pd.isna(low) or low == high else f" ({span(low, high)})")
+
+
+def _varying(lines: pd.DataFrame, scaled: pd.DataFrame) -> pd.DataFrame:
+    """Leave out what is the same in all rows, but the network and the batch."""
+    constant = [column for column in WORKLOAD[2:] if scaled[column].nunique(dropna=False) == 1]
+    return lines.drop(columns=constant)

@@ -1,0 +1,128 @@
+"""The figures of scaling: throughput with its ideal line, efficiency, and the parts of a step stacked.
+
+A framework keeps its colour; where it has several strategies each of those has a colour of its own.
+"""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from analysis import plots, tables
+from analysis.aggregation_plots import COLOURS, MARKERS
+from analysis.plots import INK, STYLE, STYLES
+from analysis.scaling import PARTS, WORKLOAD
+from analysis.tables import TIME_UNITS, best_unit
+
+PHASE_COLOURS = {"forward": "#56b4e9", "backward": "#0072b2", "exposed": "#d55e00", "update": "#8c8c8c"}
+PANEL = (4.3, 2.9)
+ROW_HEIGHT = 0.32  # inches
+
+
+def throughput(scaled: pd.DataFrame) -> Figure:
+    """Draw samples a second over devices, a panel a workload; broken lines are n times what one device does."""
+    def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
+        devices = own["devices"].astype(float)
+        axes.plot(devices, devices * own["samples_per_second"].iloc[0], color=look["color"], linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.plot(devices, own["samples_per_second"], linewidth=1.4, markersize=5, **look)
+
+    figure, grid = _by_workload(scaled, draw, "Throughput by devices; broken: n times one device")
+    for axes in grid:
+        axes.set_ylabel("samples a second")
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    return figure
+
+
+def efficiency(scaled: pd.DataFrame) -> Figure:
+    """Draw efficiency over devices with 95 % intervals, a panel a workload: 100 % is n times one device."""
+    def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
+        value, low, high = (100 * own[f"efficiency{end}"].to_numpy(float) for end in ("", "_low", "_high"))
+        error = np.nan_to_num([value - low, high - value])
+        axes.errorbar(own["devices"].astype(float), value, yerr=error, linewidth=1.4, markersize=5, elinewidth=1.2, capsize=3,
+                      **look)
+
+    figure, grid = _by_workload(scaled, draw, "Efficiency by devices, with 95 % intervals")
+    for axes in grid:
+        axes.axhline(100, color=INK, linewidth=0.8, zorder=1)
+        axes.set_ylabel("efficiency (%)")
+        axes.set_ylim(0, max(110.0, axes.get_ylim()[1]))
+    return figure
+
+
+def phases(parts: pd.DataFrame) -> Figure:
+    """Draw the parts of each step stacked; aggregation that the backward pass hides is hatched. `parts`: `phases.table`."""
+    unit, scale = best_unit(parts["step"], TIME_UNITS)
+    labels = [f"{name}, {tables.setting(row, parts)}"
+              for name, (_, row) in zip(tables.contestants(parts), parts.iterrows(), strict=True)]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PANEL[0] * 2, 1.7 + ROW_HEIGHT * len(parts)), layout="constrained")
+        axes = figure.subplots()
+        places, left = np.arange(len(parts)), np.zeros(len(parts))
+        for name, words in PARTS.items():
+            width = np.clip(parts[name].fillna(0.0).to_numpy(float) / scale, 0.0, None)
+            if name == "exposed":
+                hidden = np.minimum(parts["hidden"].fillna(0.0).to_numpy(float) / scale, left)
+                axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
+            axes.barh(places, width, left=left, height=0.72, color=PHASE_COLOURS[name], label=words)
+            left = left + width
+        axes.set_yticks(places, labels)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(parts) - 0.4, -0.6)
+        axes.grid(axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.set_xlabel(f"time of a step ({unit})")
+        figure.suptitle("What a step is made of", x=0.01, ha="left", fontweight="bold")
+        handles, _ = axes.get_legend_handles_labels()
+        hatched = Patch(facecolor=PHASE_COLOURS["backward"], hatch="////", edgecolor="white", linewidth=0,
+                        label="aggregation, hidden behind it")
+        figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=5)
+        return figure
+
+
+def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, list[Axes]]:
+    looks = _looks(scaled)
+    groups = [group for _, group in scaled.groupby(WORKLOAD, sort=False, dropna=False)]
+    across = min(2, len(groups))
+    down = -(-len(groups) // across)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PANEL[0] * across, 0.8 + PANEL[1] * down), layout="constrained")
+        grid = list(figure.subplots(down, across, squeeze=False).ravel())
+        for axes in grid[len(groups):]:
+            axes.set_axis_off()
+        for axes, group in zip(grid, groups, strict=False):
+            for series, own in group.groupby("contestant", sort=False):
+                draw(axes, own.sort_values("devices"), looks[str(series)])
+            axes.set_title(_name(group.iloc[0], scaled))
+            axes.set_xticks(sorted(scaled["devices"].astype(int).unique()))
+            axes.set_xlabel("devices")
+            axes.grid()
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        handles = [Line2D([], [], label=series, **look) for series, look in looks.items()]
+        figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)))
+        return figure, grid[:len(groups)]
+
+
+def _looks(scaled: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Colour and marker of each series: the framework's own, or one for each strategy where a framework has several."""
+    series = dict(zip(scaled["contestant"], scaled["framework"], strict=True))
+    single = len(set(series.values())) == len(series)
+    looks = {}
+    for number, (name, framework) in enumerate(series.items()):
+        colour, marker = STYLES.get(framework, plots.OTHER) if single else (
+            COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
+        looks[name] = {"color": colour, "marker": marker}
+    return looks
+
+
+def _name(row: "pd.Series[Any]", scaled: pd.DataFrame) -> str:
+    """A workload's name: network, batch, and what else varies."""
+    varying = [column for column in WORKLOAD[2:] if column != "scaling" and scaled[column].nunique() > 1]
+    batch = f"batch {row['batch']} {'each' if row['scaling'] == 'weak' else 'in all'}"
+    return ", ".join([row["network"], batch, *(f"{row[column]}{' threads' if column == 'threads' else ''}" for column in varying)])

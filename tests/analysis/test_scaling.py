@@ -1,0 +1,106 @@
+"""Scaling against one device: speed-ups, efficiencies and winners of a campaign whose steps are known, and what is left out."""
+
+import pytest
+
+from analysis import phases, records, report, scaling, scaling_plots, trials
+from tests.analysis import simulated
+
+
+@pytest.fixture
+def read(draw_records, tmp_path):
+    """Make a campaign with `read(add)`, where `add(made)` puts the trials in; returns it and its rows."""
+
+    def make(add):
+        made = draw_records(networks=())
+        add(made)
+        campaign = records.read(made.write(tmp_path / "campaign"))
+        return campaign, trials.summarise(campaign)
+
+    return make
+
+
+def expected(network, strategy, devices):
+    return simulated.step_seconds(network, "", 1)["FBAU"] / simulated.step_seconds(network, strategy, devices)["FBAU"]
+
+
+def test_weak_scaling_is_held_against_the_same_batch_on_one_device(read):
+    found = scaling.curves(*read(lambda made: simulated.add_scaling(made, "fcn5", strategies=("ddp", "host_one"))))
+    assert found[["contestant", "strategy", "scaling", "devices", "batch"]].to_numpy().tolist() == [
+        [f"pytorch {strategy}", strategy, "weak", devices, 64] for strategy in ("ddp", "host_one") for devices in (1, 2, 4)]
+    for _, row in found[found["devices"] > 1].iterrows():
+        truth = expected("fcn5", row["strategy"], row["devices"])
+        assert row["efficiency"] == pytest.approx(truth, rel=0.08)
+        assert 0.99 * row["efficiency_low"] < truth < 1.01 * row["efficiency_high"]
+        assert row["speedup"] == pytest.approx(row["devices"] * row["efficiency"])
+    assert (found.loc[found["devices"] == 1, "efficiency"] == 1).all()
+
+
+def test_strong_scaling_is_held_against_the_whole_batch_on_one_device(read):
+    def add(made):
+        made.add_trial("pytorch", "fcn5", 512, global_batch=512, slower=1.0)
+        made.add_trial("pytorch", "fcn5", 128, devices=4, strategy="ddp", global_batch=512, slower=1.25)
+
+    found = scaling.curves(*read(add))
+    assert found[["scaling", "devices", "batch", "global_batch"]].to_numpy().tolist() == [
+        ["strong", 1, 512, 512], ["strong", 4, 512, 512]]
+    assert found["speedup"].iloc[1] == pytest.approx(4 / 1.25, rel=0.06)
+
+
+def test_rows_without_one_device_or_that_are_not_verified_are_left_out(read):
+    def add(made):
+        simulated.add_scaling(made, "fcn5", counts=(2, 4))
+        names = simulated.add_scaling(made, "resnet56", counts=(1, 2))
+        made.processes_of(names[1])[0].update(check="different", check_reason="gradients")
+
+    assert scaling.curves(*read(add)).empty
+
+
+def test_the_fastest_strategy_is_named_and_what_cannot_be_told_from_it(read):
+    several = ("ddp", "tree", "host_one")
+    found = scaling.winners(*read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 4), strategies=several)))
+    assert found["fastest"].to_list() == ["ddp"]
+    assert found["times as long"].iloc[0].split(", ")[-1].startswith("host_one ")
+    alike = scaling.winners(*read(lambda made: simulated.add_scaling(made, "resnet56", counts=(2,), strategies=("tree", "gather"))))
+    assert alike["as fast, as far as can be seen"].iloc[0] in ("tree", "gather") and alike["times as long"].iloc[0] == ""
+
+
+def test_one_strategy_has_no_winner(read):
+    assert scaling.winners(*read(lambda made: simulated.add_scaling(made, "fcn5"))).empty
+
+
+def test_the_table_gives_rates_and_leaves_out_what_is_the_same_everywhere(read):
+    table = scaling.table(scaling.curves(*read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2)))))
+    assert list(table) == ["network", "batch", "framework", "devices", "samples per second", "speed-up", "efficiency (%)"]
+    assert table.loc[0, ["speed-up", "efficiency (%)"]].to_list() == ["1.00", "100"]
+    assert " to " in table.loc[1, "efficiency (%)"]
+
+
+def test_phases_are_listed_with_their_intervals(read):
+    campaign, rows = read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ring",)))
+    table = scaling.phase_table(phases.table(campaign, rows))
+    assert list(table["framework"]) == ["pytorch", "pytorch"]
+    assert list(table)[-1] == "aggregation, hidden (ms)" and (table["aggregation, hidden (ms)"] != "").to_list() == [False, True]
+
+
+def test_every_figure_has_a_panel_a_workload_and_a_row_a_trial(read):
+    def add(made):
+        simulated.add_scaling(made, "fcn5", strategies=("ddp", "ring"))
+        simulated.add_scaling(made, "resnet56")
+
+    campaign, rows = read(add)
+    scaled = scaling.curves(campaign, rows)
+    for figure in (scaling_plots.throughput(scaled), scaling_plots.efficiency(scaled)):
+        assert [axes.get_title(loc="left") for axes in figure.axes] == ["fcn5, batch 64 each", "resnet56, batch 64 each"]
+    assert len(scaling_plots.phases(phases.table(campaign, rows)).axes[0].get_yticks()) == len(rows)
+
+
+def test_a_report_shows_scaling_only_where_there_are_several_devices(draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(1, 2))
+    names = {path.name for path in report.write([made.write(tmp_path / "several")], tmp_path / "a", plots=False)}
+    assert {"scaling.csv", "phases.csv"} <= names
+    text = (tmp_path / "a" / "report.md").read_text()
+    assert "### Several devices" in text and "plots/efficiency.svg" in text
+    alone = draw_records(networks=("fcn5",))
+    names = {path.name for path in report.write([alone.write(tmp_path / "alone")], tmp_path / "b", plots=False)}
+    assert not {"scaling.csv", "phases.csv", "strategies.csv"} & names
