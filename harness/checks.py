@@ -103,7 +103,8 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
 def pins(trial: Trial, allowed: set[int] | None = None) -> str:
     """The cores of a worker, as "0,1"; of ranks a share each, as "0,1;2,3". Ranks for which there are none left share some.
 
-    On GPUs nothing is pinned."""
+    On GPUs nothing is pinned.
+    """
     if trial.device_kind != "cpu":
         return ""
     chosen = cores(trial.threads * trial.devices, allowed=allowed)

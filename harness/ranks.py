@@ -57,6 +57,7 @@ class Ranks(Worker):
         self.lines: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()  # type: ignore[assignment]  # rank, line
         self.links: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
+        self.closed = False
         self.folder = Path(tempfile.mkdtemp(prefix="dlbench-wire-"))  # short: the path of a socket has room for 107 bytes
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.folder / "wire"))
@@ -82,10 +83,17 @@ class Ranks(Worker):
             rank, message = self._next(command, deadline, limit, set(answers))
             if message.get("id") == self.number:
                 answers[rank] = self._checked(command, rank, message)
+        self.closed = command == "close"
         return merged(command, [answers[rank] for rank in sorted(answers)])
 
     def end(self) -> None:
-        """Let the launcher end its ranks and clear away what it made (Open MPI's shared memory), then end what is left."""
+        """Let the launcher end its ranks and clear away what it made (Open MPI's shared memory), then end what is left.
+
+        One whose ranks have closed ends by itself; torchrun, told to, would leave a traceback in the log.
+        """
+        if self.closed:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=LAST_WORDS_SECONDS)
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=LAST_WORDS_SECONDS)

@@ -267,7 +267,8 @@ class Session:
     def trace(self, steps, out):
         """What a CUDA device did in `steps` steps, as JSON in the file `out` (runners/tracer.py says what it holds).
 
-        Of all ranks the first is traced; the others run the same steps beside it."""
+        Of all ranks the first is traced; the others run the same steps beside it.
+        """
         if self.rank:
             timed_run(self.runner, steps)
             return {}
