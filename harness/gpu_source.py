@@ -1,7 +1,8 @@
 """One NVIDIA GPU as a source of telemetry: its counters and sensors as bytes, joules, watts and megahertz.
 
-Readings are `fast`, cheap enough for 50 Hz, or `slow`, or `sampled`: the fall-back of drivers without PCIe counters. What a GPU
-cannot tell is left out and said once in `not_measured`; a GPU that is lost is a row that says so, never an exception.
+Readings are `fast`, cheap enough for 50 Hz, or `slow`, or `sampled`: the fall-back of drivers without PCIe counters. What takes
+milliseconds to ask is asked at edges only. What a GPU cannot tell is left out and said once in `not_measured`; a GPU that is lost
+is a row that says so, never an exception.
 """
 
 import time
@@ -24,6 +25,7 @@ FIELDS: dict[str, Field] = {
 COUNTED = {"pcie_rx_bytes": ("pcie", 1), "pcie_tx_bytes": ("pcie", 1),  # column: link, bytes of one count
            "nvlink_rx_bytes": ("nvlink", 1024), "nvlink_tx_bytes": ("nvlink", 1024)}
 KILOBYTE = 1000
+CLOCKS_EVERY = 5  # fast readings, of which only each so many asks for clocks and event reasons too
 
 
 @contextmanager
@@ -46,8 +48,11 @@ class Gpu:
         self.handle = handle
         self.name = name
         self.clock = clock
-        self.readings = {"fast": self.read_counters, "slow": self.read_state}
+        self.readings = {"fast": self.read_moving, "slow": self.read_use}
+        self.edges = {"fast": self.read_counters, "slow": self.read_state}
         self.fields = {column: field for column, field in FIELDS.items() if supports(handle, field)}
+        # NVLink's counters take 2 ms a call on an H200 and have 64 bits, so nothing is lost between edges.
+        self.moving = {column: field for column, field in self.fields.items() if COUNTED.get(column, ("", 1))[0] != "nvlink"}
         self.link = pcie_bytes_per_second(ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),  # an idle link runs slower
                                           ask("nvmlDeviceGetMaxPcieLinkWidth", handle))
         self.gpm = Gpm(handle)
@@ -82,38 +87,51 @@ class Gpu:
         self.sampled = {column: 0.0 for column, (link, _) in COUNTED.items() if link == "pcie"}
         self.sampled_until: dict[str, float] = {}
         self.covered_seconds = 0.0
+        self.turn = 0
         self.gpm.restart()
 
     def read_counters(self, seconds: float) -> dict[str, Any]:
         """Read bytes and joules since `restart`, power, clocks and event reasons."""
+        return self._read(self.fields, seconds, True)
+
+    def read_moving(self, seconds: float) -> dict[str, Any]:
+        """Read what moves fast: PCIe bytes, joules and power; clocks and event reasons each `CLOCKS_EVERY`th time."""
+        self.turn += 1
+        return self._read(self.moving, seconds, self.turn % CLOCKS_EVERY == 0)
+
+    def read_state(self, seconds: float) -> dict[str, Any]:
+        """Read the energy counter (4 ms a call) and everything that `read_use` reads."""
+        millijoules = ask("nvmlDeviceGetTotalEnergyConsumption", self.handle)
+        return {"energy_counter_joules": None if millijoules is None else millijoules / 1000, **self.read_use(seconds)}
+
+    def read_use(self, seconds: float) -> dict[str, Any]:
+        """Read memory, use, how many processes compute here, and GPM's averages."""
+        memory = ask("nvmlDeviceGetMemoryInfo", self.handle)
+        use = ask("nvmlDeviceGetUtilizationRates", self.handle)
+        processes = ask("nvmlDeviceGetComputeRunningProcesses", self.handle)
+        return {
+            "memory_used_bytes": memory and memory.used, "busy_percent": use and use.gpu,
+            "processes": None if processes is None else len(processes), **self.gpm.read(seconds),
+        }
+
+    def _read(self, fields: dict[str, Field], seconds: float, with_clocks: bool) -> dict[str, Any]:
         try:
-            read = read_fields(self.handle, self.fields)
+            read = read_fields(self.handle, fields)
         except pynvml.NVMLError as error:
             return self._lost(str(error))
-        if len(read) < len(self.fields):
-            return self._lost(f"{', '.join(self.fields.keys() - read.keys())} could not be read")
+        if len(read) < len(fields):
+            return self._lost(f"{', '.join(fields.keys() - read.keys())} could not be read")
         row, broken = self._bytes(read, seconds)
         milliwatts = read["power"][0] if "power" in read else ask("nvmlDeviceGetPowerUsage", self.handle)
         if milliwatts is not None:
             row["power_watts"] = milliwatts / 1000
             broken["energy"] = self.joules.add(row["power_watts"], seconds)
             row["energy_joules"] = self.joules.total
-        row["sm_mhz"] = ask("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_SM)
-        row["memory_mhz"] = ask("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_MEM)
-        row["event_reasons"] = event_reasons(self.handle)
+        if with_clocks:
+            row["sm_mhz"] = ask("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_SM)
+            row["memory_mhz"] = ask("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_MEM)
+            row["event_reasons"] = event_reasons(self.handle)
         return {**row, "broken": joined(broken)}
-
-    def read_state(self, seconds: float) -> dict[str, Any]:
-        """Read the energy counter (4 ms a call), memory, use, how many processes compute here, and GPM's averages."""
-        millijoules = ask("nvmlDeviceGetTotalEnergyConsumption", self.handle)
-        memory = ask("nvmlDeviceGetMemoryInfo", self.handle)
-        use = ask("nvmlDeviceGetUtilizationRates", self.handle)
-        processes = ask("nvmlDeviceGetComputeRunningProcesses", self.handle)
-        return {
-            "energy_counter_joules": None if millijoules is None else millijoules / 1000,
-            "memory_used_bytes": memory and memory.used, "busy_percent": use and use.gpu,
-            "processes": None if processes is None else len(processes), **self.gpm.read(seconds),
-        }
 
     def sample_throughput(self, seconds: float) -> dict[str, Any]:
         """Sample the PCIe throughput, blocking 20 ms a direction; the time between two samples is taken to be like the later."""

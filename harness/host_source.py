@@ -23,6 +23,7 @@ class Host:
     def __init__(self, root: Path = Path("/")):
         self.zones, self.not_measured = _energy_zones(root)
         self.readings: dict[str, Callable[[float], dict[str, Any]]] = {"slow": self.read_use}
+        self.edges: dict[str, Callable[[float], dict[str, Any]]] = {}
         if self.zones:
             self.readings["fast"] = self.read_energy
         self.restart()

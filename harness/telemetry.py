@@ -20,6 +20,7 @@ from harness.host_source import Host
 
 # Of `fast` readings: a 32-bit PCIe counter can wrap within 68 ms on a link of generation 5 with 16 lanes.
 PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}  # seconds, by kind of reading; `sampled` ones take longer than that
+EDGE = "edge"  # kind of the whole readings that stand for fast ones on both sides of a window
 KEPT_SECONDS = 0.5  # between the edges of windows; so a timed window of as much leaves five rows of a GPU
 HANG_SECONDS = 5.0  # how long a call into a driver may take before it counts as hanging
 
@@ -28,10 +29,11 @@ Reading = Callable[[float], Sample]  # the clock's seconds -> columns of counter
 
 
 class Source(Protocol):
-    """Something that can be sampled: its readings by kind, and what it cannot tell."""
+    """Something that can be sampled: its readings by kind, the whole ones in place of some at edges, and what it cannot tell."""
 
     name: str
     readings: dict[str, Reading]
+    edges: dict[str, Reading]
 
     @property
     def not_measured(self) -> list[str]: ...
@@ -85,12 +87,15 @@ class Sampler:
         for source in self.active:
             source.restart()
         for kind, period in PERIODS.items():
-            readings = [(source.name, source.readings[kind]) for source in self.active if kind in source.readings]
+            readings = {source.name: source.readings[kind] for source in self.active if kind in source.readings}
+            edges = {**readings, **{source.name: source.edges[kind] for source in self.active if kind in source.edges}}
             if readings:
-                self.loops[kind] = Loop(partial(self._poll, kind, readings, self.samples), period, self.clock)
+                poll = partial(self._poll, kind, readings, self.samples)
+                poll_edge = partial(self._poll, EDGE if kind == "fast" else kind, edges, self.samples)
+                self.loops[kind] = Loop(poll, period, self.clock, poll_edge)
 
-    def _poll(self, kind: str, readings: Sequence[tuple[str, Reading]], samples: list[Sample]) -> None:
-        for device, read in readings:
+    def _poll(self, kind: str, readings: Mapping[str, Reading], samples: list[Sample]) -> None:
+        for device, read in readings.items():
             seconds = self.clock()
             samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
 
@@ -100,10 +105,15 @@ class Sampler:
 
 
 class Loop:
-    """A thread that polls at once, then every `period` seconds and whenever it is asked to, and a last time as it ends."""
+    """A thread that polls at once, then every `period` seconds and whenever it is asked to, and a last time as it ends.
 
-    def __init__(self, poll: Callable[[], None], period: float, clock: Callable[[], float]):
+    `poll_edge` stands for `poll` at once, when asked and at last.
+    """
+
+    def __init__(self, poll: Callable[[], None], period: float, clock: Callable[[], float],
+                 poll_edge: Callable[[], None] | None = None):
         self.poll = poll
+        self.poll_edge = poll_edge or poll
         self.period = period
         self.clock = clock
         self.requests: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()  # None ends the loop
@@ -131,21 +141,24 @@ class Loop:
         due = self.clock()
         try:
             while request:
-                self.poll()
+                self.poll_edge()
                 request.set()
                 due = max(due + self.period, self.clock())  # a beat that was missed is not made up for
                 request = self._next(due)
-            self.poll()
+            self.poll_edge()
         except Exception as fault:
             self.fault = fault
             if request:
                 request.set()
 
     def _next(self, due: float) -> threading.Event | None:
-        try:
-            return self.requests.get(timeout=max(0.0, due - self.clock()))
-        except queue.Empty:
-            return threading.Event()
+        """Poll until asked to, or to end."""
+        while True:
+            try:
+                return self.requests.get(timeout=max(0.0, due - self.clock()))
+            except queue.Empty:
+                self.poll()
+                due = max(due + self.period, self.clock())
 
 
 @contextlib.contextmanager

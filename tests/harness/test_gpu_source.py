@@ -66,6 +66,18 @@ def test_nvlink_counts_kibibytes_in_64_bits(fake):
     assert source.read_counters(2.02)["broken"] == "nvlink: the counter was reset"
 
 
+def test_between_edges_only_what_moves_fast_is_read_and_clocks_now_and_then(fake):
+    gpu = Gpu(fields={(139, LINKS): (ULONGLONG, 1), (138, LINKS): (ULONGLONG, 1), 198: (UINT, 7), 197: (UINT, 7), 186: (UINT, 1)})
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    rows = [source.readings["fast"](1 + number / 50) for number in range(gpu_source.CLOCKS_EVERY)]
+    moving = {"pcie_rx_bytes", "pcie_tx_bytes", "power_watts", "energy_joules", "broken"}
+    assert [row.keys() for row in rows[:-1]] == [moving] * (len(rows) - 1)
+    assert rows[-1].keys() == moving | {"sm_mhz", "memory_mhz", "event_reasons"}
+    assert source.edges["fast"](2.0).keys() == rows[-1].keys() | {"nvlink_rx_bytes", "nvlink_tx_bytes"}
+    assert "energy_counter_joules" in source.edges["slow"](2.0) and "energy_counter_joules" not in source.readings["slow"](3.0)
+
+
 def test_a_gpu_that_is_lost_is_a_row_and_what_it_did_meanwhile_is_not_known(fake):
     gpu = Gpu()
     fake(gpu)
