@@ -6,13 +6,13 @@ proof: a row that the precision audit refused is explained like any other, and t
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from analysis import plausibility, statistics
+from analysis import breakdown, phases, plausibility, statistics
 from analysis.breakdown import PARTS, RESIDUAL, Breakdown
 from analysis.kernels import (
     COLLECTIVE,
@@ -27,6 +27,7 @@ from analysis.kernels import (
     REDUCTION,
     UNCLASSIFIED,
 )
+from analysis.records import Campaign
 
 LABELS = {
     "cuda": {PRODUCT: "matrix products", CONVOLUTION: "convolutions", REDUCTION: "reductions, norms, pooling, loss",
@@ -43,11 +44,12 @@ UNNAMED = "unnamed"  # arithmetic that no kernel's name tells
 
 @dataclass(frozen=True)
 class Side:
-    """One trial of a gap: how it is called, its step in parts, and the fp32 peak of its machine (FLOP/s; None if not measured)."""
+    """One trial of a gap: its name, its step in parts, the fp32 peak of its machine (FLOP/s; None if not measured), its phases."""
 
     name: str
     breakdown: Breakdown
     fp32_peak: float | None = None
+    phases: Mapping[str, statistics.Estimate] = field(default_factory=dict)  # of `analysis.phases`, where they were timed
 
     @property
     def step_seconds(self) -> float:
@@ -82,6 +84,7 @@ class Gap:
     difference: statistics.Estimate  # seconds a step, B less A
     parts: pd.DataFrame  # class, part, seconds_a, seconds_b, difference_seconds, share
     details: pd.DataFrame  # class, arithmetic, transposition, activity, seconds_a, seconds_b, difference_seconds
+    phases: pd.DataFrame  # phase, seconds_a, seconds_b, difference_seconds, low, high; empty unless both sides timed phases
 
     @property
     def explained_seconds(self) -> float:
@@ -105,7 +108,7 @@ def explain(a: Side, b: Side) -> Gap:
         parts = _with_optimiser(parts, f"element-wise and optimiser ({fused} fuses them)")
     parts["difference_seconds"] = parts["seconds_b"] - parts["seconds_a"]
     parts["share"] = parts["difference_seconds"] / found.value if found.value else math.nan
-    return Gap(a, b, found, parts, _details(a, b))
+    return Gap(a, b, found, parts, _details(a, b), _phases(a, b))
 
 
 def label(part: str, a: Side, b: Side) -> str:
@@ -121,9 +124,11 @@ def label(part: str, a: Side, b: Side) -> str:
     return f"{name} ({ours} in A, {theirs} in B)"
 
 
-def side_of(name: str, breakdown: Breakdown, meta: Mapping[str, Any]) -> Side:
-    """Make a side of a trial of the campaign that `meta` describes."""
-    return Side(name, breakdown, _fp32_peak(breakdown.trial, meta))
+def side_of(name: str, campaign: Campaign, trial: str) -> Side:
+    """Make a side of a trial of `campaign`. Raises NotExplained where its step cannot be taken apart."""
+    own = breakdown.of_trial(campaign, trial)
+    timed = phases.of_trial(campaign, trial) if trial in set(campaign.phases["trial"]) else {}
+    return Side(name, own, _fp32_peak(own.trial, campaign.meta), timed)
 
 
 def _fused(a: Side, b: Side) -> str:
@@ -143,6 +148,23 @@ def _fp32_peak(trial: Mapping[str, Any], meta: Mapping[str, Any]) -> float | Non
     """The fp32 peak that other frameworks reached, where any was asked: one that takes another arithmetic takes it there too."""
     others = [peak for peak in meta.get("peaks") or () if peak["framework"] != trial["framework"]]
     return plausibility.peak_of(trial, {"peaks": others}, "fp32") or plausibility.peak_of(trial, meta, "fp32")
+
+
+def _phases(a: Side, b: Side) -> pd.DataFrame:
+    """Set forward, backward, exposed aggregation and update beside each other, as variants of the step timed them.
+
+    The sides are independent, so the half-widths of a difference are those of both sides, added as squares.
+    """
+    rows = []
+    for name in phases.PARTS:
+        ours, theirs = (side.phases.get(name, phases.NOTHING) for side in (a, b))
+        value = theirs.value - ours.value
+        below, above = math.hypot(theirs.value - theirs.low, ours.high - ours.value), math.hypot(
+            theirs.high - theirs.value, ours.value - ours.low)
+        if math.isfinite(value):
+            rows.append({"phase": name, "seconds_a": ours.value, "seconds_b": theirs.value, "difference_seconds": value,
+                         "low": value - below, "high": value + above})
+    return pd.DataFrame(rows, columns=["phase", "seconds_a", "seconds_b", "difference_seconds", "low", "high"])
 
 
 def _details(a: Side, b: Side) -> pd.DataFrame:

@@ -33,8 +33,8 @@ def write(gap: Gap, campaigns: list[Campaign], out: Path) -> list[Path]:
                                   trim_blocks=True, lstrip_blocks=True)
         environment.filters.update(markdown=report.markdown, provenance=report.provenance, inline=report.inline)
         page = environment.get_template(f"explain.{kind}.j2").render(
-            gap=gap, sentences=explain_words.sentences(gap), parts=parts(gap), details=details(gap), drawn=drawn,
-            campaigns=campaigns)
+            gap=gap, sentences=explain_words.sentences(gap), parts=parts(gap), details=details(gap), phases=phases(gap),
+            drawn=drawn, campaigns=campaigns)
         paths.append(out / f"explain.{kind}")
         paths[-1].write_text(page, encoding="utf-8")
     return paths
@@ -74,6 +74,16 @@ def details(gap: Gap) -> pd.DataFrame:
         "direction": row["activity"], f"A ({unit})": number(row["seconds_a"] / scale),
         f"B ({unit})": number(row["seconds_b"] / scale), f"B less A ({unit})": _signed(row["difference_seconds"] / scale),
     } for row in told.to_dict("records")])
+
+
+def phases(gap: Gap) -> pd.DataFrame:
+    """List what each phase of the step adds to it on either side, with the interval of the difference."""
+    unit, scale = _unit(gap)
+    return pd.DataFrame([{
+        "phase": row["phase"], f"A ({unit})": number(row["seconds_a"] / scale), f"B ({unit})": number(row["seconds_b"] / scale),
+        f"B less A ({unit})": _signed(row["difference_seconds"] / scale),
+        f"95 % interval ({unit})": tables.span(row["low"] / scale, row["high"] / scale),
+    } for row in gap.phases.to_dict("records")])
 
 
 def _unit(gap: Gap) -> tuple[str, float]:

@@ -37,7 +37,7 @@ def explain(
     across_machines: Annotated[bool, typer.Option("--across-machines", help="Explain campaigns of different hardware.")] = False,
 ) -> None:
     """Say why one trial's step takes longer than another's: classes of work that add up to the measured difference."""
-    from analysis import breakdown, compare, explain_report, explain_words, records
+    from analysis import compare, explain_report, explain_words, records
     from analysis import explain as explaining
 
     if len(folders) > 2:
@@ -50,7 +50,7 @@ def explain(
     if len(campaigns) == 2 and not across_machines:
         compare.refuse_other_hardware(*(compare.recorded(campaign) for campaign in campaigns))
     _refuse_other_work(*trials)
-    sides = [explaining.side_of(name, breakdown.of_trial(campaign, trial["trial"]), campaign.meta)
+    sides = [explaining.side_of(name, campaign, trial["trial"])
              for name, campaign, trial in zip(names(*trials), (campaigns[0], campaigns[-1]), trials, strict=True)]
     gap = explaining.explain(*sides)
     folder = out or Path("results") / f"explain-{datetime.now():%Y%m%d-%H%M%S}"

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import breakdown, explain, explain_report, explain_words, records, waterfall
+from analysis import breakdown, explain, explain_report, explain_words, records, statistics, waterfall
 from analysis.breakdown import NotExplained
 from analysis.records import KERNEL_COLUMNS
 
@@ -147,8 +147,7 @@ def h200(tmp_path):
 
 def gap_of(folder, a, b):
     campaign = records.read(folder)
-    return explain.explain(*(explain.side_of(name.partition("-")[0], breakdown.of_trial(campaign, name), campaign.meta)
-                             for name in (a, b)))
+    return explain.explain(*(explain.side_of(name.partition("-")[0], campaign, name) for name in (a, b)))
 
 
 def test_the_gap_between_jax_as_it_comes_and_pytorch_is_arithmetic(h200):
@@ -220,6 +219,29 @@ def test_an_explanation_is_a_page_a_plot_and_tables_with_the_same_numbers(h200, 
         assert sentence in text
     assert "| step | 0.800 | 2.44 | +1.64 | 100.0 % |" in text
     assert page.count("<svg") == 1 and "matrix products (unnamed in A, fp32 in B)" in page
+
+
+PHASES = {"F": 0.5, "FB": 1.5, "FBA": 1.5, "FBAU": 1.9}  # ms a step
+
+
+def test_phases_that_both_sides_timed_stand_beside_the_parts(h200, tmp_path):
+    rows = [{"trial": trial, "process": 0, "variant": variant, "window": 0, "steps": 10, "seconds": times * own * MS * 10}
+            for trial, times in ((PLAIN, 1.0), (PYTORCH, 2.0)) for variant, own in PHASES.items()]
+    pd.DataFrame(rows, columns=list(records.PHASE_COLUMNS)).to_csv(h200 / "phases.csv", index=False)
+    gap = gap_of(h200, PLAIN, PYTORCH)
+    assert gap.phases["phase"].tolist() == ["forward", "backward", "exposed", "update"]
+    assert (gap.phases["difference_seconds"] / MS).tolist() == pytest.approx([0.5, 1.0, 0.0, 0.4])
+    written = explain_report.write(gap, [records.read(h200)], tmp_path / "out")
+    assert "| backward | 1.00 | 2.00 | +1.00 |  |" in written[4].read_text()
+    assert gap_of(h200, PLAIN, JAX).phases.empty  # one side has none
+
+
+def test_the_interval_of_a_phases_difference_holds_both_sides_errors():
+    width = statistics.Estimate(1.0, 0.7, 1.4, 5)
+    fast, slow = (replace(each, phases={"forward": each_phase}) for each, each_phase in (
+        (FAST, width), (SLOW, statistics.Estimate(2.0, 1.6, 2.3, 5))))
+    row = explain.explain(fast, slow).phases.iloc[0]
+    assert (row["low"], row["high"]) == (pytest.approx(1 - np.hypot(0.4, 0.4)), pytest.approx(1 + np.hypot(0.3, 0.3)))
 
 
 def test_small_parts_are_drawn_as_one_and_nothing_is_lost(h200):
