@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from analysis import explain_words, report, tables
+from analysis.breakdown import RESIDUAL
 from analysis.explain import Gap
 from analysis.records import Campaign
 from analysis.tables import TIME_UNITS, number
@@ -52,11 +53,13 @@ def terminal_table(gap: Gap) -> Table:
 
 
 def parts(gap: Gap) -> pd.DataFrame:
-    """Put each part of both steps and of their difference into a row, and the whole step last."""
+    """Put each part of both steps and of their difference into a row, from the largest down, then the residual and the whole."""
     unit, scale = _unit(gap)
     whole = {"part": "step", "seconds_a": gap.a.step_seconds, "seconds_b": gap.b.step_seconds,
              "difference_seconds": gap.difference.value, "share": 1.0 if gap.difference.value else float("nan")}
-    rows: list[dict[Any, Any]] = [*gap.parts.to_dict("records"), whole]
+    largest_first = gap.parts.sort_values("difference_seconds", key=abs, ascending=False)
+    residual = largest_first["class"] == RESIDUAL
+    rows: list[dict[Any, Any]] = [*pd.concat([largest_first[~residual], largest_first[residual]]).to_dict("records"), whole]
     return pd.DataFrame([{
         "part": row["part"], f"A ({unit})": number(row["seconds_a"] / scale), f"B ({unit})": number(row["seconds_b"] / scale),
         f"B less A ({unit})": _signed(row["difference_seconds"] / scale),

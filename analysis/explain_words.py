@@ -45,7 +45,7 @@ def headline(gap: Gap) -> str:
                 f"{number(gap.b.step_seconds / scale)} {unit} a step. The parts below cancel.")
     return (f"{slower.name} takes {number(abs(gap.difference.value) / scale)} {unit}{within} longer a step than {faster.name}: "
             f"{number(slower.step_seconds / scale)} for {number(faster.step_seconds / scale)} {unit}, "
-            f"{number(slower.step_seconds / faster.step_seconds)} times.")
+            f"{number(slower.step_seconds / faster.step_seconds)} times as long.")
 
 
 def notes(gap: Gap) -> list[str]:

@@ -138,7 +138,7 @@ def figure(limits: pd.DataFrame) -> Figure:
         axes.grid(axis="x")
         axes.set_xlabel("share of the time of a mini-batch (%)")
         figure.suptitle("How near the machine's limit, and what the rest is lost to", x=0.01, ha="left", fontweight="bold")
-        figure.legend(loc="outside lower left", ncols=5)
+        figure.legend(loc="outside lower left", ncols=4)
         return figure
 
 

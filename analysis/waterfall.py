@@ -31,7 +31,7 @@ def waterfall(gap: Gap) -> Figure:
             residual = row["class"] == RESIDUAL
             axes.barh(place, change, left=at, color=COLOURS.get(row["class"], plots.GRID), height=0.66,
                       edgecolor=plots.INK if residual else "none", linewidth=0.8, hatch="///" if residual else None)
-            share = f" ({100 * row['share']:.0f} %)" if pd.notna(row["share"]) else ""
+            share = f" ({round(100 * row['share'])} %)" if pd.notna(row["share"]) else ""
             axes.annotate(f"{'+' if change > 0 else ''}{number(change)}{share}", (max(at, at + change), place), xytext=(5, 0),
                           textcoords="offset points", va="center", fontsize=8)
             at += change
@@ -51,11 +51,11 @@ def waterfall(gap: Gap) -> Figure:
 
 def drawn(gap: Gap) -> pd.DataFrame:
     """Order the parts from the largest down; small ones become one, and the residual comes last."""
-    parts = gap.parts
+    parts = gap.parts.sort_values("difference_seconds", key=abs, ascending=False)
     small = parts["difference_seconds"].abs() < SMALL * max(gap.a.step_seconds, gap.b.step_seconds)
     small &= parts["class"] != RESIDUAL
     rest = parts[small]
-    shown = parts[~small & (parts["class"] != RESIDUAL)].sort_values("difference_seconds", key=abs, ascending=False)
+    shown = parts[~small & (parts["class"] != RESIDUAL)]
     tail = []
     if len(rest):
         sums = rest[["seconds_a", "seconds_b", "difference_seconds", "share"]].sum(min_count=1)

@@ -67,7 +67,7 @@ def test_the_parts_of_a_gap_add_up_to_the_measured_difference():
 def test_the_sentences_name_the_arithmetic_and_what_to_do():
     said = explain_words.sentences(explain.explain(FAST, SLOW))
     assert re.sub(r"\(1\.99\d* to 2\.00\d*\)|\(\d\.\d\d to \d\.\d\d\)", "(..)", said[0]) == (
-        "slow takes 2.00 ms (..) longer a step than fast: 3.00 for 1.00 ms, 3.00 times.")
+        "slow takes 2.00 ms (..) longer a step than fast: 3.00 for 1.00 ms, 3.00 times as long.")
     assert said[1:3] == [
         "70 % of the gap is arithmetic: fast computes its matrix products in TF32, at 200 TFLOP/s, and slow in FP32, at 44.4 "
         "TFLOP/s; compare them in one arithmetic before anything else.",
