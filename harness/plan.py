@@ -17,6 +17,7 @@ from networks import work
 
 GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}  # per second and per thread or device: only for the first estimate of a plan's time
 GUESS_START_SECONDS = 15.0
+GUESS_PARTS = 5  # of a step, where a suite times them too
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,9 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
     rate = GUESS_FLOPS[trial.device_kind] * (trial.threads if trial.device_kind == "cpu" else 1)
     step = trial.flops_per_step / rate
     warm_up = 8 * step + 4 * max(suite.window_seconds, step)
-    return GUESS_START_SECONDS + warm_up + suite.windows * max(1.5 * suite.window_seconds, step)
+    windows = suite.windows * max(1.5 * suite.window_seconds, step)
+    parts = GUESS_PARTS * (windows + 4 * suite.window_seconds) if suite.phases else 0.0
+    return GUESS_START_SECONDS + warm_up + windows + parts
 
 
 def _skipped(trial: Trial, skip: Skip) -> bool:

@@ -16,9 +16,9 @@ SMALL = {"networks": {"tiny_fcn": {"batches": 4}}, "device": "cpu", "threads": 1
          "window_seconds": 0.01, "peaks": False, "data": "host", "telemetry": False}
 
 
-def run(folder: Path, **suite: Any) -> Campaign:
+def run(folder: Path, resume: bool = False, **suite: Any) -> Campaign:
     prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml")
-    campaign.run(prepared, folder, False, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, folder, resume, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
     return records.read(folder)
 
 
@@ -89,6 +89,16 @@ def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_pat
         refused = own[own["reason"] != ""]
         assert refused["variant"].tolist() == missing
         assert set(refused["reason"]) <= {"sums on a socket have no 'A'"}
+
+
+def test_a_resumed_campaign_keeps_the_parts_of_finished_processes_and_no_others(tmp_path, stand_in):
+    stand_in(one="ranks_parts")
+    suite = {"frameworks": "one", "devices": 2, "phases": True}
+    before = run(tmp_path, **suite)
+    with (tmp_path / "phases.csv").open("a") as file:
+        file.write(f"{before.meta['trials'][0]['trial']},7,F,0,1,1.0,2.0,1.0,\n")  # a process that was killed
+    assert run(tmp_path, resume=True, **suite).phases.equals(before.phases)
+    assert ",7," not in (tmp_path / "phases.csv").read_text()
 
 
 def test_a_runner_without_parts_says_so_and_its_row_stands(tmp_path, stand_in):
