@@ -70,10 +70,9 @@ class Ranks(Worker):
         self.number += 1
         deadline = self.clock() + limit
         self.signs = dict.fromkeys(range(self.launch.ranks), self.clock())
-        self.used = {rank: cpu_seconds(pid) for rank, pid in self.pids.items()}
+        self.used = {rank: cpu_seconds(pid) for rank, pid in list(self.pids.items())}
         while len(self.links) < self.launch.ranks:  # before the first command
-            rank, message = self._next(command, deadline, limit, set(self.links))
-            self.pids[rank] = message["pid"]
+            self._next(command, deadline, limit, set(self.links))
         line = json.dumps({"id": self.number, "command": command, **arguments}) + "\n"
         for link in self.links.values():
             with contextlib.suppress(OSError):  # of a rank that is gone the end of its lines tells
@@ -129,10 +128,11 @@ class Ranks(Worker):
         """Pass on the lines of a rank, the first of which says which one it is."""
         with contextlib.suppress(ValueError, OSError), link.makefile("r") as lines:
             first = next(lines, "{}")
-            rank = json.loads(first).get("rank")
+            said = json.loads(first)
+            rank = said.get("rank")
             if rank not in range(self.launch.ranks) or rank in self.links:
                 return
-            self.links[rank] = link
+            self.pids[rank], self.links[rank] = said["pid"], link
             self.lines.put((rank, first))
             with contextlib.suppress(ValueError, OSError):
                 for line in lines:
@@ -148,7 +148,6 @@ class Ranks(Worker):
                 if self.process.poll() is not None and self.lines.empty():
                     raise Failed("crashed", f"the launcher ended during '{command}' with exit code {self.process.returncode}; "
                                             f"log: {self.log_tail()}") from None
-                self._notice_silence(command, done)
             else:
                 if line is None:
                     raise self._death_of(rank, command)
@@ -156,13 +155,14 @@ class Ranks(Worker):
                 message = parse(line)
                 if "beat" not in message:
                     return rank, message
+            self._notice_silence(command, done)  # also between the beats of the others
             if self.clock() > deadline:
                 raise Failed("timed_out", f"{self._missing(done)}: no answer to '{command}' within {limit:.0f} s; "
                                           f"log: {self.log_tail()}") from None
 
     def _notice_silence(self, command: str, done: set[int]) -> None:
         """A rank that neither beats nor computes is hung; one long call that holds Python's lock is not."""
-        for rank, pid in self.pids.items():
+        for rank, pid in list(self.pids.items()):
             if rank not in done and self.clock() - self.signs[rank] > self.silence:
                 now = cpu_seconds(pid)
                 if now == self.used.get(rank):
