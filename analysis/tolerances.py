@@ -27,10 +27,10 @@ LOST = 0.5  # gradients so far apart lead anywhere: ResNet-56 in tf32 moved by 0
 DROPOUT_LOSS = 0.25  # a random mask moves even the untrained network's loss, so only gross faults show
 GROWTH = 4.0  # a step, once a kink has turned: ResNet-56 at batch 16 went 6e-7, 2e-3, 8e-2 at steps 2, 4, 8
 CHAOS = 0.5  # where the tolerance passes this, single losses can no longer be compared
-# Strategies that do not send all of a gradient: how far any tensor may have moved otherwise after the check's three steps. Found on
-# three ranks with eight small networks, two batches and two seeds: 0.22 (two of three steps are sent whole) and 0.19. One bit was
-# 0.6 to 1.0 off, and 3.0 in a bottleneck with batch norm: nothing is asked, for what does not move at all is 1 off.
-LOSSY = {"power_sgd": 0.45, "bf16_compress": 0.4, "one_bit": math.inf}
+# Strategies that do not send all of a gradient: how far any tensor may have moved otherwise after the check's three steps. PowerSGD
+# sends two of them whole and was 0.34 off with FCN-5 on four H200s; bf16 was 0.19 off on three ranks with eight small networks, two
+# batches and two seeds. One bit was 0.6 to 1.0 off, and 3.0 in a bottleneck: nothing is asked, for what does not move is 1 off.
+LOSSY = {"power_sgd": 0.7, "bf16_compress": 0.4, "one_bit": math.inf}
 UNKNOWN_KINKS = 64  # of a network that this release does not know: more than any of ours has
 
 

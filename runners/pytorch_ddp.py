@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
+from runners.protocol import Unsupported
 from runners.pytorch_aggregation import Aggregation
 
 RANK = 2  # of PowerSGD's matrices, as in its authors' ResNet-18; PyTorch's documentation recommends 1 to 4
@@ -43,7 +44,9 @@ class DDP(Aggregation):
     def _bucket_parameters(self):
         """Yield the number of each bucket, how many there are, and its parameters."""
         trained = [parameter for parameter in self.replica.module.parameters() if parameter.requires_grad]
-        text = self.replica._get_ddp_logging_data()["rebuilt_per_bucket_param_indices"]  # as "3 2, 1 0"
+        text = self.replica._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")  # as "3 2, 1 0"
+        if not text:
+            raise Unsupported("DDP sorts its buckets in its first step: train one before asking for the aggregation alone")
         buckets = [[trained[int(index)] for index in bucket.split()] for bucket in text.split(",")]
         for number, parameters in enumerate(buckets):
             yield number, len(buckets), parameters

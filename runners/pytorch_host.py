@@ -49,6 +49,7 @@ class HostAll(HostOne):
         super().__init__(parameters, task)
         self.addends = self.rows
         if self.flat.is_cuda:
+            # Between two steps they fall asleep: waking 64 took about 8 ms beside four H200s, adding 227 MB then under 2 ms.
             torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 

@@ -9,6 +9,7 @@ import networks
 from analysis.tolerances import LOSSY
 from harness import arrays, frameworks
 from harness.ranks import Launch, Ranks
+from harness.worker import Unsupported
 
 PARALLEL = frameworks.load("pytorch").parallel
 STRATEGIES = PARALLEL.strategies["cpu"]
@@ -93,29 +94,36 @@ def test_a_ring_that_stops_too_early_is_named(verdict):
     assert "the devices' parameters have come apart" in found.reason
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy):
-    feed(runner, tmp_path, task_of(strategy))
-    before = runner.ask("copies", 60)["hashes"]
+@pytest.mark.parametrize(("strategy", "tuning"), [*((strategy, "stock") for strategy in STRATEGIES), ("ddp", "tuned")])
+def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy, tuning):
+    feed(runner, tmp_path, {**task_of(strategy), "tuning": tuning})
+    before = runner.ask("copies", 300)["hashes"]
     for variant in ("F", "FB", "FBA", "A"):
-        answer = runner.ask("phase", 60, variant=variant, steps=2)
+        answer = runner.ask("phase", 300, variant=variant, steps=2)
         assert answer["steps"] == 2
-        assert runner.ask("copies", 60)["hashes"] == before
-    runner.ask("phase", 60, variant="FBAU", steps=2)
-    after = runner.ask("copies", 60)["hashes"]
+        assert runner.ask("copies", 300)["hashes"] == before
+    runner.ask("phase", 300, variant="FBAU", steps=2)
+    after = runner.ask("copies", 300)["hashes"]
     assert after[0] == after[1] != before[0]
+
+
+def test_ddps_aggregation_alone_waits_for_its_first_step(runner, tmp_path):
+    feed(runner, tmp_path, task_of("ddp"), steps=0)
+    with pytest.raises(Unsupported, match="DDP sorts its buckets in its first step"):
+        runner.ask("phase", 300, variant="A", steps=1)
 
 
 def task_of(strategy):
     return {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock", "devices": 2, "ranks": 2, "strategy": strategy}
 
 
-def feed(worker, folder, task):
-    """Build tiny_fcn for `task` and train it for three steps: DDP sorts its buckets in the first."""
+def feed(worker, folder, task, steps=3):
+    """Build tiny_fcn for `task` and train it for some steps."""
     network = networks.get("tiny_fcn")
     arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
     arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
-    worker.ask("build", 60, network=network.to_json(), batch=2, **task)
-    worker.ask("load", 60, weights=str(folder / "weights.npz"))
-    worker.ask("feed", 60, batches=str(folder / "batches.npz"), residence="host")
-    worker.ask("run", 60, steps=3)
+    worker.ask("build", 300, network=network.to_json(), batch=2, **task)
+    worker.ask("load", 300, weights=str(folder / "weights.npz"))
+    worker.ask("feed", 300, batches=str(folder / "batches.npz"), residence="host")
+    if steps:
+        worker.ask("run", 300, steps=steps)
