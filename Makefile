@@ -9,7 +9,7 @@ FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare verify report check test clean
+.PHONY: help setup bench compare verify report publish check test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -30,6 +30,9 @@ verify: setup  ## prove that every framework trains the same networks
 
 report: setup  ## make tables, plots and a page from CAMPAIGNS (default: all under results/)
 	$(DLBENCH) report $(or $(CAMPAIGNS),$(error no campaign under results/; run `make bench` first))
+
+publish: setup  ## audit everything under results/ and write the site to site/
+	$(DLBENCH) publish
 
 check: setup  ## lint, types and import borders
 	$(PYTHON) -m ruff check .

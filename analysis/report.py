@@ -132,11 +132,12 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     if len(bounded):
         figures["limits"] = limits.figure(bounded)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
-    return Section(slug, campaign, tables.throughout(rows), _headline(rows), shown, figures,
+    return Section(slug, campaign, tables.throughout(rows), headline(rows), shown, figures,
                    {name: draw_svg(figure) for name, figure in figures.items()})
 
 
-def _headline(rows: pd.DataFrame) -> str:
+def headline(rows: pd.DataFrame) -> str:
+    """Say how many trials there are, and what came of them."""
     counts = {"ranked": (rows["verified"] == "yes").sum(), "measured but not verified": ((rows["status"] == "ok")
               & (rows["verified"] != "yes")).sum(), "unsupported": (rows["status"] == "unsupported").sum(),
               "failed": (rows["status"] == "failed").sum()}

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import networks
-from harness import cli_compare, cli_explain, cli_study
+from harness import cli_compare, cli_explain, cli_publish, cli_study
 from harness.errors import WrongUse
 from harness.interpreters import named
 from networks import UnknownNetwork, work
@@ -33,6 +33,7 @@ app.add_typer(cli_study.study_app, name="study")
 app.command()(cli_compare.compare)
 app.command()(cli_compare.bisect)
 app.command()(cli_explain.explain)
+app.command()(cli_publish.publish)
 console = Console()
 
 Interpreters = Annotated[list[str] | None, typer.Option("--interpreter", metavar="FRAMEWORK=PATH",

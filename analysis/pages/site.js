@@ -1,0 +1,90 @@
+// Makes the pages' tables sortable and filterable (Tabulator) and draws their figures (Plotly). Without it the tables stay as they are.
+"use strict";
+
+const FEW = 14; // distinct values from which a filter is a list to choose from and not a field to type into
+const PAGE = 50;
+
+function readCell(cell) {
+  const link = cell.querySelector("a");
+  const value = cell.dataset.value;
+  return { text: cell.textContent.trim(), href: link && link.getAttribute("href"), value: value === undefined ? null : Number(value) };
+}
+
+function compareCells(a, b) {
+  if (a.value !== null && b.value !== null) return a.value - b.value;
+  if (a.value !== null || b.value !== null) return a.value !== null ? -1 : 1;
+  return a.text.localeCompare(b.text, undefined, { numeric: true });
+}
+
+function showCell(cell) {
+  const { text, href } = cell.getValue();
+  if (!href) return document.createTextNode(text);
+  const link = document.createElement("a");
+  link.href = href;
+  link.textContent = text;
+  return link;
+}
+
+function describeColumn(title, number, rows) {
+  const texts = [...new Set(rows.map((row) => row["c" + number].text))];
+  const chosen = texts.length <= FEW && texts.length > 1;
+  return {
+    title, field: "c" + number, formatter: showCell, sorter: compareCells,
+    headerFilter: chosen ? "list" : "input",
+    headerFilterParams: chosen ? { values: texts.sort((a, b) => a.localeCompare(b, undefined, { numeric: true })), clearable: true } : {},
+    headerFilterFunc: (wanted, cell) => (chosen ? cell.text === wanted : cell.text.toLowerCase().includes(String(wanted).toLowerCase())),
+  };
+}
+
+function enhanceTable(table) {
+  const titles = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+  const rows = [...table.tBodies[0].rows].map((row, id) =>
+    Object.fromEntries([["id", id], ...[...row.cells].map((cell, number) => ["c" + number, readCell(cell)])]));
+  if (!rows.length) return;
+  const place = document.createElement("div");
+  table.replaceWith(place);
+  new Tabulator(place, {
+    data: rows, layout: "fitDataFill", columns: titles.map((title, number) => describeColumn(title, number, rows)),
+    columnDefaults: { headerTooltip: true, maxInitialWidth: 420 },
+    ...(rows.length > PAGE ? { pagination: true, paginationSize: PAGE, paginationButtonCount: 3 } : {}),
+  });
+}
+
+function theme() {
+  const page = getComputedStyle(document.documentElement);
+  const [ink, grid, paper] = ["--ink", "--grid", "--paper"].map((name) => page.getPropertyValue(name).trim());
+  const axis = { gridcolor: grid, linecolor: grid, zerolinecolor: grid, automargin: true };
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: "system-ui, sans-serif", size: 12 },
+    hoverlabel: { bgcolor: paper, font: { color: ink } }, template: { layout: { xaxis: axis, yaxis: axis } },
+    legend: { orientation: "h", x: 0, xref: "paper", y: 0, yref: "container", yanchor: "bottom" },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: grid, activecolor: ink },
+    margin: { t: 40, r: 16, l: 8, b: 90 },
+  };
+}
+
+function drawFigure(figure) {
+  const { data, layout } = JSON.parse(figure.querySelector("script").textContent);
+  const place = figure.querySelector("div");
+  const colours = theme();
+  for (const menu of layout.updatemenus || []) {
+    menu.bgcolor = colours.hoverlabel.bgcolor;
+    menu.font = colours.font;
+  }
+  Plotly.react(place, data, { ...colours, ...layout }, { responsive: true, displaylogo: false }).then(() => {
+    place.removeAllListeners("plotly_click");
+    place.on("plotly_click", (event) => {
+      if (event.points[0].customdata) window.location.href = event.points[0].customdata;
+    });
+  });
+}
+
+function drawFigures() {
+  document.querySelectorAll("figure.plot").forEach(drawFigure);
+}
+
+document.querySelectorAll("table.grid").forEach(enhanceTable);
+if (window.Plotly) {
+  drawFigures();
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawFigures);
+}

@@ -1,0 +1,180 @@
+"""Tables of the site: cells with links and numbers to sort by, from campaigns read once.
+
+What a table says is decided in `analysis.tables`; here its cells are led to the pages of the trials that they come from.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import records, tables, trials
+from analysis.records import Campaign
+
+WORKLOAD = ["framework", "network", "batch", "devices", "strategy", "device_kind", "threads", "precision", "tuning", "data"]
+COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precision", "data", "ratio", "ratio_low", "ratio_high",
+            "visible", "verdict", "reason")
+ROWS = ["network", "framework", "release", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision",
+        "tuning", "hardware", "devices", "threads", "data", "campaign"]
+
+Groups = list[tuple[str, pd.DataFrame]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    href: str = ""
+    value: float | None = None  # what it sorts by
+
+
+@dataclass(frozen=True)
+class Grid:
+    columns: list[str]
+    rows: list[list[Cell]]
+
+
+@dataclass(frozen=True)
+class Published:
+    """One campaign, read once for all pages that show it. `rows` is its trials.csv, derived again."""
+
+    name: str
+    campaign: Campaign
+    rows: pd.DataFrame
+    speeds: pd.DataFrame
+    pages: dict[str, str]  # of each trial the file of its page
+
+    @property
+    def title(self) -> str:
+        return str(self.campaign.meta["suite"].get("title") or self.name)
+
+    @property
+    def hardware(self) -> str:
+        """The GPU, or the processor of a campaign without one."""
+        machine = self.campaign.meta["machine"]
+        if "cuda" in set(self.rows["device_kind"]):
+            return ", ".join(sorted({str(gpu.get("name")) for gpu in machine.get("gpus") or ()})) or "GPU"
+        cpu = machine.get("cpu") or {}
+        return f"{cpu.get('model', 'CPU')}, {cpu.get('allowed', cpu.get('logical', '?'))} cores"
+
+
+def read(folder: Path) -> Published:
+    """Read a campaign and derive its rows and speeds."""
+    campaign = records.read(folder)
+    rows = trials.summarise(campaign)
+    pages = {trial: re.sub(r"[^A-Za-z0-9.=+-]+", "-", trial) + ".html" for trial in rows["trial"]}
+    return Published(folder.name, campaign, rows, tables.relative(campaign, rows), pages)
+
+
+def every_row(campaigns: Sequence[Published]) -> Grid:
+    """All rows of all campaigns."""
+    rows = []
+    for published in campaigns:
+        home = f"campaigns/{published.name}/"
+        for _, row in published.rows.iterrows():
+            page, ok = home + published.pages[row["trial"]], row["status"] == "ok"
+            said = {
+                **{name: cell(row[name]) for name in ROWS if name in row},
+                "time (ms)": Cell(tables.number(1e3 * row["step_seconds"]) if ok else str(row["status"]), page,
+                                  1e3 * row["step_seconds"] if ok else None),
+                "95 % interval (ms)": Cell(_interval(row) if ok else ""),
+                "samples per second": cell(tables.number(row["samples_per_second"]) if ok else ""),
+                "verdict": Cell({"yes": "verified"}.get(row["verified"], "not verified") if ok else str(row["status"]), page),
+                "hardware": Cell(published.hardware), "threads": cell(row["threads"] if row["device_kind"] == "cpu" else ""),
+                "campaign": Cell(published.name, home + "index.html"),
+            }
+            rows.append([said[name] for name in ROWS])
+    return Grid(ROWS, rows)
+
+
+def by_release(campaigns: Sequence[Published]) -> Groups:
+    """Verified rows of each workload that several releases of a framework ran on the same hardware, oldest release first."""
+    everything = pd.concat([published.rows.assign(campaign=published.name, hardware=published.hardware) for published in campaigns])
+    groups = []
+    for key, rows in everything[everything["verified"] == "yes"].groupby(["hardware", *WORKLOAD], dropna=False, sort=False):
+        if rows["release"].nunique() > 1:
+            rows = rows.sort_values("release", key=lambda column: column.map(_version), kind="stable")
+            setting = tables.setting(rows.iloc[0], everything, dropped=["devices", "data"])
+            groups.append((f"{rows['framework'].iloc[0]}, {setting}, {key[0]}", rows))
+    return groups
+
+
+def release_rows(groups: Groups, links: Mapping[tuple[str, str], str]) -> Grid:
+    """The rows of `by_release`; `links` by campaign and trial."""
+    rows = [[Cell(label), cell(row["release"]), Cell(tables.number(1e3 * row["step_seconds"]), links[row["campaign"], row["trial"]],
+                                                     1e3 * row["step_seconds"]), Cell(_interval(row)), Cell(row["campaign"])]
+            for label, found in groups for _, row in found.iterrows()]
+    return Grid(["workload", "release", "time (ms)", "95 % interval (ms)", "campaign"], rows)
+
+
+def answer(published: Published) -> Grid:
+    """The answer's table, each time with a link to its trial."""
+    rows = published.rows.assign(contestant=tables.contestants(published.rows))
+    table = tables.answer(published.rows, published.speeds)
+    made = grid(table)
+    for number, (_, group) in enumerate(rows.groupby(tables.GROUP, sort=False, dropna=False)):
+        trial_of = dict(zip(group["contestant"], group["trial"], strict=True))
+        for position, column in enumerate(made.columns):
+            trial = trial_of.get(column.rpartition(" (")[0])
+            if trial:
+                shown = made.rows[number][position]
+                made.rows[number][position] = Cell(shown.text, published.pages[trial], shown.value)
+    return made
+
+
+def comparison(table: pd.DataFrame, home: str) -> Grid:
+    columns = [column for column in COMPARED if column in table]
+    made = grid(table[columns])
+    for row, trial in zip(made.rows, table["trial_b"], strict=True):
+        position = columns.index("verdict")
+        row[position] = Cell(row[position].text, f"{home}{trial}.html" if trial else "")
+    return made
+
+
+def campaign_list(campaigns: Sequence[Published]) -> Grid:
+    rows = []
+    for published in campaigns:
+        found = published.rows
+        listed = [", ".join(dict.fromkeys(map(str, found[column]))) for column in ("framework", "network", "precision", "tuning")]
+        rows.append([
+            Cell(published.name, f"campaigns/{published.name}/index.html"), Cell(published.hardware),
+            *map(Cell, listed),
+            cell(len(found)), cell(int((found["verified"] == "yes").sum())), Cell(str(published.campaign.meta["started"])[:10])])
+    return Grid(["campaign", "hardware", "frameworks", "networks", "precisions", "tunings", "rows", "verified", "started"], rows)
+
+
+def folder_list(folders: Sequence[Path]) -> Grid:
+    return Grid(["results", "files"], [[Cell(folder.name, f"campaigns/{folder.name}.html"),
+                                        cell(sum(path.is_file() for path in folder.rglob("*")))] for folder in folders])
+
+
+def linked(table: pd.DataFrame, column: str, links: Sequence[str]) -> Grid:
+    """A grid whose column that begins with `column` leads to `links`."""
+    made = grid(table)
+    position = next((number for number, name in enumerate(made.columns) if name.startswith(column)), None)
+    if position is not None:
+        for row, link in zip(made.rows, links, strict=True):
+            row[position] = Cell(row[position].text, link, row[position].value)
+    return made
+
+
+def grid(table: pd.DataFrame) -> Grid:
+    """The cells of a table, without links."""
+    return Grid(list(map(str, table.columns)), [[cell(value) for value in row] for row in table.itertuples(index=False)])
+
+
+def cell(value: Any) -> Cell:
+    """A cell that sorts by its number where it begins with one, as "2.10 (2.08 to 2.11)" does."""
+    text = "" if pd.isna(value) else str(value)
+    number = re.match(r"-?[\d,]*\.?\d+(e[+-]?\d+)?(?=$|[ (])", text)
+    return Cell(text, value=float(number[0].replace(",", "")) if number else None)
+
+
+def _interval(row: "pd.Series[Any]") -> str:
+    return tables.span(1e3 * row["step_seconds_low"], 1e3 * row["step_seconds_high"])
+
+
+def _version(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", str(release)))

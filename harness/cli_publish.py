@@ -1,0 +1,36 @@
+"""The word of `dlbench publish`: it audits every campaign, then lets `analysis.site` write the pages."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness.errors import WrongUse
+from harness.validation import CHECKOUT
+
+console = Console()
+
+
+def publish(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the site goes.")] = CHECKOUT / "site",
+    results: Annotated[Path, typer.Option("--results", metavar="DIR", help="The folders to publish.")] = CHECKOUT / "results",
+) -> None:
+    """Audit everything under results/ and write its site: static pages that need no server; exit 1 where an audit finds a fault."""
+    from analysis import audit, site
+
+    if not results.is_dir():
+        raise WrongUse(f"--results {results}: no such folder")
+    if out.exists() and any(out.iterdir()) and not (out / "assets" / "site.js").exists():
+        raise WrongUse(f"--out {out}: holds something else than a site; name an empty folder, for parts of it would be replaced")
+    audits = {}
+    for file in sorted(results.glob("*/campaign.json")):
+        findings = audit.audit(file.parent)
+        if findings:
+            said = f"{file.parent}: {len(findings)} findings; dlbench audit {file.parent} lists them"
+            console.print(said, highlight=False, soft_wrap=True)
+            raise typer.Exit(1)
+        audits[file.parent.name] = f"all holds; {audit.origin(file.parent)}"
+        console.print(f"{file.parent.name}: all holds", style="dim", highlight=False)
+    pages = site.publish(results, CHECKOUT / "docs", out, audits)
+    console.print(f"{len(pages)} pages: {out / 'index.html'}", highlight=False, soft_wrap=True)
