@@ -76,7 +76,7 @@ def test_one_network_is_listed_layer_by_layer_to_its_total(dlbench):
     assert (answer.code, answer.err) == (0, "")
     rows = [[cell.strip() for cell in line.split("│")] for line in answer.out.splitlines() if line.startswith("│")]
     assert [row[1] for row in rows] == [layer.name for layer in networks.get("resnet50").layers] + ["total"]
-    attributes = "filters=64 kernel=7 stride=2 padding=3 bias=False"
+    attributes = "filters=64 kernel=7 stride=2 padding=3 bias=False groups=1"
     assert rows[0][1:7] == ["conv2d1", "conv2d", "input", attributes, "64 x 112 x 112", "9,408"]
     assert rows[-1][6] == "25,557,032"
 
