@@ -1,0 +1,109 @@
+"""One process for several devices: TensorFlow, JAX and MXNet against the reference, faults planted in each, parts of a step."""
+
+import pytest
+
+import networks
+from harness import arrays
+from harness.worker import Unsupported, Worker
+from tests.conftest import environment_of, started
+
+DEFAULTS = {"jax": "all_reduce", "tensorflow": "one_device", "mxnet": "local"}
+
+
+@pytest.mark.parametrize(("framework", "strategy", "network", "devices", "tuning"), [
+    ("jax", "all_reduce", "tiny_resnet", 2, "stock"),
+    ("jax", "all_reduce", "tiny_fcn", 4, "stock"),
+    ("jax", "all_reduce", "tiny_lstm", 2, "tuned"),
+    ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
+    ("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock"),
+    ("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "tuned"),
+    ("mxnet", "local", "tiny_resnet", 2, "stock"),
+    ("mxnet", "device", "tiny_fcn", 4, "stock"),
+    ("mxnet", "device", "tiny_lstm", 2, "tuned"),
+])
+def test_several_devices_are_the_same_as_the_reference_and_as_one_another(verdict, framework, strategy, network, devices, tuning):
+    found = verdict(framework, network, devices=devices, strategy=strategy, tuning=tuning)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize(("fault", "reason"), [
+    ("jax_sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("tensorflow_sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("mxnet_sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("jax_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("tensorflow_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("mxnet_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("jax_stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+    ("mxnet_stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+])
+def test_a_fault_of_several_devices_is_named(verdict, fault, reason):
+    framework = fault.partition("_")[0]
+    found = verdict(framework, "tiny_fcn", module=f"tests.workers.{fault}", devices=2, strategy=DEFAULTS[framework])
+    assert found.verdict == "different"
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+def test_tensorflow_traces_its_step_once_however_many_follow(verdict, tuning):
+    found = verdict("tensorflow", "tiny_fcn", module="tests.workers.tensorflow_counts_traces", devices=2, strategy="one_device",
+                    tuning=tuning)
+    assert found.reason == "different: 1 trace in 3 steps"
+
+
+def test_a_step_of_jax_gives_its_whole_state_away(verdict):
+    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_counts_donated", devices=2, strategy="all_reduce")
+    assert found.reason == "different: 16 of 16 arrays donated"  # 8 parameters and their velocities
+
+
+@pytest.mark.parametrize("framework", DEFAULTS)
+def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all_copies_alike(tmp_path, framework):
+    with worker_of(framework, tmp_path, devices=2) as worker:
+        before = worker.ask("copies", 60)["hashes"]
+        times = [worker.ask("phase", 120, variant=part, steps=2) for part in ("F", "FB", "FBA", "A", "F")]
+        assert all(time["steps"] == 2 and time["start"] < time["stop"] for time in times)
+        assert worker.ask("copies", 60)["hashes"] == before
+        worker.ask("phase", 120, variant="FBAU", steps=2)
+        after = worker.ask("copies", 60)["hashes"]
+        assert after[0] == after[1] != before[0]
+
+
+@pytest.mark.parametrize("framework", DEFAULTS)
+def test_one_device_has_nothing_to_aggregate(tmp_path, framework):
+    with worker_of(framework, tmp_path, devices=1) as worker:
+        worker.ask("phase", 120, variant="FBA", steps=1)
+        with pytest.raises(Unsupported, match="one device has no gradients to aggregate"):
+            worker.ask("phase", 60, variant="A", steps=1)
+
+
+@pytest.mark.parametrize(("framework", "strategy", "reason"), [
+    ("jax", "ring", "strategy 'ring': JAX has all_reduce"),
+    ("jax", "all_reduce", "2 devices: jax.devices('cpu') has 1"),
+    ("tensorflow", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
+    ("tensorflow", "ring", "strategy 'ring': this runner has nccl, hierarchical_copy, one_device"),
+    ("mxnet", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
+    ("mxnet", "ring", "strategy 'ring': this runner has the kvstores local, device, nccl"),
+])
+def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, framework, strategy, reason):
+    environment = environment_of(framework)
+    variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment.variables}
+    with (Worker(environment.interpreter, f"runners.{framework}_runner", tmp_path / "log", variables) as worker,
+          pytest.raises(Unsupported) as caught):
+        build(worker, devices=2, strategy=strategy)
+    assert str(caught.value) == reason
+
+
+def worker_of(framework, folder, devices):
+    """A worker that has built tiny_fcn, with weights and batches."""
+    network = networks.get("tiny_fcn")
+    arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
+    arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 2 * devices, 2, seed=1))
+    worker = started(framework, None, folder / "log", {"devices": devices})
+    build(worker, devices=devices, strategy=DEFAULTS[framework] if devices > 1 else "")
+    worker.ask("load", 60, weights=str(folder / "weights.npz"))
+    worker.ask("feed", 60, batches=str(folder / "batches.npz"), residence="device")
+    return worker
+
+
+def build(worker, **task):
+    worker.ask("build", 300, network=networks.get("tiny_fcn").to_json(), batch=2, dropout=False, **task)
