@@ -133,7 +133,13 @@ class Runner(BaseRunner):
         self.next = 0
 
     def step(self):
-        self.state, self.last_loss = self.train_step(self.state, *self.next_batch())
+        self.state, self.last_loss = self.settle(self.train_step(self.state, *self.next_batch()))
+
+    def settle(self, results):
+        """On several logical CPUs wait for each step: collectives of several steps in flight wait for one another for ever."""
+        if self.mesh and self.task.device == "cpu":
+            jax.block_until_ready(results)
+        return results
 
     def next_batch(self):
         batch = self._place(self.ring[self.next])  # nothing to do where the ring is on the device
@@ -257,7 +263,7 @@ class Phase:
         self.results = (runner.no_losses(), None)
 
     def step(self):
-        self.results = self.function(self.results[0], self.runner.state, *self.runner.next_batch())
+        self.results = self.runner.settle(self.function(self.results[0], self.runner.state, *self.runner.next_batch()))
 
     def synchronize(self):
         jax.block_until_ready(self.results)
@@ -271,7 +277,7 @@ class Aggregation:
         self.buffers = jax.tree.map(jnp.zeros_like, runner.state["parameters"])
 
     def step(self):
-        self.buffers = self.runner.aggregate(self.buffers)
+        self.buffers = self.runner.settle(self.runner.aggregate(self.buffers))
 
     def synchronize(self):
         jax.block_until_ready(self.buffers)
@@ -293,7 +299,8 @@ def find_devices(task):
     if task.strategy not in ("", "all_reduce"):
         raise Unsupported(f"strategy '{task.strategy}': JAX has all_reduce")
     if task.device == "cpu":
-        fix_threads(task.threads * task.devices)
+        # A device that waits for the others holds a thread. With none to spare, of 15,000 steps on two devices one waited for ever.
+        fix_threads(task.threads if task.devices == 1 else (task.threads + 1) * task.devices)
     try:
         devices = jax.devices(task.device)
     except RuntimeError as error:
