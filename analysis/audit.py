@@ -16,19 +16,22 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from analysis import consistency, hashes, records, report, trials
+from analysis import consistency, conv_study, gemm_study, hashes, layers_study, records, report, studies, trials
 from analysis.consistency import Finding
 from analysis.records import BadRecords, Campaign
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
 FIRST_COLUMNS = 35  # of trials.csv in the first release
 MOST_FINDINGS = 20  # of one file; the rest is counted
+STUDIES = {"gemm": gemm_study.write, "conv": conv_study.write, "layers": layers_study.write}
 FIGURES = re.compile(r"<figure>.*?</figure>", re.DOTALL)
 
 
 def audit(folder: str | Path) -> list[Finding]:
-    """Return what does not fit in the campaign in `folder`; nothing where all holds. BadRecords where there is no campaign."""
+    """Return what does not fit in the campaign or study in `folder`; nothing where all holds. BadRecords where there is none."""
     folder = Path(folder)
+    if (folder / "study.json").is_file():
+        return list(_shortened(_study(folder)))
     if not (folder / "campaign.json").is_file():
         raise BadRecords(f"{folder / 'campaign.json'}: no such file; name a folder that `dlbench run` wrote")
     findings = [Finding(file, "", "", expected, found) for file, expected, found in hashes.check_manifest(folder)]
@@ -49,9 +52,10 @@ def audit(folder: str | Path) -> list[Finding]:
 def origin(folder: str | Path) -> str:
     """Say which source measured the campaign, and whether the present checkout is that one. Information, no verdict."""
     try:
-        meta = json.loads((Path(folder) / "campaign.json").read_text(encoding="utf-8"))
+        page = next(path for path in (Path(folder) / "study.json", Path(folder) / "campaign.json") if path.exists())
+        meta = json.loads(page.read_text(encoding="utf-8"))
         measured, here = meta.get("source_hash"), hashes.source_hash()
-    except (ValueError, AttributeError):  # `audit` has named it
+    except (StopIteration, ValueError, AttributeError):  # `audit` has named it
         return "no commit and no source hash can be read"
     commit = f"commit {meta['git_commit'][:12]}" if meta.get("git_commit") else "no commit recorded"
     stated = ", stated and not checked" if meta.get("git_commit_stated") else ""
@@ -60,6 +64,23 @@ def origin(folder: str | Path) -> str:
         return f"{commit}{stated}{changed}; no source hash recorded"
     same = "this checkout is the one that measured" if measured == here else f"this checkout is another, {here[:12]}"
     return f"{commit}{stated}{changed}; source {measured[:12]}; {same}"
+
+
+def _study(folder: Path) -> list[Finding]:
+    """Check a study's hashes and rows, and derive its tables again, but for those that came from a campaign's kernels."""
+    findings = [Finding(file, "", "", expected, found) for file, expected, found in hashes.check_manifest(folder)]
+    try:
+        name = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+        if name not in STUDIES:
+            return findings  # the hashes are all that is known of it here
+        findings += [Finding(*fault) for fault in studies.faults(studies.read([folder]))]
+        with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
+            STUDIES[name]([folder], Path(made))
+            for path in sorted(Path(made).glob("tables/*.csv")):
+                findings += _compare(folder, path.relative_to(made).as_posix(), path.read_text(encoding="utf-8"), _cells)
+    except (BadRecords, KeyError, TypeError, ValueError) as error:
+        findings.append(Finding("study.json", "", "", "records that can be read", f"{type(error).__name__}: {error}"))
+    return findings
 
 
 def _rows(campaign: Campaign) -> list[Finding]:

@@ -25,7 +25,7 @@ LIMIT_BYTES = 8 * 2**20  # Caffe's own limit of a layer's workspace
 STRATEGIES = ("fastest", "within 8 MiB", "no workspace", "library's first")
 
 
-def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path]) -> Path:
+def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = ()) -> Path:
     """Write the report of a convolution study, with what the frameworks of `campaigns` chose, and return its page."""
     study = studies.read(folders)
     found = studies.estimates(study)

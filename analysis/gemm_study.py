@@ -31,7 +31,7 @@ SAID = {  # of the time of NT over NN in fp32
 COLOURS = dict(zip(WAYS, ("#8c8c8c", "#0072b2", "#d55e00", "#009e73", "#56b4e9", "#e69f00"), strict=True))
 
 
-def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path]) -> Path:
+def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = ()) -> Path:
     """Write the report of a GEMM study, with what the frameworks of `campaigns` call, and return its page."""
     study = studies.read(folders)
     found = studies.estimates(study)

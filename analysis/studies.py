@@ -23,6 +23,7 @@ MEASUREMENT_COLUMNS = ("bench", "process", "point", "candidate", "status", "reas
                        "operations", "steps", "seconds")
 NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]
+STATUSES = ("ok", "unsupported", "failed", "different")
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,23 @@ def refused(found: pd.DataFrame) -> pd.DataFrame:
     rows = found[found["status"] != "ok"]
     alike = rows.groupby(["bench", "candidate", "status", "reason"], sort=False)["point"]
     return alike.agg(["nunique", "min"]).reset_index().rename(columns={"nunique": "points", "min": "for example"})
+
+
+def faults(records: Records) -> list[tuple[str, str, str, str, str]]:
+    """What cannot be in raw rows, as (file, row, column, expected, found): points that are not planned, times without a proof."""
+    found = []
+    for line, row in enumerate(records.measurements.to_dict("records"), start=2):
+        able, seconds = row["status"] == "ok", row["seconds"]
+        checks = {
+            "point": (row["point"] in records.points.index, "a point of points.csv"),
+            "status": (row["status"] in STATUSES, " or ".join(STATUSES)),
+            "seconds": (able == bool(len(seconds)) and (seconds > 0).all(), "positive where ok, else none"),
+            "error": (not able or row["error"] >= 0, "the error of what was timed"),
+        }
+        found += [("measurements.csv", f"line {line}", column, expected, str(row[column]))
+                  for column, (holds, expected) in checks.items() if not holds]
+    twice = np.flatnonzero(records.measurements.duplicated(["process", *KEY]))
+    return found + [("measurements.csv", f"line {row + 2}", "point", "each candidate once a process", "twice") for row in twice]
 
 
 def _read(folder: Path) -> Records:

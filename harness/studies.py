@@ -23,6 +23,7 @@ from harness.study_records import Records, open_records
 from harness.worker import Failed, Unsupported, Worker
 
 START_SECONDS, POINT_SECONDS = 300.0, 300.0  # limits of an answer
+THREADS_BESIDE_GPU = 8  # only the reference computes there
 DEATHS = 20  # of workers in one process; more is a broken machine
 
 Point = dict[str, Any]  # "point" is its name; the other keys are the study's
@@ -71,9 +72,9 @@ class Study:
 
 
 def place_of(device: str, threads: int | None, interpreters: Mapping[str, Path], allow_dirty: bool) -> Place:
-    """Decide where a study runs, from the words of the command line; all cores where `threads` is not given."""
-    kind = choose_device(device, machine.describe())
-    return Place(kind, threads or len(os.sched_getaffinity(0)), interpreters, allow_dirty)
+    """Decide where a study runs, from the words of the command line; all cores where `threads` is not given, few beside a GPU."""
+    kind, cores = choose_device(device, machine.describe()), len(os.sched_getaffinity(0))
+    return Place(kind, threads or (cores if kind == "cpu" else min(THREADS_BESIDE_GPU, cores)), interpreters, allow_dirty)
 
 
 def run(study: Study, place: Place, folder: Path, resume: bool, note: Callable[[str], None]) -> None:

@@ -19,7 +19,7 @@ from harness.cli_compare import AllowDirty, Interpreter, Out
 from harness.errors import WrongUse
 from harness.interpreters import named
 from harness.study_gemm import batches_of
-from harness.study_options import Campaigns, Device, Processes, Resume, Threads, WindowSeconds, say, words
+from harness.study_options import Campaigns, Device, Processes, Resume, Threads, say, words
 from harness.validation import did_you_mean
 
 PASSES = ("forward", "backward_data", "backward_filter")
@@ -30,6 +30,7 @@ SWEEP = {  # arXiv 1412.7580, table 2: 8,232 layers, stride 1, no padding, input
     "n": (1, 16, 64, 128), "c": (1, 4, 16, 64, 96, 128, 256), "k": (1, 4, 16, 64, 96, 128, 256), "r": (3, 5, 7, 9, 11, 13),
     "y": (1, 2, 4, 8, 16, 32, 64),
 }
+WINDOW_SECONDS, ONCE_SECONDS = (0.002, 0.0005), (0.02, 0.003)  # of networks and of the sweep, which has minutes for all
 SAMPLE_CPU = 60  # of the sweep's layers on a CPU, unless told otherwise
 LARGEST_CPU_GFLOP = 5.0
 
@@ -45,7 +46,7 @@ def conv(
     largest: Annotated[float | None, typer.Option(metavar="GFLOP", help="Leave larger ones out; default 5 on a CPU.")] = None,
     campaigns: Campaigns = None,
     processes: Processes = 1,
-    window_seconds: WindowSeconds = 0.002,
+    window_seconds: Annotated[float | None, typer.Option(min=0, help="Of a window; default 0.002, in a sweep 0.0005.")] = None,
     windows: Annotated[int, typer.Option(min=1, help="Timed windows of an algorithm.")] = 3,
     device: Device = "auto",
     threads: Threads = None,
@@ -66,7 +67,7 @@ def conv(
     points = part_of([point for point in points_of(layers, *kinds) if most is None or gflop(point) <= most], part)
     module = "runners.pytorch_convolutions" if cpu else "runners.cudnn_convolutions"
     study = studies.Study("conv", [studies.Bench("pytorch", module, points)],
-                          studies.Effort(processes, windows, window_seconds, once_seconds=0.02),
+                          studies.Effort(processes, windows, window_seconds or WINDOW_SECONDS[sweep], ONCE_SECONDS[sweep]),
                           {"batches": batches, "sweep": sweep, "sample": sample, "part": part, "largest_gflop": most},
                           lambda point: TOLERANCES[point["math"]])
     folder = out or Path("results") / f"conv-{datetime.now():%Y%m%d-%H%M%S}"

@@ -51,17 +51,27 @@ class Bench(candidates.Bench):
         torch.manual_seed(task.seed)
         torch.zeros(1, device="cuda")  # makes the context that cuDNN will use
         self.cudnn = Cudnn(ctypes.CDLL("libcudnn.so.9"))
+        self.workspace = torch.empty(0, dtype=torch.uint8, device="cuda")
 
     def candidates(self, point):
         layer = Layer(self.cudnn, point)
         exact = layer.exact()
         ranks = layer.ranks()
         sizes = [layer.workspace_bytes(number) for number in range(len(ALGORITHMS[point["pass"]]))]
-        free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        largest = max([size for size in sizes if size is not None and size < FREE_SHARE * free], default=0)
-        workspace = torch.empty(largest, dtype=torch.uint8, device="cuda")  # one for all: they run one after another
+        self._reserve(sizes)
         for number, (name, size) in enumerate(zip(ALGORITHMS[point["pass"]], sizes, strict=True)):
-            yield name, lambda number=number, size=size: candidate(layer, number, size, workspace, exact, ranks)
+            yield name, lambda number=number, size=size: candidate(layer, number, size, self.workspace, exact, ranks)
+
+    def _reserve(self, sizes):
+        """Let the workspace, one for all algorithms since they run one after another, hold the largest that memory allows."""
+        free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        most = int(FREE_SHARE * (free + self.workspace.numel()))
+        largest = max((size for size in sizes if size is not None and size <= most), default=0)
+        if largest > self.workspace.numel():
+            self.workspace = torch.empty(0, dtype=torch.uint8, device="cuda")
+            torch.cuda.empty_cache()
+            doubled = 2 ** (largest - 1).bit_length()  # so that a sweep allocates a few times and not at every point
+            self.workspace = torch.empty(min(doubled, most), dtype=torch.uint8, device="cuda")
 
 
 def candidate(layer, number, workspace_bytes, workspace, exact, ranks):

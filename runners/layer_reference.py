@@ -26,7 +26,7 @@ def draw(point, batch, seed=0):
 
 def draw_upstream(point, shape, seed=1):
     """The gradient of the loss with respect to the output, in the point's precision."""
-    upstream = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    upstream = noise(np.random.default_rng(seed), shape)
     return upstream.astype(np.float16 if point["precision"] == "fp16" else np.float32)
 
 
@@ -49,17 +49,23 @@ def output_shape(point, arrays):
     return {"ctc": x.shape[1:2], "hierarchical_softmax": x.shape[:1]}.get(layer, x.shape)
 
 
+def noise(generator, shape):
+    """Normal random numbers of two samples, over and over: to draw a whole batch would take seconds."""
+    return np.resize(generator.standard_normal((min(shape[0], 2), *shape[1:]), np.float32), shape)
+
+
 def draw_conv(dimensions):
     def make(point, batch, generator):
         c, k = point["channels"], point["kernel"]
-        x = generator.standard_normal((batch, c) + (point["size"],) * dimensions, np.float32)
+        x = noise(generator, (batch, c) + (point["size"],) * dimensions)
         return {"x": x, "weight": generator.standard_normal((c, c) + (k,) * dimensions) / (c * k**dimensions) ** 0.5}
     return make
 
 
 def draw_pool(point, batch, generator):
     shape = (batch, point["channels"], point["size"], point["size"])
-    return {"x": ((387 * np.arange(np.prod(shape)) % DISTINCT) / 512 - 1).reshape(shape)}  # no two alike in a window: no ties
+    values = (387 * np.arange(np.prod(shape[1:])) % DISTINCT) / 512 - 1  # no two alike in a window: no ties
+    return {"x": np.resize(values.astype(np.float32), shape)}
 
 
 def draw_norm(point, batch, generator):
@@ -69,11 +75,11 @@ def draw_norm(point, batch, generator):
 
 
 def draw_image(point, batch, generator):
-    return {"x": generator.standard_normal((batch, point["channels"], point["size"], point["size"]), np.float32)}
+    return {"x": noise(generator, (batch, point["channels"], point["size"], point["size"]))}
 
 
 def draw_rows(point, batch, generator):
-    return {"x": generator.standard_normal((batch, point["channels"]), np.float32)}
+    return {"x": noise(generator, (batch, point["channels"]))}
 
 
 def draw_words(point, batch, generator):

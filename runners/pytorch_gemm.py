@@ -38,6 +38,7 @@ class Bench(candidates.Bench):
         self.device = torch.device(task.device)
         torch.set_num_threads(task.threads)
         torch.manual_seed(task.seed)
+        self.stream = torch.cuda.Stream() if task.device == "cuda" else None
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
@@ -85,7 +86,7 @@ class Bench(candidates.Bench):
             return Candidate(multiply, lambda: None, error=error)
         if flops > GRAPH_FLOPS:
             return Candidate(multiply, torch.cuda.synchronize, error=error)
-        return Candidate(captured(multiply).replay, torch.cuda.synchronize, GRAPH_PRODUCTS, error)
+        return Candidate(captured(multiply, self.stream).replay, torch.cuda.synchronize, GRAPH_PRODUCTS, error)
 
 
 def multiplication(a, b, c):
@@ -103,15 +104,19 @@ def multiplication_of_copy(a, b, c, copied):
     return multiply
 
 
-def captured(multiply):
-    """A CUDA graph of `GRAPH_PRODUCTS` products one after another; PyTorch wants a warm-up on a side stream before."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        multiply()
-    torch.cuda.current_stream().wait_stream(side)
+def captured(multiply, stream):
+    """A CUDA graph of `GRAPH_PRODUCTS` products one after another.
+
+    Warmed up on the stream of the capture: cuBLAS' workspace is kept for each stream, and one that a capture allocates is freed
+    with its graph (torch 2.11: the next capture wrote to it, an illegal access). `torch.cuda.graph` would also collect garbage.
+    """
+    stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.stream(stream):
+        multiply()
+        stream.synchronize()
+        graph.capture_begin()
         for _ in range(GRAPH_PRODUCTS):
             multiply()
+        graph.capture_end()
     return graph

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import networks
-from analysis import conv_study, gemm_study, records, studies, sweep
+from analysis import audit, conv_study, gemm_study, records, studies, sweep
 from analysis.convolution_kernels import Family, family
 from analysis.records import BadRecords
 from networks import work
@@ -36,7 +36,7 @@ def gemm(tmp_path):
     """Every product of a tiny network and the article's: NT takes 1.5 times NN, TN half of it, in three processes."""
     shapes = {(1024, 2048, 26752), *((p.m, p.n, p.k) for p in work.matrix_products(networks.get("tiny_fcn"), 4))}
     points = [{"point": f"{m}x{n}x{k}-fp32", "m": m, "n": n, "k": k, "precision": "fp32"} for m, n, k in sorted(shapes)]
-    rows = [(point["point"], name, process, [seconds * (1 + 0.01 * process)] * 2, {})
+    rows = [(point["point"], name, process, [seconds * (1 + 0.01 * process)] * 2, {"error": 1e-7})
             for point in points for name, seconds in SECONDS.items() for process in range(3)]
     return study(tmp_path, "gemm", points, rows, {"batches": {"tiny_fcn": 4}})
 
@@ -76,8 +76,26 @@ def test_kernels_of_a_campaign_are_counted_beside_what_the_network_needs(tmp_pat
     assert row["time (ms)"] == "3.00"
 
 
+def test_an_audit_of_a_study_finds_what_was_changed(gemm):
+    gemm_study.write([gemm], gemm)
+    assert audit.audit(gemm) == []
+    table = gemm / "tables" / "networks.csv"
+    table.write_text(table.read_text().replace("5.55 s", "5.54 s"))
+    assert {each.column for each in audit.audit(gemm) if each.file == "tables/networks.csv"} == {"", "best"}
+
+
+@pytest.mark.parametrize(("column", "value"), [("status", "fine"), ("seconds", ""), ("seconds", "-1 1"), ("point", "1x1x1-fp32"),
+                                               ("candidate", "nt")])
+def test_raw_rows_that_cannot_be_are_found(gemm, column, value):
+    assert studies.faults(studies.read([gemm])) == []
+    table = pd.read_csv(gemm / "measurements.csv", dtype=str, keep_default_na=False)
+    table.loc[0, column] = value
+    table.to_csv(gemm / "measurements.csv", index=False)
+    assert {fault[2] for fault in studies.faults(studies.read([gemm]))} >= {"point" if column == "candidate" else column}
+
+
 def test_a_whole_gemm_page_is_written_and_hashed(gemm):
-    page = gemm_study.write([gemm], gemm, [])
+    page = gemm_study.write([gemm], gemm)
     assert "2016 said, here it is" in page.read_text()
     assert (gemm / "SHA256SUMS").exists() and (gemm / "plots" / "ratios.svg").exists()
 
@@ -125,7 +143,7 @@ def test_the_gain_is_the_best_other_over_the_best_fft(swept):
 
 
 def test_a_sweep_s_page_has_its_maps(swept):
-    assert "up to 23.5" in conv_study.write([swept], swept, []).read_text()
+    assert "up to 23.5" in conv_study.write([swept], swept).read_text()
     assert (swept / "plots" / "sweep_forward_fma.png").exists()
 
 

@@ -99,3 +99,4 @@ torch.cuda.synchronize = lambda: None
 torch.cuda.current_stream = lambda: SimpleNamespace(cuda_stream=0)
 torch.cuda.mem_get_info = lambda: (2**30, 2**30)
 torch.cuda.memory_reserved = torch.cuda.memory_allocated = lambda: 0
+torch.cuda.empty_cache = lambda: None
