@@ -97,7 +97,8 @@ def test_only_cuda_trials_are_traced_and_only_where_the_suite_wants_it():
 def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_missing(tmp_path, stand_in, monkeypatch):
     stand_in(good="reference", bad="raises")
     suite = Suite.model_validate({"frameworks": ["good", "bad"], "networks": ["tiny_fcn", "tiny_lstm"], "device": "cpu",
-                                  "threads": 1, "processes": 2, "windows": 1, "window_seconds": 0.01, "data": "host"})
+                                  "threads": 1, "processes": 2, "windows": 1, "window_seconds": 0.01, "data": "host",
+                                  "peaks": False})
     traced = []
 
     def trace(bench, trial):
@@ -129,7 +130,7 @@ def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_miss
 def test_a_campaign_on_a_cpu_has_no_kernels(tmp_path, stand_in):
     stand_in(good="reference")
     suite = Suite.model_validate({"frameworks": "good", "networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 1,
-                                  "windows": 1, "window_seconds": 0.01, "data": "host"})
+                                  "windows": 1, "window_seconds": 0.01, "data": "host", "peaks": False})
     campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
                  lambda outcome, number, total: None)
     assert not (tmp_path / "kernels.csv").exists()
