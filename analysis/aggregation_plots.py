@@ -54,7 +54,7 @@ def bandwidths(swept: pd.DataFrame, fits: Sequence[Fit]) -> Figure:
             one_two_five(axes.yaxis)
             axes.set_ylabel("GB/s")
             axes.grid()
-        _title(figure, "Each link: measured (points) and T = a + S / B (line)")
+        _title(figure, "Each link: measured (points) and T = max(f, a + S / B) (line)")
         handles = [Line2D([], [], color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], markersize=4,
                           label=f"{devices} device{'s' if devices > 1 else ''}, {wire}")
                    for (wire, devices), number in groups.items()]

@@ -72,6 +72,7 @@ def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
     return pd.DataFrame([{
         "link": each.link, "wire": each.wire, "devices": each.devices,
         "latency (us)": _with_span(each.latency_seconds, each.latency_seconds_low, each.latency_seconds_high, 1e-6),
+        "floor (us)": number(1e6 * each.floor_seconds) if each.floor_seconds else "",
         "GB/s": _with_span(each.bytes_per_second, each.bytes_per_second_low, each.bytes_per_second_high, 1e9),
         "residual, root mean square": _percent(each.residual),
         "worst residual": f"{_percent(each.worst, sign=True)} at {_size(each.worst_bytes)}",

@@ -1,8 +1,10 @@
-"""Latency and bandwidth of each link, fitted to the times of transfers of growing size: T = a + S / B.
+"""Latency and bandwidth of each link, fitted to the times of transfers of growing size: T = max(f, a + S / B).
 
-Reads links.csv of a study (docs/records.md). The fit is least squares in *relative* error, so that a transfer of 4 KiB counts as
-much as one of 256 MiB, with neither a nor 1 / B below zero. Its interval comes from its residuals, which hold what a straight line
-leaves out (protocols that change with the size, caches) beside noise, and from how processes differ; the worst residual is told.
+Reads links.csv of a study (docs/records.md). Where a device works while its host issues the next transfer, no transfer takes less
+than the host needs to issue one, f; a line through such points alone would be too steep by a third (NVLink, H200). The fit is least
+squares in *relative* error, so that 16 KiB count as much as 256 MiB, with neither a nor 1 / B below zero, and with f only where it
+halves the variance of the residuals. The interval comes from these, which hold what no line follows (protocols, caches) beside
+noise, and from how processes differ.
 """
 
 import math
@@ -30,10 +32,10 @@ LEAST_SIZES = 3  # a line through two points has no residuals
 
 @dataclass(frozen=True)
 class Fit:
-    """T = latency_seconds + bytes / bytes_per_second of one link in one group of devices, with 95 % intervals.
+    """T = max(floor_seconds, latency_seconds + bytes / bytes_per_second) of one link in one group of devices, with 95 % intervals.
 
-    `residual` is the root mean square of measured / fitted - 1, `worst` the largest of them, at `worst_bytes`.
-    `covariance` is of (latency, seconds a byte); `quantile` is Student's for the degrees of freedom.
+    `residual` is the root mean square of measured / fitted - 1, `worst` the largest of them, at `worst_bytes`. `covariance` is of
+    (latency, seconds a byte), `floor_variance` of the floor; `quantile` is Student's for the degrees of freedom.
     """
 
     wire: str
@@ -45,25 +47,30 @@ class Fit:
     bytes_per_second: float
     bytes_per_second_low: float
     bytes_per_second_high: float
+    floor_seconds: float
     residual: float
     worst: float
     worst_bytes: float
     largest_bytes: float
     covariance: tuple[float, float, float]
+    floor_variance: float
     quantile: float
 
     def seconds(self, messages: float, size_bytes: float) -> float:
         """Time of `messages` one after another that carry `size_bytes` together."""
-        return messages * self.latency_seconds + size_bytes / self.bytes_per_second
-
-    def variance(self, messages: float, size_bytes: float) -> float:
-        """Variance of `seconds`, from the fit's covariance."""
-        latency, both, slope = self.covariance
-        return messages**2 * latency + 2 * messages * size_bytes * both + size_bytes**2 * slope
+        return max(messages * self.floor_seconds, self._line(messages, size_bytes))
 
     def half_width(self, messages: float, size_bytes: float) -> float:
         """Half of the 95 % interval of `seconds`."""
-        return self.quantile * math.sqrt(max(0.0, self.variance(messages, size_bytes)))
+        if messages * self.floor_seconds > self._line(messages, size_bytes):
+            variance = messages**2 * self.floor_variance
+        else:
+            latency, both, slope = self.covariance
+            variance = messages**2 * latency + 2 * messages * size_bytes * both + size_bytes**2 * slope
+        return self.quantile * math.sqrt(max(0.0, variance))
+
+    def _line(self, messages: float, size_bytes: float) -> float:
+        return messages * self.latency_seconds + size_bytes / self.bytes_per_second
 
 
 def read(file: Path) -> pd.DataFrame:
@@ -99,25 +106,44 @@ def fit(name: tuple[str, int, str], sizes: Values, seconds: Values, processes: V
 
     What differs from process to process moves a whole line and leaves no residual, so its variance is added to the residuals'.
     """
-    latency, slope = _line(sizes, seconds)
-    design = _design(sizes, seconds)
-    fitted = design @ [latency, slope]  # over measured: 1 where the line goes through the point
-    degrees = len(sizes) - 2
-    covariance = np.linalg.inv(design.T @ design) * np.sum((1 - fitted) ** 2) / degrees
+    level = _level(sizes, seconds)
+    degrees = len(sizes) - (3 if level else 2)
+    floor, (latency, slope) = _floor(seconds[:level]), _line(sizes[level:], seconds[level:])
+    fitted = np.maximum(floor, latency + slope * sizes) / seconds  # 1 where the fit goes through the point
+    variance = np.sum((1 - fitted) ** 2) / degrees
+    design = _design(sizes[level:], seconds[level:])
+    covariance, floor_variance = np.linalg.inv(design.T @ design) * variance, variance / max(np.sum(seconds[:level] ** -2.0), 1.0)
     quantile = _quantile(degrees)
     whole = [] if processes is None else [row for row in processes if np.isfinite(row).all()]
     if len(whole) > 1:
-        between = np.cov(np.array([_line(sizes, row) for row in whole]).T) / len(whole)
-        covariance += between * (_quantile(len(whole) - 1) / quantile) ** 2  # fewer degrees of freedom than the residuals have
+        wider = (_quantile(len(whole) - 1) / quantile) ** 2 / len(whole)  # fewer degrees of freedom than the residuals have
+        covariance += wider * np.cov(np.array([_line(sizes[level:], row[level:]) for row in whole]).T)
+        floor_variance += wider * np.var([_floor(row[:level]) for row in whole], ddof=1)
     off_latency, off_slope = quantile * np.sqrt(np.diag(covariance))
     relative = 1 / fitted - 1
     worst = int(np.argmax(np.abs(relative)))
     return Fit(
         *name, latency, max(0.0, float(latency - off_latency)), float(latency + off_latency),
-        _rate(slope), _rate(slope + off_slope), _rate(slope - off_slope),
+        _rate(slope), _rate(slope + off_slope), _rate(slope - off_slope), floor,
         float(np.sqrt(np.mean(relative**2))), float(relative[worst]), float(sizes[worst]), float(sizes.max()),
-        (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])), quantile,
+        (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])), float(floor_variance), quantile,
     )
+
+
+def _level(sizes: Values, seconds: Values) -> int:
+    """How many of the smallest sizes lie on a floor, which is 0 unless it halves the variance of the residuals."""
+    variances = []
+    for level in range(len(sizes) - LEAST_SIZES + 1):
+        latency, slope = _line(sizes[level:], seconds[level:])
+        fitted = np.maximum(_floor(seconds[:level]), latency + slope * sizes) / seconds
+        variances.append(np.sum((1 - fitted) ** 2) / max(1, len(sizes) - (3 if level else 2)))
+    best = int(np.argmin(variances))
+    return best if variances[best] < variances[0] / 2 and len(sizes) > LEAST_SIZES else 0
+
+
+def _floor(seconds: Values) -> float:
+    """The constant with the least squares of relative errors; 0 without a point."""
+    return float(np.sum(1 / seconds) / np.sum(seconds**-2.0)) if len(seconds) else 0.0
 
 
 def _line(sizes: Values, seconds: Values) -> tuple[float, float]:

@@ -146,7 +146,7 @@ def article(fits: Sequence[Fit]) -> pd.DataFrame:
 def bus(fit: Fit) -> tuple[float, float]:
     """A ring's link, (latency of a message, bytes a second), that would give the fitted all-reduce of n devices."""
     n = fit.devices
-    return fit.latency_seconds / (2 * (n - 1)), 2 * (n - 1) / n * fit.bytes_per_second
+    return max(fit.latency_seconds, fit.floor_seconds) / (2 * (n - 1)), 2 * (n - 1) / n * fit.bytes_per_second
 
 
 def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from harness.worker import Failed, Unsupported, Worker
 
 MODULE = "runners.pytorch_links"
 WIRES: Mapping[str, Mapping[str, str]] = {"default": {}, "p2p_off": {"NCCL_P2P_DISABLE": "1"}}
-SMALLEST_BYTES, GROWTH = 2**12, 4
+SMALLEST_BYTES, GROWTH = 2**14, 4
 START_SECONDS, TRANSFER_SECONDS = 300.0, 120.0
 PILOTS = 3
 

@@ -26,7 +26,7 @@ def truth(link, devices=2, wire="default"):
     latency, bandwidth = LINKS[link]
     slow = 10 if wire == "p2p_off" else 1
     return Fit(wire, devices, link, latency * slow, latency * slow, latency * slow, bandwidth / slow, bandwidth / slow,
-               bandwidth / slow, 0.0, 0.0, 0.0, 2.0**28, (0.0, 0.0, 0.0), 2.0)
+               bandwidth / slow, 0.0, 0.0, 0.0, 0.0, 2.0**28, (0.0, 0.0, 0.0), 0.0, 2.0)
 
 
 def truths(devices=2, wire="default"):

@@ -54,6 +54,20 @@ def test_a_bend_that_no_line_follows_is_told_with_its_size():
     assert found.worst_bytes == SIZES[4] and found.worst > 0.3 and found.residual > 0.1
 
 
+def test_a_floor_under_asynchronous_transfers_is_found_and_leaves_the_bandwidth_alone():
+    found = fit_of([max(3e-5, 2e-6 + size / 3.5e11) for size in SIZES])
+    assert (found.floor_seconds, found.bytes_per_second) == (pytest.approx(3e-5), pytest.approx(3.5e11, rel=1e-6))
+    assert (found.seconds(4, 4 * 4096), found.seconds(1, 2**28)) == (pytest.approx(1.2e-4), pytest.approx(2e-6 + 2**28 / 3.5e11))
+    assert found.residual < 1e-6
+
+
+def test_a_plain_line_gets_no_floor_from_noise():
+    generator = np.random.default_rng(6)
+    floors = [fit_of([(2e-5 + size / 4e10) * math.exp(0.05 * generator.standard_normal()) for size in SIZES]).floor_seconds
+              for _ in range(100)]
+    assert np.mean(np.array(floors) > 0) < 0.25
+
+
 def test_a_link_as_fast_for_any_size_has_latency_alone():
     found = fit_of([1e-4] * len(SIZES))
     assert (found.latency_seconds, found.bytes_per_second) == (pytest.approx(1e-4), math.inf)

@@ -51,7 +51,7 @@ def test_gpus_are_swept_with_and_without_their_direct_path_but_one_alone_has_non
 
 
 def test_sizes_grow_fourfold_up_to_the_largest():
-    assert Effort(largest_bytes=2**17).sizes == [2**12, 2**14, 2**16]
+    assert Effort(largest_bytes=2**19).sizes == [2**14, 2**16, 2**18]
     assert Effort().sizes[-1] == 2**28
 
 
