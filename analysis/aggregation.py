@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from analysis.links import Fit
 from analysis.statistics import Estimate
 
-BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # DistributedDataParallel's defaults
-
 
 @dataclass(frozen=True)
 class Work:
@@ -52,7 +50,7 @@ def gather(work: Work) -> list[Leg]:
 
 
 def host_one(work: Work) -> list[Leg]:
-    """Every device copies up, one thread of the host goes over n buffers, every device copies down."""
+    """Every device copies up, one thread of the host adds n buffers, every device copies down."""
     return _host(work, "host_sum_one")
 
 
@@ -81,9 +79,10 @@ def _levels(devices: int) -> int:
 
 
 def _host(work: Work, link: str) -> list[Leg]:
-    """n - 1 additions and one division go over n buffers."""
+    """A copy, n - 1 additions and a division: an addition touches three values, the others two, so they are n + 1/3 additions."""
     size = work.size_bytes
-    return [Leg("device_copy", 1, size), Leg("to_host", 1, size), Leg(link, 1, work.devices * size), Leg("from_host", 1, size)]
+    added = Leg(link, 1, (work.devices + 1 / 3) * size)
+    return [Leg("device_copy", 1, size), Leg("to_host", 1, size), added, Leg("from_host", 1, size)]
 
 
 def textbook(strategy: str, work: Work) -> list[Leg]:
@@ -97,11 +96,6 @@ def textbook(strategy: str, work: Work) -> list[Leg]:
         "host_one": [*up_and_down, Leg("host_sum_one", n, n * size)],
         "host_all": [*up_and_down, Leg("host_sum_all", n, n * size)],
     }.get(strategy, [])
-
-
-def buckets(size_bytes: float) -> int:
-    """How many buckets DistributedDataParallel makes: a small first one, then full ones."""
-    return 1 + max(0, math.ceil((size_bytes - FIRST_BUCKET_BYTES) / BUCKET_BYTES))
 
 
 STRATEGIES: Mapping[str, Callable[[Work], list[Leg]]] = {

@@ -8,9 +8,9 @@ each layer gets its share by its multiply-adds (networks/work.py), so layers wit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.aggregation import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from networks import Network, work
 
+BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # DistributedDataParallel's defaults
 GROUPINGS = ("layer", "bucket", "whole")
 
 

@@ -165,8 +165,9 @@ def _estimate(name: str, found: Estimate) -> dict[str, float]:
 
 
 def _work(network: str, devices: int, strategy: str) -> Work:
-    size = work.parameter_bytes(networks.get(network))
-    return Work(size, devices, aggregation.buckets(size) if strategy in BUCKETED else 1)
+    described = networks.get(network)
+    messages = len(overlap.gradients(described, 0.0, "bucket")) if strategy in BUCKETED else 1
+    return Work(work.parameter_bytes(described), devices, messages)
 
 
 def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Any:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from runners import pytorch_parallel
 from runners.protocol import Task, Unsupported, timed_run
+from runners.pytorch_aggregation import exchange
 
 FLOAT_BYTES = 4
 COLD_BYTES = 2**27  # of the buffers that copies and sums take in turn: gradients come from memory, not from a cache
@@ -195,14 +196,6 @@ def device_sum(here, count):
 def device_copy(here, count):
     """Every device copies one of its buffers to another."""
     return copy(here, here.in_turn(count), here.in_turn(count))
-
-
-def exchange(sends, receives):
-    """Start all messages, (tensor, other rank) each, and wait for them: the host with gloo, only the stream with NCCL."""
-    messages = [dist.P2POp(dist.isend, tensor, other) for tensor, other in sends]
-    messages += [dist.P2POp(dist.irecv, tensor, other) for tensor, other in receives]
-    for work in dist.batch_isend_irecv(messages):
-        work.wait()
 
 
 def copy(here, sources, targets):
