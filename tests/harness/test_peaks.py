@@ -101,7 +101,7 @@ class Told:
 def test_windows_are_long_enough_and_the_best_one_of_the_best_size_counts(monkeypatch):
     monkeypatch.setattr(peaks, "WINDOW_SECONDS", 0.2)
     monkeypatch.setattr(peaks, "SIZES", {"cpu": (100, 200, 400)})
-    trial = planned(frameworks=["one"])[0]
+    trial = planned(frameworks=["reference"])[0]
     worker = Told(0.01, 0.1, 0.05, 0.125, 0.4, 0.5)
     best, size = peaks._reach(worker, trial)
     assert worker.asked == [(100, 1, 2), (100, 20, 5), (200, 1, 2), (200, 4, 5), (400, 1, 2), (400, 1, 5)]
@@ -117,7 +117,7 @@ def test_bandwidth_counts_what_is_read_and_what_is_written(monkeypatch):
         return {"windows": [(0.0, 0.3), (0.0, 0.05)]}
 
     worker = SimpleNamespace(ask=ask)
-    assert peaks._stream(worker, planned(frameworks=["one"])[0]) == pytest.approx(4 * 2 * 4 * 1000 / 0.05)
+    assert peaks._stream(worker, planned(frameworks=["reference"])[0]) == pytest.approx(4 * 2 * 4 * 1000 / 0.05)
     assert asked == [("bandwidth", 1000, 1, 2), ("bandwidth", 1000, 4, 5)]
 
 
@@ -128,7 +128,7 @@ def test_a_framework_without_such_an_operation_has_no_bandwidth(tmp_path, stand_
 
 
 def test_a_size_whose_product_would_take_too_long_is_left_out():
-    trial, worker = planned(frameworks=["one"])[0], Told(0.1, 0.1)
+    trial, worker = planned(frameworks=["reference"])[0], Told(0.1, 0.1)
     peaks._reach(worker, trial)  # 128 cubed is eight times the work of 64 cubed
     assert [size for size, _, _ in worker.asked] == [64, 64]
 
