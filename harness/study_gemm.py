@@ -30,7 +30,7 @@ def gemm(
     largest: Annotated[float | None, typer.Option(metavar="GFLOP", help="Leave larger products out; default 120 on a CPU.")] = None,
     campaigns: Campaigns = None,
     processes: Processes = 3,
-    window_seconds: WindowSeconds = 0.01,
+    window_seconds: WindowSeconds = 0.002,
     device: Device = "auto",
     threads: Threads = None,
     out: Out = None,

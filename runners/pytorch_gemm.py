@@ -13,8 +13,8 @@ from runners.candidates import Candidate, relative_error
 from runners.protocol import Unsupported
 
 KINDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-GRAPH_FLOPS = 2e10  # below, a launch from Python takes as long as the product: a CUDA graph repeats it on the GPU alone
-GRAPH_PRODUCTS = 20
+GRAPH_FLOPS = 5e9  # below, a launch from Python takes as long as the product: a CUDA graph repeats it on the GPU alone
+GRAPH_PRODUCTS = 10
 CHECKED_ROWS = 8
 
 
