@@ -25,7 +25,8 @@ from harness.validation import did_you_mean
 PASSES = ("forward", "backward_data", "backward_filter")
 MATHS = ("fma", "tf32")
 LAYERS_OF = ("alexnet", "caffenet", "googlenet")  # cuDNN v2's networks; those that are here
-TOLERANCES = {"fma": 1e-3, "tf32": 1e-2}  # FFT and Winograd round more than sums do; a wrong result is off by 1
+# What is wrong is off by 1. Found on an H200: 6e-6 at most in fma, 3e-4 in tf32, but 9e-4 to 3e-3 for Winograd's transforms of 5x5.
+TOLERANCES = {"fma": 1e-2, "tf32": 1e-2}
 SWEEP = {  # arXiv 1412.7580, table 2: 8,232 layers, stride 1, no padding, input of y + k - 1
     "n": (1, 16, 64, 128), "c": (1, 4, 16, 64, 96, 128, 256), "k": (1, 4, 16, 64, 96, 128, 256), "r": (3, 5, 7, 9, 11, 13),
     "y": (1, 2, 4, 8, 16, 32, 64),
