@@ -8,7 +8,7 @@ own, the residual. docs/method.md argues it.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -56,9 +56,10 @@ class Breakdown:
 
 def of_trial(campaign: Campaign, name: str) -> Breakdown:
     """Take the trial apart. Raises NotExplained where nothing was timed or traced, or the trace does not fit the step."""
-    campaign = trials.without_diverged(campaign)
     trial = next(trial for trial in campaign.trials if trial["trial"] == name)
-    times = trials.times_of(campaign, name)
+    own = replace(campaign, processes=campaign.processes[campaign.processes["trial"] == name],
+                  windows=campaign.windows[campaign.windows["trial"] == name])
+    times = trials.times_of(trials.without_diverged(own), name)
     if not times:
         raise NotExplained(f"{name}: no process of it ended well, so there is no step to take apart: run it again")
     table = campaign.kernels if trial["device_kind"] == "cuda" else campaign.operators
