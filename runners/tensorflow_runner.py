@@ -58,6 +58,8 @@ class Runner(protocol.Runner):
         shapes = {name: canonical_shape(variable) for name, variable in self.variables.items()}
         protocol.assert_network(task.network, outputs, shapes)
         self.layouts = layouts(task.network)
+        if self.strategy:
+            self._part_seeds()
         self._write_step()
         if (task.precision, task.tuning) != ("fp32", "stock"):
             self._prove_possible()
@@ -115,6 +117,13 @@ class Runner(protocol.Runner):
         self.train_step, self.aggregate = compile_for_all(train_step), compile_for_all(aggregate)
         parts = {"F": only_loss, "FB": local_gradients, "FBA": mean_gradients}
         self.phases = {name: compile_for_all(part) for name, part in parts.items()}
+
+    def _part_seeds(self):
+        """Let each device drop units of its own: Keras 3 gives all of them the same random stream."""
+        for layer in self.model.layers:
+            if isinstance(layer, keras.layers.Dropout):
+                for number, state in enumerate(self._local(layer.seed_generator.state.value)):
+                    state.assign_add(tf.constant([1000 * number, 0], state.dtype))  # [seed, count]; seeds of layers lie close
 
     def _prove_possible(self):
         """Train one step on zeros, because kernels that lack a type or a compiler's lowering tell so only when they run."""

@@ -4,7 +4,7 @@ import pytest
 
 import networks
 from harness import arrays
-from harness.worker import Unsupported, Worker
+from harness.worker import Failed, Unsupported, Worker
 from tests.conftest import environment_of, started
 
 DEFAULTS = {"jax": "all_reduce", "tensorflow": "one_device", "mxnet": "local"}
@@ -89,21 +89,29 @@ def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, fram
     variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment.variables}
     with (Worker(environment.interpreter, f"runners.{framework}_runner", tmp_path / "log", variables) as worker,
           pytest.raises(Unsupported) as caught):
-        build(worker, devices=2, strategy=strategy)
+        build(worker, networks.get("tiny_fcn"), devices=2, strategy=strategy)
     assert str(caught.value) == reason
 
 
-def worker_of(framework, folder, devices):
-    """A worker that has built tiny_fcn, with weights and batches."""
-    network = networks.get("tiny_fcn")
+@pytest.mark.parametrize(("module", "losses"), [("tensorflow_losses", 2), ("tensorflow_same_units", 1)])
+def test_each_device_of_tensorflow_drops_units_of_its_own(tmp_path, module, losses):
+    with worker_of("tensorflow", tmp_path, 2, "tiny_dropout", f"tests.workers.{module}", dropout=True) as worker:
+        worker.ask("run", 120, steps=1)
+        with pytest.raises(Failed, match=f"different: {losses} losses"):
+            worker.ask("copies", 60)
+
+
+def worker_of(framework, folder, devices, name="tiny_fcn", module=None, **task):
+    """A worker that has built a network, with weights and batches."""
+    network = networks.get(name)
     arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
     arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 2 * devices, 2, seed=1))
-    worker = started(framework, None, folder / "log", {"devices": devices})
-    build(worker, devices=devices, strategy=DEFAULTS[framework] if devices > 1 else "")
+    worker = started(framework, module, folder / "log", {"devices": devices})
+    build(worker, network, devices=devices, strategy=DEFAULTS[framework] if devices > 1 else "", **task)
     worker.ask("load", 60, weights=str(folder / "weights.npz"))
     worker.ask("feed", 60, batches=str(folder / "batches.npz"), residence="device")
     return worker
 
 
-def build(worker, **task):
-    worker.ask("build", 300, network=networks.get("tiny_fcn").to_json(), batch=2, dropout=False, **task)
+def build(worker, network, **task):
+    worker.ask("build", 300, **{"network": network.to_json(), "batch": 2, "dropout": False, **task})
