@@ -1,8 +1,9 @@
 """Nested parts of PyTorch's step, whose differences are forward, backward, exposed aggregation and update.
 
 Each takes the step's own next batch and runs as the step does, in a CUDA graph of its own where that is captured. None changes the
-weights but FBAU, which is the step and trains on. Batch norm's running averages move in all. In `stock` DDP sends those averages
-before each forward pass that ends in an aggregation, so their time counts as aggregation.
+weights but FBAU, which is the step and trains on; what a lossy strategy keeps for the next step moves in FBA and A, batch norm's
+running averages in all. In `stock` DDP sends those averages before each forward pass that ends in an aggregation, so their time
+counts as aggregation.
 """
 
 from runners.protocol import Unsupported
