@@ -176,8 +176,11 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random)
     seconds = {name: [] if name in steps else [pilots[name]] for name in able}
     for (name, count), window in zip(runs, _times(worker, runs), strict=True):
         seconds[name].append(window / count)
+    for answer in answers.values():
+        if answer.get("error") is not None:
+            answer["error"] = f"{answer['error']:.3g}"  # a sweep has a hundred thousand rows
     for name in able:
-        each = (f"{step / answers[name]['operations']:.6g}" for step in seconds[name])
+        each = (f"{step / answers[name]['operations']:.5g}" for step in seconds[name])
         answers[name].update(steps=steps.get(name, 1), seconds=" ".join(each))
     return [{"candidate": name, **{key: value for key, value in answer.items() if value is not None}}
             for name, answer in answers.items()]

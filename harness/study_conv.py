@@ -78,10 +78,11 @@ def conv(
 
 
 def points_of(layers: Iterable[dict[str, int]], passes: Iterable[str], maths: Iterable[str]) -> Iterator[studies.Point]:
-    """Each layer in each pass and arithmetic."""
+    """Each layer in each pass and arithmetic; a name leaves out what is as usual."""
     for layer, kind, arithmetic in itertools.product(layers, passes, maths):
-        yield {"point": "-".join([*(f"{key[:2]}{value}" for key, value in layer.items()), kind, arithmetic]), **layer,
-               "pass": kind, "math": arithmetic}
+        usual = {"w": layer["h"], "s": layer["r"], "stride": 1, "padding": 0, "groups": 1}
+        sizes = [f"{key[:2]}{value}" for key, value in layer.items() if value != usual.get(key)]
+        yield {"point": "-".join([*sizes, kind, arithmetic]), **layer, "pass": kind, "math": arithmetic}
 
 
 def part_of(points: list[studies.Point], part: str) -> list[studies.Point]:

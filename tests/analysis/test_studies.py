@@ -142,6 +142,15 @@ def test_the_gain_is_the_best_other_over_the_best_fft(swept):
     assert table["there"][1] == "128 x 96 to 96 planes, output 32 x 32: DIRECT 24.0 ms, FFT_TILING 1.00 ms"
 
 
+def test_the_three_passes_of_a_layer_add_up_where_all_were_measured():
+    rows = [{"point": kind, "n": 1, "c": 2, "k": 3, "r": 5, "y": 8, "pass": kind, "math": "fma", "candidate": "FFT", "seconds": 1.0,
+             "candidate_other": "GEMM", "seconds_other": seconds, "gain": seconds}
+            for kind, seconds in (("forward", 2.0), ("backward_data", 3.0), ("backward_filter", 4.0))]
+    (row,) = sweep.three_passes(pd.DataFrame(rows)).to_dict("records")
+    assert (row["pass"], row["seconds"], row["seconds_other"], row["gain"]) == ("all three", 3.0, 9.0, 3.0)
+    assert sweep.three_passes(pd.DataFrame(rows[:2])).empty
+
+
 def test_a_sweep_s_page_has_its_maps(swept):
     assert "up to 23.5" in conv_study.write([swept], swept).read_text()
     assert (swept / "plots" / "sweep_forward_fma.png").exists()
