@@ -18,7 +18,20 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from analysis import counters, gpu_time, limits, phases, plots, records, scaling, scaling_plots, statistics, tables, trials
+from analysis import (
+    counters,
+    gpu_time,
+    limits,
+    phases,
+    plots,
+    records,
+    scaling,
+    scaling_plots,
+    speed_up,
+    statistics,
+    tables,
+    trials,
+)
 from analysis.records import Campaign
 
 TEMPLATES = Path(__file__).parent
@@ -98,6 +111,10 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         checks = {trial["trial"]: counters.cross_check(campaign, trial) for trial in campaign.trials}
         shown["traffic"] = tables.traffic(rows, checks)
     figures = {}
+    pairs = speed_up.by_trial(campaign, rows)
+    if len(pairs):
+        shown["speed_up"] = speed_up.table(pairs)
+        figures["speed_up"] = speed_up.figure(pairs)
     times = gpu_time.by_class(campaign.kernels, rows)
     if len(times):
         shown["gpu_time"] = gpu_time.table(times)

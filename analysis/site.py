@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from analysis import report, site_figures, site_tables, tables
+from analysis import report, site_figures, site_tables, speed_up, tables
 from analysis.site_tables import Published
 
 PAGES = Path(__file__).parent / "pages"
@@ -88,6 +88,7 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
     """Write the page of a campaign and one for each of its trials."""
     rows, speeds, links = published.rows, published.speeds, published.pages
     raw = f"../../results/{published.name}/"
+    pairs = speed_up.by_trial(published.campaign, rows)
     figures = []
     if (rows["verified"] == "yes").any():
         figures.append(site_figures.step_time(rows, links))
@@ -103,6 +104,7 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
                page=next((name for name in REPORTS if (published.campaign.folder / name).exists()), ""),
                refused=site_tables.linked(tables.refused(rows), "verdict", rows["trial"][refused].map(links).tolist()),
                times=site_tables.linked(tables.times(rows, speeds), "time per", rows["trial"][measured].map(links).tolist()),
+               speed_up=site_tables.grid(speed_up.table(pairs)) if len(pairs) else None,
                concerns=published.campaign.meta.get("concerns") or [], provenance=report.provenance(published.campaign))
     for _, row in rows.iterrows():
         _write_trial(site, published, row, raw)

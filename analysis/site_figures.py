@@ -66,7 +66,7 @@ def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
         marker = {"symbol": ["circle" if window >= 0 else "circle-open" for window in own["window"]], "size": 7}
         traces.append({"x": own["last_step"].tolist(), "y": own[column].tolist(), "name": f"process {process}",
                        "mode": "lines+markers", "line": {"width": 1}, "marker": marker})
-    layout = {"height": 340, "xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": title}, "rangemode": "tozero"}}
+    layout = {"height": 340, "xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": title}, "type": "log"}}
     return {"title": f"Each window's {title}; open markers are warm-up", "data": traces, "layout": layout}
 
 

@@ -50,11 +50,10 @@ class Published:
     def title(self) -> str:
         return str(self.campaign.meta["suite"].get("title") or self.name)
 
-    @property
-    def hardware(self) -> str:
-        """The GPU, or the processor of a campaign without one."""
+    def hardware(self, device_kind: str) -> str:
+        """The GPU, or the processor."""
         machine = self.campaign.meta["machine"]
-        if "cuda" in set(self.rows["device_kind"]):
+        if device_kind == "cuda":
             return ", ".join(sorted({str(gpu.get("name")) for gpu in machine.get("gpus") or ()})) or "GPU"
         cpu = machine.get("cpu") or {}
         return f"{cpu.get('model', 'CPU')}, {cpu.get('allowed', cpu.get('logical', '?'))} cores"
@@ -82,7 +81,8 @@ def every_row(campaigns: Sequence[Published]) -> Grid:
                 "95 % interval (ms)": Cell(_interval(row) if ok else ""),
                 "samples per second": cell(tables.number(row["samples_per_second"]) if ok else ""),
                 "verdict": Cell({"yes": "verified"}.get(row["verified"], "not verified") if ok else str(row["status"]), page),
-                "hardware": Cell(published.hardware), "threads": cell(row["threads"] if row["device_kind"] == "cpu" else ""),
+                "hardware": Cell(published.hardware(row["device_kind"])),
+                "threads": cell(row["threads"] if row["device_kind"] == "cpu" else ""),
                 "campaign": Cell(published.name, home + "index.html"),
             }
             rows.append([said[name] for name in ROWS])
@@ -91,7 +91,8 @@ def every_row(campaigns: Sequence[Published]) -> Grid:
 
 def by_release(campaigns: Sequence[Published]) -> Groups:
     """Verified rows of each workload that several releases of a framework ran on the same hardware, oldest release first."""
-    everything = pd.concat([published.rows.assign(campaign=published.name, hardware=published.hardware) for published in campaigns])
+    everything = pd.concat([published.rows.assign(
+        campaign=published.name, hardware=published.rows["device_kind"].map(published.hardware)) for published in campaigns])
     groups = []
     for key, rows in everything[everything["verified"] == "yes"].groupby(["hardware", *WORKLOAD], dropna=False, sort=False):
         if rows["release"].nunique() > 1:
@@ -126,7 +127,8 @@ def answer(published: Published) -> Grid:
 
 def comparison(table: pd.DataFrame, home: str) -> Grid:
     columns = [column for column in COMPARED if column in table]
-    made = grid(table[columns])
+    ratios = [column for column in columns if column.startswith("ratio") or column == "visible"]
+    made = grid(table[columns].assign(**{column: pd.to_numeric(table[column]).map(tables.number) for column in ratios}))
     for row, trial in zip(made.rows, table["trial_b"], strict=True):
         position = columns.index("verdict")
         row[position] = Cell(row[position].text, f"{home}{trial}.html" if trial else "")
@@ -139,7 +141,8 @@ def campaign_list(campaigns: Sequence[Published]) -> Grid:
         found = published.rows
         listed = [", ".join(dict.fromkeys(map(str, found[column]))) for column in ("framework", "network", "precision", "tuning")]
         rows.append([
-            Cell(published.name, f"campaigns/{published.name}/index.html"), Cell(published.hardware),
+            Cell(published.name, f"campaigns/{published.name}/index.html"),
+            Cell(" and ".join(published.hardware(kind) for kind in dict.fromkeys(found["device_kind"]))),
             *map(Cell, listed),
             cell(len(found)), cell(int((found["verified"] == "yes").sum())), Cell(str(published.campaign.meta["started"])[:10])])
     return Grid(["campaign", "hardware", "frameworks", "networks", "precisions", "tunings", "rows", "verified", "started"], rows)

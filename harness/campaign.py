@@ -38,7 +38,7 @@ class Campaign:
     suite_file: str
     trials: list[Trial]
     machine: dict[str, Any]
-    device_kind: frameworks.Device
+    device_kind: frameworks.Device  # cuda where the suite says both
     comparison: dict[str, Any] | None = None  # of a live comparison: its sides as they were asked for, and its repeats
     allow_dirty: bool = False  # whether GPUs that others use, or that are throttled, may be measured on
 
@@ -51,13 +51,15 @@ class Campaign:
 def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaign:
     """Plan a suite for this machine. Raises WrongUse for what cannot be meant; starts and builds nothing."""
     described = machine.describe()
-    device_kind = choose_device(suite.device, described)
-    releases = {spec: release_of(spec, suite.interpreters, device_kind) for spec in suite.frameworks}
+    kinds: list[frameworks.Device] = ["cpu", "cuda"] if suite.device == "both" else [choose_device(suite.device, described)]
     gpus = [gpu for gpu in described["gpus"] if gpu["cuda_index"] is not None]  # that CUDA_VISIBLE_DEVICES does not hide
-    here = Machine(device_kind, described["cpu"]["allowed"], len(gpus))
-    trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
-    planned = [_refuse_missing(trial) for trial in trials]
-    return Campaign(suite, suite_file, planned, described, device_kind, allow_dirty=allow_dirty)
+    planned: list[Trial] = []
+    for kind in kinds:
+        releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
+        here = Machine(kind, described["cpu"]["allowed"], len(gpus))
+        trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
+        planned += [_refuse_missing(trial) for trial in trials]
+    return Campaign(suite, suite_file, planned, described, kinds[-1], allow_dirty=allow_dirty)
 
 
 def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight], None],
@@ -111,18 +113,22 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
 def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[str, Environment | BuildFailed]:
     """Build, or find, the environment of every release that a planned trial needs, by `framework==release`.
 
-    One that cannot be built stands there as its failure: it costs its own trials and no others.
+    One that cannot be built stands there as its failure: it costs its own trials and no others. Trials on both kinds of device
+    share the GPU's environment, so that a speed-up is that of one build.
     """
+    on_gpus = {(trial.framework, trial.release) for trial in campaign.trials
+               if trial.status == "planned" and frameworks.device_of(trial.device_kind) == "cuda"}
     ready: dict[str, Environment | BuildFailed] = {}
     for trial in campaign.trials:
         name = f"{trial.framework}=={trial.release}"
         if trial.status == "planned" and name not in ready:
+            kind: frameworks.Device = "cuda" if (trial.framework, trial.release) in on_gpus else "cpu"
             interpreter = campaign.suite.interpreters.get(name) or campaign.suite.interpreters.get(trial.framework)
             if interpreter:
-                ready[name] = environments.existing(trial.framework, interpreter, campaign.device_kind)
+                ready[name] = environments.existing(trial.framework, interpreter, kind)
                 continue
             try:
-                ready[name] = environments.build(trial.framework, trial.release, campaign.device_kind, built)
+                ready[name] = environments.build(trial.framework, trial.release, kind, built)
             except BuildFailed as failure:
                 built(str(failure))
                 ready[name] = failure

@@ -66,7 +66,7 @@ class Suite(Strict):
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")  # names, or releases as in pytorch==2.12.0
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
     batches: tuple[PositiveInt, ...] = ()  # per device; empty: each network's own
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda where a GPU is
+    device: Literal["auto", "cpu", "cuda", "both"] = "auto"  # auto: cuda where a GPU is; both: each trial on cpu and on cuda
     devices: tuple[PositiveInt, ...] = (1,)
     scaling: tuple[Scaling, ...] = ("weak",)  # weak: that batch on each device; strong: that batch split among them
     strategies: tuple[str, ...] = ("default",)  # of gradient aggregation; default: the framework's first for this kind of device

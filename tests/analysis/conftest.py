@@ -69,6 +69,8 @@ class Records:
         trial["trial"] = "-".join(str(trial[key]) for key in ("framework", "release", "network", "batch", "precision", "tuning"))
         if trial["devices"] > 1:
             trial["trial"] += f"-x{trial['devices']}-{trial.get('strategy', '')}"
+        if any(other["trial"] == trial["trial"] for other in self.meta["trials"]):
+            trial["trial"] += f"-{trial['device_kind']}"
         self.meta["trials"].append(trial)
         if trial["status"] == "planned":
             for process in range(count):

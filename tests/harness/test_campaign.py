@@ -378,3 +378,23 @@ def test_a_worker_gets_threads_and_ieee_products_and_no_gpu():
     assert of(cpu) == {"LD_LIBRARY_PATH": "lib", **threads, "CUDA_VISIBLE_DEVICES": "", "NVIDIA_TF32_OVERRIDE": "0"}
     assert of(cuda) == {"LD_LIBRARY_PATH": "lib", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "NVIDIA_TF32_OVERRIDE": "0"}
     assert of(cuda, precision="tf32") == {"LD_LIBRARY_PATH": "lib", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_a_suite_on_both_kinds_of_device_has_each_trial_twice_and_refuses_the_gpus_that_are_not_here(monkeypatch):
+    described = {**campaign.machine.describe(), "gpus": []}
+    monkeypatch.setattr(campaign.machine, "describe", lambda: described)
+    suite = {**SMALL, "device": "both", "frameworks": "pytorch==2.13.0"}
+    prepared = campaign.prepare(Suite.model_validate(suite), "suite.yaml")
+    assert [(trial.device_kind, trial.status) for trial in prepared.trials] == [("cpu", "planned"), ("cuda", "unsupported")]
+    assert len({trial.trial for trial in prepared.trials}) == 2
+
+
+def test_trials_on_both_kinds_of_device_share_the_gpus_environment(monkeypatch):
+    suite = Suite.model_validate({**SMALL, "frameworks": "pytorch", "device": "both"})
+    trials = [trial for kind in ("cpu", "cuda")
+              for trial in make_trials(suite, {"pytorch": "2.13.0"}, Machine(kind, 2, 1), lambda name: False)]
+    made = []
+    monkeypatch.setattr(campaign.environments, "build", lambda framework, release, kind, say: made.append((framework, kind)))
+    campaign.make_environments(campaign.Campaign(suite, "suite.yaml", trials, {}, "cuda"), print)
+    campaign.make_environments(campaign.Campaign(suite, "suite.yaml", trials[:1], {}, "cuda"), print)
+    assert made == [("pytorch", "cuda"), ("pytorch", "cpu")]

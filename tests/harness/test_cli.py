@@ -195,7 +195,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["verify", "--precision", "fp8"],
      "dlbench: dlbench verify: precisions.0: input should be 'fp32', 'tf32', 'bf16' or 'fp16', is 'fp8'"),
     (["verify", "--device", "gpu"],
-     "dlbench: dlbench verify: device: input should be 'auto', 'cpu' or 'cuda', is 'gpu'"),
+     "dlbench: dlbench verify: device: input should be 'auto', 'cpu', 'cuda' or 'both', is 'gpu'"),
     (["verify", "--interpreter", "pytorch"],
      "dlbench: --interpreter pytorch: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3"),
     (["verify", "--frameworks", "reference", "--interpreter", "reference=/no/python"],
