@@ -59,7 +59,8 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     if trial["device_kind"] != "cpu":
         _note_throttling(found, own, windows, devices)
         _note_coverage(found, own)
-        _note_company(found, own, windows, devices)
+        waiting = int(campaign.meta["suite"].get("prepare_jobs", 1)) - 1  # workers that hold memory there and compute nothing
+        _note_company(found, own[own["device"].isin(devices)], windows, 1 + waiting)
         found.remarks += _disagreements(cross_check(campaign, trial))
     found.remarks = list(dict.fromkeys(found.remarks))
     return found
@@ -181,11 +182,11 @@ def _note_coverage(found: Found, own: pd.DataFrame) -> None:
         found.remarks.append(f"PCIe bytes from 20 ms samples of {100 * share:.0f} % of the time")
 
 
-def _note_company(found: Found, own: pd.DataFrame, windows: pd.DataFrame, devices: list[str]) -> None:
-    during = own[own["device"].isin(devices) & own["seconds"].between(windows["start"].min(), windows["stop"].max())]
-    most = during["processes"].max()
-    if most > 1:
-        found.remarks.append(f"{most:.0f} processes computed on one GPU")
+def _note_company(found: Found, own: pd.DataFrame, windows: pd.DataFrame, expected: int) -> None:
+    """Say where more processes than the campaign's own were on a GPU; `own` is what the trial's devices told."""
+    most = own.loc[own["seconds"].between(windows["start"].min(), windows["stop"].max()), "processes"].max()
+    if most > expected:
+        found.remarks.append(f"{most:.0f} processes were on one GPU")
 
 
 def _disagreements(ratios: dict[str, float]) -> list[str]:

@@ -14,14 +14,15 @@ from typing import Any
 
 from analysis import hashes
 from harness import VERSION, data_sets, environments, frameworks, machine, peaks, profiling, tracing
+from harness.ahead import Ahead
 from harness.checks import Checks
 from harness.environments import BuildFailed, Environment
 from harness.errors import WrongUse
 from harness.gate import pass_gate
-from harness.inputs import Inputs
+from harness.inputs import KEPT_BATCHES, Inputs
 from harness.judge import Judge
 from harness.plan import Machine, Trial, make_trials
-from harness.process import Bench, Outcome, Sight, run_process
+from harness.process import Bench, Outcome, Sight, time_process
 from harness.records import SCHEMA, Records, refuse_existing
 from harness.rounds import Rounds
 from harness.suite import Suite
@@ -88,21 +89,25 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         ready = environments.sharing(ready, Path(scratch))
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
         checks = Checks(judge, ready, suite.limits, folder / "logs")
-        bench = Bench(suite, ready, Inputs(Path(scratch), suite.seed), checks, folder / "logs", watch, sampler)
+        inputs = Inputs(Path(scratch), suite.seed, keep=max(KEPT_BATCHES, suite.prepare_jobs))
+        bench = Bench(suite, ready, inputs, checks, folder / "logs", watch, sampler)
         if suite.check_jobs > 1:
-            waiting = [trial for trial, process in rounds.planned
-                       if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
-            checks.ahead(waiting, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
-        for number, (trial, process) in enumerate(rounds):
-            if (trial.trial, process) not in finished:
-                outcome = run_process(bench, trial, process, number)
-                records.append(outcome.row, outcome.windows, outcome.counters, outcome.phases)
-                done(outcome, number + 1, rounds.total)
-                ran += 1
-            if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
-                records.append_kernels(tracing.trace(bench, trial))
-            if process == 0 and profiling.wanted(suite, trial) and records.untraced(trial.trial, "operators"):
-                records.append_kernels(profiling.profile(bench, trial), "operators")
+            unproved = [trial for trial, process in rounds.planned
+                        if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
+            checks.ahead(unproved, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
+        waiting = [(trial, process, number) for number, (trial, process) in enumerate(rounds.planned)
+                   if (trial.trial, process) not in finished]
+        with Ahead(bench, waiting, suite.prepare_jobs) as ahead:
+            for number, (trial, process) in enumerate(rounds):
+                if (trial.trial, process) not in finished:
+                    outcome = time_process(bench, ahead.take(trial, process, number))
+                    records.append(outcome.row, outcome.windows, outcome.counters, outcome.phases)
+                    done(outcome, number + 1, rounds.total)
+                    ran += 1
+                if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
+                    records.append_kernels(tracing.trace(bench, trial))
+                if process == 0 and profiling.wanted(suite, trial) and records.untraced(trial.trial, "operators"):
+                    records.append_kernels(profiling.profile(bench, trial), "operators")
     if ran:  # else nothing has run since the peaks were measured
         _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))

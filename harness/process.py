@@ -4,9 +4,10 @@ The first steps run one by one, so that frameworks can be compared loss by loss;
 windows are kept; those before the timed ones have negative numbers.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,17 +61,33 @@ class Bench:
     logs: Path
     watch: Callable[[Sight], None]
     sampler: Sampler = field(default_factory=Sampler)  # samples nothing
+    at_work: set[Worker] = field(default_factory=set)  # to be ended where the campaign is
+
+
+@dataclass
+class Ready:
+    """A process whose worker is built and fed and waits to be timed; without a worker, its outcome says why."""
+
+    trial: Trial
+    outcome: Outcome
+    worker: Worker | None = None
 
 
 def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome:
     """Run one process to its end. Whatever happens to its worker becomes the outcome's status and reason."""
+    return time_process(bench, get_ready(bench, trial, process, order))
+
+
+def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
+    """Start a process's worker, check it where that is its part, and let it build and take what it trains on."""
     log = bench.logs / f"{trial.trial}-{process}.log"
     outcome = Outcome({
         "trial": trial.trial, "process": process, "order": order, "status": "ok", "reason": "",
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     })
+    ready = Ready(trial, outcome)
     log.unlink(missing_ok=True)
-    try:
+    with _noted(outcome):
         if process == 0 and not trial.dropout:
             bench.watch(Sight(trial, process, "checking"))
             checked = bench.checks.of(trial)
@@ -78,21 +95,46 @@ def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome
             _note_check(outcome, checked.verdict)
         bench.watch(Sight(trial, process, "starting"))
         outcome.row["log"] = f"{bench.logs.name}/{log.name}"
-        gpus = trial.devices if trial.device_kind == "cuda" else 0
-        with (start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker,
-              bench.sampler.recording(gpus)):
+        worker = start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log)
+        bench.at_work.add(worker)
+        try:
             outcome.row.update(_identity(worker.ask("hello", bench.suite.limits.start)))
             if trial.dropout:  # its timed losses prove little, so each process proves itself
                 bench.watch(Sight(trial, process, "checking"))
                 _note_check(outcome, bench.checks.judge.judge(worker, networks.get(trial.network), task_of(trial)))
+            bench.watch(Sight(trial, process, "building"))
+            began = time.monotonic()
+            outcome.row.update(parameters=prepare(bench, trial, worker), build_seconds=time.monotonic() - began)
+        except BaseException:
+            worker.end()
+            bench.at_work.discard(worker)
+            raise
+        ready.worker = worker
+    return ready
+
+
+def time_process(bench: Bench, ready: Ready) -> Outcome:
+    """Time a process that is ready, and end its worker."""
+    trial, outcome = ready.trial, ready.outcome
+    if ready.worker:
+        gpus = trial.devices if trial.device_kind == "cuda" else 0
+        with _noted(outcome), ready.worker as worker, bench.sampler.recording(gpus):
             _run(bench, trial, worker, outcome)
+        bench.at_work.discard(ready.worker)
+    _number(outcome.windows)
+    outcome.counters = kept(bench.sampler.samples, outcome.windows)
+    return outcome
+
+
+@contextlib.contextmanager
+def _noted(outcome: Outcome) -> Iterator[None]:
+    """Note what a worker refuses or fails at in its outcome."""
+    try:
+        yield
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))
     except Failed as failure:
         outcome.row.update(status="failed", reason=str(failure))
-    _number(outcome.windows)
-    outcome.counters = kept(bench.sampler.samples, outcome.windows)
-    return outcome
 
 
 def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,10 +154,6 @@ def prepare(bench: Bench, trial: Trial, worker: Worker) -> int:
 
 def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
     suite = bench.suite
-    bench.watch(Sight(trial, outcome.row["process"], "building"))
-    began = time.monotonic()
-    outcome.row.update(parameters=prepare(bench, trial, worker), build_seconds=time.monotonic() - began)
-
     last = 0.0
     for _ in range(SINGLE_STEPS):
         last = _window(bench, trial, worker, outcome, 1, "warm-up")

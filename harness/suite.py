@@ -88,6 +88,7 @@ class Suite(Strict):
     peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row
     check: Check = Check()
     check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
+    prepare_jobs: PositiveInt = 1  # processes got ready at a time, then timed one by one; they share the device's memory
     limits: Limits = Limits()
     interpreters: dict[str, Path] = Field(default_factory=dict)  # framework[==release]: an interpreter that has it
 

@@ -139,7 +139,7 @@ def replace_slow(made, **changes):
     ({}, ""),
     ({"counter": 480.0}, "the energy counter shows 1.20 times the joules of the power sensor"),
     ({"gpm": 1.5e9}, "GPM counts 0.50 times the PCIe bytes of the counters"),
-    ({"processes": 2}, "2 processes computed on one GPU"),
+    ({"processes": 2}, "2 processes were on one GPU"),
 ])
 def test_two_ways_to_measure_one_thing_must_agree(sampled, tmp_path, changes, reason):
     replace_slow(sampled, **changes)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,36 @@ def test_a_folder_that_holds_a_campaign_is_refused_before_anything_is_built(begu
     assert (begun / "campaign.json").read_text() == before
 
 
+@pytest.mark.parametrize(("jobs", "turns"), [(1, "get ready, time, " * 4), (2, "get ready, time, " * 2)])
+def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path, stand_in, jobs, turns):
+    stand_in(one="reference")
+    seen = []
+    done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=jobs, watch=seen.append)
+    phases = ["time, " if sight.phase in ("warm-up", "timing") else "get ready, " for sight in seen]
+    assert "".join(phase for phase, _ in groupby(phases)) == turns
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1, 2, 3], {"ok"})
+
+
+def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
+    stand_in(one="reference", two="reference_refuses", three="import_fails")
+    done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)
+    statuses = {row.trial.partition("-")[0]: row.status for row in done.processes.itertuples()}
+    assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
+
+
+def test_what_waits_for_its_turn_ends_with_a_campaign_that_is_stopped(tmp_path, stand_in):
+    stand_in(one="reference")
+
+    def stop(sight: Sight) -> None:
+        if sight.phase == "timing":
+            raise KeyboardInterrupt
+
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", processes=3, prepare_jobs=3, watch=stop)
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
 def test_an_empty_folder_cannot_be_resumed(tmp_path, stand_in):
     built = stand_in(one="reference")
     with pytest.raises(WrongUse, match=r"campaign\.json: no such file; name a folder that `dlbench run` wrote"):
@@ -371,8 +402,8 @@ def test_a_worker_gets_threads_and_ieee_products_and_no_gpu():
     cpu, cuda = Machine("cpu", 4, 1), Machine("cuda", 4, 1)
 
     def of(machine: Machine, **suite: Any) -> dict[str, str]:
-        suite = Suite.model_validate({"frameworks": "one", "networks": "tiny_fcn", "batches": 4, "threads": 3, **suite})
-        return variables(environment, make_trials(suite, {"one": "1.0"}, machine, lambda name: False)[0])
+        suite = Suite.model_validate({"frameworks": "mxnet", "networks": "tiny_fcn", "batches": 4, "threads": 3, **suite})
+        return variables(environment, make_trials(suite, {"mxnet": "1.0"}, machine, lambda name: False)[0])
 
     threads = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
     assert of(cpu) == {"LD_LIBRARY_PATH": "lib", **threads, "CUDA_VISIBLE_DEVICES": "", "NVIDIA_TF32_OVERRIDE": "0"}
