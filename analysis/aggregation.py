@@ -102,13 +102,15 @@ STRATEGIES: Mapping[str, Callable[[Work], list[Leg]]] = {
     "ddp": library, "all_reduce": library, "nccl": library, "ring": ring, "tree": tree, "gather": gather, "host_one": host_one,
     "host_all": host_all, "bf16_compress": halved,
 }
-NO_MODEL = "its time is that of packing and restoring, which no link tells"
+NO_MODEL = "no model: its messages are the framework's own"
+PACKED = ("one_bit", "power_sgd")
+PACKING = "no model: most of its time is packing and restoring, which no link tells"
 
 
 def missing(strategy: str, fits: Mapping[str, Fit]) -> str:
     """Why a strategy cannot be predicted with these fits; empty where it can."""
     if strategy not in STRATEGIES:
-        return NO_MODEL
+        return PACKING if strategy in PACKED else NO_MODEL
     absent = [leg.link for leg in STRATEGIES[strategy](Work(1.0, 2)) if leg.link not in fits]
     return f"no fit of {', '.join(absent)}" if absent else ""
 

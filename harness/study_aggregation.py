@@ -54,7 +54,7 @@ def aggregation(
     say(f"{len(groups)} groups of devices in {processes} processes, records in {folder}")
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     page = {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "dirty": dirty,
-            "recorded": [str(each) for each in recorded or []]}
+            "recorded": [each.name for each in recorded or []]}
     _write(folder, page)
     sweep(groups, next(iter(ready.values())), effort, folder, say)
     _write(folder, {**page, "finished": datetime.now(UTC).isoformat(timespec="seconds")})

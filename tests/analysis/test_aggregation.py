@@ -48,7 +48,8 @@ def test_one_device_aggregates_nothing():
 
 
 def test_a_strategy_without_a_model_says_why():
-    assert aggregation.missing("power_sgd", truths()) == aggregation.NO_MODEL
+    assert [aggregation.missing(name, truths()) for name in ("power_sgd", "hierarchical_copy", "ring")] == [
+        aggregation.PACKING, aggregation.NO_MODEL, ""]
 
 
 def test_bytes_are_those_of_the_messages():
