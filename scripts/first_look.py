@@ -1,0 +1,63 @@
+"""Draws docs/first-look.png, the plot of the README, from the records of one published campaign.
+
+FCN-5 on one H200: float32 as each framework comes, then with equal arithmetic. Run it from the checkout: .venv/bin/python
+scripts/first_look.py
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from analysis import plots, records, statistics, tables, trials  # noqa: E402
+
+CAMPAIGN = ROOT / "results" / "h200-fcn5-host-2026-11-21"
+DEFAULT = "jax_default_precision"  # JAX as it comes, which the proof refuses to call fp32
+SETTINGS = (  # heading, PyTorch's row, JAX's row: (framework, precision)
+    ('"float32" as they come', ("pytorch", "fp32"), (DEFAULT, "fp32")),
+    ("IEEE float32 in both", ("pytorch", "fp32"), ("jax", "fp32")),
+    ("TF32 in both", ("pytorch", "tf32"), ("jax", "tf32")),
+)
+
+
+def main() -> None:
+    campaign = records.read(CAMPAIGN)
+    rows = trials.summarise(campaign)
+    on_device = rows[rows["data"] == "device"].set_index(["framework", "precision"])
+    with mpl.rc_context(plots.STYLE):
+        figure = Figure(figsize=(8.6, 2.9), layout="constrained")
+        panels = figure.subplots(1, len(SETTINGS), sharey=True)
+        for axes, (heading, pytorch, jax) in zip(panels, SETTINGS, strict=True):
+            faster = statistics.ratio(*(trials.times_of(campaign, on_device.loc[key, "trial"]) for key in (pytorch, jax)))
+            draw(axes, on_device.loc[[pytorch, jax]], f"{heading}:\nJAX {tables.number(faster.value)} times as fast")
+        panels[0].set_ylabel("time per mini-batch (ms)")
+        figure.savefig(ROOT / "docs" / "first-look.png", dpi=130)
+
+
+def draw(axes: Axes, pair: pd.DataFrame, title: str) -> None:
+    """Two bars with their intervals; what is not verified is hollow and says so."""
+    for place, (_, row) in enumerate(pair.iterrows()):
+        name = "jax" if place else "pytorch"
+        milliseconds = 1e3 * row[["step_seconds", "step_seconds_low", "step_seconds_high"]].astype(float)
+        verified = row["verified"] == "yes"
+        colour = plots.STYLES[name][0]
+        axes.bar(place, milliseconds.iloc[0], width=0.6, color=colour if verified else "none", edgecolor=colour,
+                 hatch=None if verified else "//", yerr=[[milliseconds.iloc[0] - milliseconds.iloc[1]],
+                                                         [milliseconds.iloc[2] - milliseconds.iloc[0]]], ecolor=plots.INK)
+        text = tables.number(milliseconds.iloc[0]) + ("" if verified else "\nrefused:\nnot fp32")
+        axes.annotate(text, (place, milliseconds.iloc[2]), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points")
+    axes.set_xticks([0, 1], ["PyTorch", "JAX"])
+    axes.set_xlim(-0.6, 1.6)
+    axes.set_ylim(0, 2.6)
+    axes.set_title(title)
+    axes.grid(axis="y")
+
+
+if __name__ == "__main__":
+    main()
