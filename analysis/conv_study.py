@@ -21,6 +21,7 @@ from networks import work
 
 SHAPE = ["n", "c", "h", "w", "k", "r", "s", "stride", "padding", "groups"]
 PHASES = {"forward": "forward", "backward_data": "backward_data", "backward_weights": "backward_filter"}
+ARITHMETIC = {"fp32": "fma", "tf32": "tf32"}
 LIMIT_BYTES = 8 * 2**20  # Caffe's own limit of a layer's workspace
 STRATEGIES = ("fastest", "within 8 MiB", "no workspace", "library's first")
 
@@ -30,10 +31,10 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
     study = studies.read(folders)
     found = studies.estimates(study)
     parts = []
+    layers = per_layer(found, study.meta["settings"]["batches"])
     if study.meta["settings"]["sweep"]:
         parts += sweep.parts(found)
     else:
-        layers = per_layer(found, study.meta["settings"]["batches"])
         parts.append(Part(
             "What the choice of algorithm is worth in a mini-batch", "Time of all convolutions of one training step, one algorithm "
             "for each layer and pass; 8 MiB is Caffe's limit of workspace; the library's first is what its heuristics recommend.",
@@ -44,6 +45,12 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
     if len(called):
         parts.append(Part("What frameworks chose", "Kernels of convolutions in a mini-batch, by what their names say, from the "
                           "traces of campaigns. A name does not tell its layer.", {"chosen": called}))
+    traced = [savings(records.read(folder), layers) for folder in campaigns if len(layers)]
+    saved = pd.concat(traced) if traced else pd.DataFrame()
+    if len(saved):
+        parts.append(Part("What the best would save of it", "A mini-batch's convolution kernels in a campaign's trace beside the "
+                          "sum of the fastest legacy algorithms here. A negative share: the framework calls newer engines, or fuses.",
+                          {"savings": saved}))
     parts.append(Part("Support and numerical error", "Relative L2 error against float64, of layers with random numbers.",
                       {"errors": errors(found)}))
     return study_report.write(study, "Convolution algorithms", parts, out)
@@ -51,7 +58,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
 
 def per_layer(found: pd.DataFrame, batches: dict[str, int]) -> pd.DataFrame:
     """A row a convolution layer of each network, pass and arithmetic that a training step needs: seconds by each strategy."""
-    picked = {key: strategies(group) for key, group in found.groupby([*SHAPE, "pass", "math"], sort=False)}
+    picked = {key: strategies(group) for key, group in found.groupby([*SHAPE, "pass", "math"], sort=False)} if batches else {}
     rows = []
     for name, batch in batches.items():
         network = networks.get(name)
@@ -137,6 +144,22 @@ def chosen(campaign: records.Campaign) -> pd.DataFrame:
             rows.append({**{key: said[key] for key in ("framework", "network", "batch", "precision", "tuning")},
                          "algorithm": algorithm, "pass": kind, "kernels in a mini-batch": number(some["count_per_step"].sum()),
                          "time (ms)": number(1e3 * some["seconds_per_step"].sum())})
+    return pd.DataFrame(rows)
+
+
+def savings(campaign: records.Campaign, layers: pd.DataFrame) -> pd.DataFrame:
+    """A row a traced trial of a network and batch that the study has: its convolutions' seconds beside the fastest algorithms'."""
+    best = layers.groupby(["network", "batch", "math"])["fastest"].sum()
+    kernels = campaign.kernels[campaign.kernels["class"] == CONVOLUTION]
+    seconds = kernels.groupby("trial")["seconds_per_step"].sum()
+    rows = []
+    for trial in campaign.trials:
+        key = (trial["network"], trial["batch"], ARITHMETIC.get(trial["precision"], ""))
+        if trial["trial"] in seconds and key in best:
+            mine = seconds[trial["trial"]]
+            rows.append({**{name: trial[name] for name in ("framework", "network", "batch", "precision", "tuning")},
+                         "convolutions (ms)": number(1e3 * mine), "fastest algorithms (ms)": number(1e3 * best[key]),
+                         "the best would save": _percent(1 - best[key] / mine)})
     return pd.DataFrame(rows)
 
 

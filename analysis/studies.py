@@ -7,7 +7,7 @@ estimates are those of campaigns: processes first, then the windows of each.
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,15 +70,10 @@ def estimates(records: Records) -> pd.DataFrame:
     `seconds` of one operation with `seconds_low` and `seconds_high` (nan below three processes), `status` and `reason` of the
     first process that was not ok, the largest `error` and `workspace_bytes`, and the smallest `rank`.
     """
-    rows = []
-    for key, group in records.measurements.groupby(KEY, sort=False):
-        able = group[group["status"] == "ok"]
-        broken = group[group["status"] != "ok"]
-        found = statistics.estimate(list(able["seconds"])) if len(able) else statistics.Estimate(np.nan, np.nan, np.nan, 0)
-        status, reason = broken.iloc[0][["status", "reason"]] if len(broken) else ("ok", "")
-        rows.append({**dict(zip(KEY, key, strict=True)), "status": status, "reason": reason, "seconds": found.value,
-                     "seconds_low": found.low, "seconds_high": found.high, "error": group["error"].max(),
-                     "workspace_bytes": group["workspace_bytes"].max(), "rank": group["rank"].min(), "processes": found.processes})
+    groups: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}  # a sweep has a hundred thousand: pandas would take minutes
+    for row in records.measurements.to_dict("records"):
+        groups.setdefault(tuple(row[name] for name in KEY), []).append(row)
+    rows = [{**dict(zip(KEY, key, strict=True)), **_estimate(group)} for key, group in groups.items()]
     columns = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error", "workspace_bytes", "rank", "processes"]
     table = pd.DataFrame(rows, columns=columns).merge(records.points, left_on="point", right_index=True, how="left")
     place = {point: number for number, point in enumerate(records.points.index)}  # measured in random order, shown in the plan's
@@ -115,6 +110,18 @@ def faults(records: Records) -> list[tuple[str, str, str, str, str]]:
                   for column, (holds, expected) in checks.items() if not holds]
     twice = np.flatnonzero(records.measurements.duplicated(["process", *KEY]))
     return found + [("measurements.csv", f"line {row + 2}", "point", "each candidate once a process", "twice") for row in twice]
+
+
+def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:
+    """Reduce the processes of one candidate at one point."""
+    able = [row["seconds"] for row in group if row["status"] == "ok"]
+    broken = next((row for row in group if row["status"] != "ok"), {"status": "ok", "reason": ""})
+    found = statistics.estimate(able) if able else statistics.Estimate(np.nan, np.nan, np.nan, 0)
+    known = {name: [row[name] for row in group if row[name] == row[name]] for name in ("error", "workspace_bytes", "rank")}
+    return {"status": broken["status"], "reason": broken["reason"], "seconds": found.value, "seconds_low": found.low,
+            "seconds_high": found.high, "error": max(known["error"], default=np.nan),
+            "workspace_bytes": max(known["workspace_bytes"], default=np.nan), "rank": min(known["rank"], default=np.nan),
+            "processes": found.processes}
 
 
 def _read(folder: Path) -> Records:

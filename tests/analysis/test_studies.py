@@ -117,6 +117,22 @@ def test_a_strategy_without_an_answer_is_not_a_number():
     assert found["fastest"] == 1.0 and np.isnan(found["within 8 MiB"]) and np.isnan(found["no workspace"])
 
 
+def test_what_the_best_would_save_is_told_where_network_batch_and_arithmetic_are_those_of_the_study(tmp_path):
+    layers = pd.DataFrame([{"network": "alexnet", "batch": 64, "math": "fma", "fastest": seconds} for seconds in (1e-3, 2e-3)])
+    said = {"jax": (64, "fp32"), "mxnet": (128, "fp32"), "paddle": (64, "bf16"), "caffe": (64, "fp32")}
+    trials = [{"trial": name, "framework": name, "network": "alexnet", "batch": batch, "precision": precision, "tuning": "stock"}
+              for name, (batch, precision) in said.items()]
+    kernel = {"class": "convolution", "kernel": "wgrad2d_grouped_direct_kernel", "count_per_step": 2.0, "seconds_per_step": 4e-3}
+    kernels = pd.DataFrame([{"trial": name, **kernel} for name in ("jax", "mxnet", "paddle")])  # caffe was not traced
+    campaign = records.Campaign(tmp_path, {"trials": trials}, pd.DataFrame(), pd.DataFrame(), kernels=kernels)
+    (row,) = conv_study.savings(campaign, layers).to_dict("records")
+    assert (row["framework"], row["convolutions (ms)"], row["fastest algorithms (ms)"]) == ("jax", "4.00", "3.00")
+    assert row["the best would save"] == "25.0 %"
+    first = conv_study.chosen(campaign).iloc[0]
+    assert (first["framework"], first["algorithm"], first["pass"], first["kernels in a mini-batch"]) == (
+        "jax", "DIRECT", "backward_filter", "2.00")
+
+
 def sweep_point(n, c, k, r, y):
     return {"point": f"{n}-{c}-{k}-{r}-{y}", "n": n, "c": c, "h": y + r - 1, "w": y + r - 1, "k": k, "r": r, "s": r, "stride": 1,
             "padding": 0, "groups": 1, "pass": "forward", "math": "fma"}
