@@ -49,7 +49,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
     saved = pd.concat(traced) if traced else pd.DataFrame()
     if len(saved):
         parts.append(Part("What the best would save of it", "A mini-batch's convolution kernels in a campaign's trace beside the "
-                          "sum of the fastest legacy algorithms here. A negative share: the framework calls newer engines, or fuses.",
+                          "sum of the fastest legacy algorithms here. Where it is negative, newer engines are called, or fused.",
                           {"savings": saved}))
     parts.append(Part("Support and numerical error", "Relative L2 error against float64, of layers with random numbers.",
                       {"errors": errors(found)}))

@@ -19,7 +19,7 @@ from analysis.tables import number
 LAYER = ["n", "c", "k", "r", "h"]
 FFT = ("FFT", "FFT_TILING", "fft")
 PAPER = {3: "up to 1.84", 13: "up to 23.5"}  # on a K40 against the cuDNN of 2014, the mean of three passes
-ALL = "all three"
+ALL = "three passes"
 PROBLEM_BINS = 12  # of S f f', logarithmic
 
 
