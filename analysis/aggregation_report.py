@@ -84,7 +84,8 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for row in predicted.to_dict("records"):
         cells = {"framework": row.get("framework", ""), "network": row["network"], "devices": row["devices"],
-                 "strategy": row["strategy"], "wire": row["wire"], "predicted": _interval(row, "predicted_seconds")}
+                 "strategy": row["strategy"], "wire": row["wire"], "predicted": _interval(row, "predicted_seconds"),
+                 "made of": _made_of(row["legs"]), "residual of its links": _percent(row["residual"])}
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
                       "model: between devices, to the host": f"{_size(row['wire_bytes'])}, {_size(row['host_bytes'])}",
@@ -156,6 +157,15 @@ def _interval(row: dict[Any, Any], name: str) -> str:
 
 def _with_span(value: float, low: float, high: float, scale: float) -> str:
     return f"{number(value / scale)} ({span(low / scale, high / scale)})"
+
+
+def _made_of(legs: str) -> str:
+    """The share of each leg, the largest first."""
+    seconds = {link: float(text) for link, text in (leg.split(" ") for leg in legs.split("; ") if leg)}
+    total = sum(seconds.values())
+    if not total > 0:  # nan where a fit is missing
+        return ""
+    return ", ".join(f"{link} {_percent(value / total)}" for link, value in sorted(seconds.items(), key=lambda leg: -leg[1]))
 
 
 def _time(seconds: float) -> str:

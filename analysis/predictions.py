@@ -154,6 +154,8 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
     legs = aggregation.STRATEGIES[strategy](gradients) if known else [Leg("unknown", 0, 0)]
     formula = aggregation.textbook(strategy, gradients)
     return {"gradient_bytes": gradients.size_bytes, **_estimate("predicted_seconds", aggregation.total(legs, chosen)),
+            "legs": "; ".join(f"{leg.link} {aggregation.total([leg], chosen).value:.3g}" for leg in legs) if known else "",
+            "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen), default=math.nan),
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
             "reason": aggregation.missing(strategy, chosen),
             "wire_bytes": aggregation.wire_bytes(strategy, gradients) if known else math.nan,

@@ -35,31 +35,30 @@ def aggregation(
     window_seconds: WindowSeconds = 0.02,
     largest: Annotated[int | None, typer.Option(min=1, metavar="MIB", help="Largest transfer; default 256 between GPUs, 64 on a "
                                                 "CPU.")] = None,
+    again: Annotated[Path | None, typer.Option("--again", metavar="DIR", help="Measure nothing: derive the study in DIR anew from "
+                                               "its links, with these campaigns.")] = None,
     out: Out = None,
     allow_dirty: AllowDirty = False,
     interpreter: Interpreter = None,
 ) -> None:
     """Fit latency and bandwidth of this machine's links, and predict each strategy of gradient aggregation from them."""
-    from analysis import aggregation_report
-
+    if again:
+        _derive(again, recorded or [])
+        return
     campaign = _plan(devices, device, interpreter)
-    kind = campaign.device_kind
-    effort = Effort(processes, windows, window_seconds, (largest or LARGEST_MIB[kind]) * 2**20)
+    effort = Effort(processes, windows, window_seconds, (largest or LARGEST_MIB[campaign.device_kind]) * 2**20)
     folder = out or Path("results") / f"aggregation-{datetime.now():%Y%m%d-%H%M%S}"
     if (folder / "study.json").exists():
-        raise WrongUse(f"{folder} holds a study already: name another folder with --out")
+        raise WrongUse(f"{folder} holds a study already: name another folder with --out, or derive it anew with --again {folder}")
     dirty = pass_gate(campaign.machine, campaign.gpus, allow_dirty)
     ready = campaigns.make_environments(campaign, say)
     groups = groups_of(campaign.trials)
     say(f"{len(groups)} groups of devices in {processes} processes, records in {folder}")
     (folder / "logs").mkdir(parents=True, exist_ok=True)
-    page = {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "dirty": dirty,
-            "recorded": [each.name for each in recorded or []]}
-    _write(folder, page)
+    _update(folder, {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "dirty": dirty})
     sweep(groups, next(iter(ready.values())), effort, folder, say)
-    _write(folder, {**page, "finished": datetime.now(UTC).isoformat(timespec="seconds")})
-    say(f"Page: {aggregation_report.write(folder, recorded or [])}")
-    hashes.write_manifest(folder)
+    _update(folder, {"finished": datetime.now(UTC).isoformat(timespec="seconds")})
+    _derive(folder, recorded or [])
 
 
 def _plan(devices: str, device: str, interpreter: list[str] | None) -> campaigns.Campaign:
@@ -76,5 +75,18 @@ def _plan(devices: str, device: str, interpreter: list[str] | None) -> campaigns
     return campaigns.prepare(suite, "")
 
 
-def _write(folder: Path, page: dict[str, Any]) -> None:
-    (folder / "study.json").write_text(json.dumps(page, indent=1), encoding="utf-8")
+def _derive(folder: Path, recorded: list[Path]) -> None:
+    """Write the fits, predictions and page of a measured study."""
+    from analysis import aggregation_report
+
+    if not (folder / "study.json").exists() or not (folder / "links.csv").exists():
+        raise WrongUse(f"{folder}: no study of aggregation; name a folder that `dlbench study aggregation` wrote")
+    _update(folder, {"recorded": [each.name for each in recorded]})
+    say(f"Page: {aggregation_report.write(folder, recorded)}")
+    hashes.write_manifest(folder)
+
+
+def _update(folder: Path, fields: dict[str, Any]) -> None:
+    file = folder / "study.json"
+    page = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**page, **fields}, indent=1), encoding="utf-8")

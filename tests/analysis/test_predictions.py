@@ -31,6 +31,14 @@ def test_every_strategy_is_predicted_within_the_noise_it_was_made_with(read, fit
     assert (found["measured_seconds_low"] < found["measured_seconds"]).all()
 
 
+def test_a_prediction_says_what_it_is_made_of(read, fits):
+    row = predictions.of_campaign(read(strategies=("gather",), counts=(1, 4)), fits).iloc[0]
+    legs = {link: float(seconds) for link, seconds in (leg.split(" ") for leg in row["legs"].split("; "))}
+    assert list(legs) == ["device_copy", "fan_in", "fan_out", "device_sum"]
+    assert sum(legs.values()) == pytest.approx(row["predicted_seconds"], rel=0.01)
+    assert 0 <= row["residual"] < 0.05
+
+
 def test_an_aggregation_half_as_long_again_misses_the_model_by_a_third(read, fits):
     found = predictions.of_campaign(read(strategies=("ring",), isolated=1.5), fits)
     assert found["error"].to_list() == pytest.approx([-1 / 3] * 2, abs=0.05)

@@ -106,6 +106,17 @@ def test_a_study_that_is_there_is_not_written_over(simulated, tmp_path):
     assert "holds a study already" in str(found.exception)
 
 
+def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated, tmp_path, monkeypatch):
+    CliRunner().invoke(cli.app, [*WORDS, "--devices", "2", "--out", str(tmp_path / "study")])
+    fits = (tmp_path / "study" / "fits.csv").read_text()
+    (tmp_path / "study" / "fits.csv").unlink()
+    monkeypatch.setattr(link_sweep, "MODULE", "tests.workers.raises")  # nobody is to be asked
+    found = CliRunner().invoke(cli.app, ["study", "aggregation", "--again", str(tmp_path / "study")])
+    assert (found.exit_code, (tmp_path / "study" / "fits.csv").read_text()) == (0, fits)
+    refused = CliRunner().invoke(cli.app, ["study", "aggregation", "--again", str(tmp_path)])
+    assert "no study of aggregation" in str(refused.exception)
+
+
 def test_devices_are_whole_numbers(simulated, tmp_path):
     found = CliRunner().invoke(cli.app, [*WORDS, "--devices", "two", "--out", str(tmp_path)])
     assert "--devices two: write whole numbers" in str(found.exception)
