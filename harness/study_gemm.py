@@ -20,14 +20,16 @@ from harness.validation import did_you_mean
 from networks import work
 
 ARTICLE = (1024, 2048, 26752)  # arXiv 1608.07249: C = A B^T of FCN-S's first layer at batch 1024
+LARGEST_CPU_GFLOP = 5.0  # beyond, all networks would take hours
 ROUNDINGS = 4  # of operands and result, in a product of random numbers: found 0.3 to 1.2
 
 
 def gemm(
     chosen: Annotated[str, typer.Option("--networks", help="With commas; all if not given, `none` for the article's alone.")] = "",
-    precisions: Annotated[str, typer.Option(help="With commas.")] = "fp32,tf32,bf16,fp16",
+    precisions: Annotated[str, typer.Option(help="With commas; default fp32,tf32,bf16,fp16, on a CPU fp32.")] = "",
     batch: Annotated[int | None, typer.Option(min=1, help="Default: the middle one of each network's batches.")] = None,
-    largest: Annotated[float | None, typer.Option(metavar="GFLOP", help="Leave larger products out; default 120 on a CPU.")] = None,
+    largest: Annotated[float | None, typer.Option(metavar="GFLOP", help="Leave larger products out; default on a CPU: 5, but for "
+                                                  "the article's.")] = None,
     campaigns: Campaigns = None,
     processes: Processes = 3,
     window_seconds: WindowSeconds = 0.002,
@@ -43,14 +45,15 @@ def gemm(
 
     place = studies.place_of(device, threads, named(interpreter), allow_dirty)
     batches = batches_of(words(chosen) or networks.names(), batch)
-    most = largest or (120.0 if place.device_kind == "cpu" else None)
-    points = points_of(batches, words(precisions), most)
-    settings = {"batches": batches, "precisions": words(precisions), "largest_gflop": most}
-    study = studies.Study("gemm", [studies.Bench("pytorch", "runners.pytorch_gemm", points)],
-                          studies.Effort(processes=processes, window_seconds=window_seconds), settings, tolerance_of)
+    cpu = place.device_kind == "cpu"
+    chosen_precisions = words(precisions) or [name for name in OPERANDS if name == "fp32" or not cpu]
+    points = points_of(batches, chosen_precisions, largest or (LARGEST_CPU_GFLOP if cpu else None), article=largest is None)
+    settings = {"batches": batches, "precisions": chosen_precisions, "largest_gflop": largest}
+    effort = studies.Effort(processes=processes, window_seconds=window_seconds, once_seconds=0.1)
+    bench = studies.Bench("pytorch", "runners.pytorch_gemm", points)
     folder = out or Path("results") / f"gemm-{datetime.now():%Y%m%d-%H%M%S}"
     say(f"{len(points)} products in {processes} processes, records in {folder}")
-    studies.run(study, place, folder, resume, say)
+    studies.run(studies.Study("gemm", [bench], effort, settings, tolerance_of), place, folder, resume, say)
     say(f"Page: {gemm_study.write([folder], folder, campaigns or [])}")
 
 
@@ -64,14 +67,17 @@ def batches_of(chosen: list[str], batch: int | None) -> dict[str, int]:
     return {name: batch or batches[len(batches) // 2] for name, batches in found.items()}
 
 
-def points_of(batches: dict[str, int], precisions: list[str], largest_gflop: float | None) -> list[studies.Point]:
-    """Every distinct shape in every precision, the article's first; products beyond `largest_gflop` are left out."""
+def points_of(batches: dict[str, int], precisions: list[str], largest_gflop: float | None, article: bool = False
+              ) -> list[studies.Point]:
+    """Every distinct shape in every precision, the article's first; products beyond `largest_gflop` are left out, but with
+    `article` not the article's."""
     unknown = [name for name in precisions if name not in OPERANDS]
     if unknown:
         raise WrongUse(f"--precisions: unknown precision {unknown[0]}{did_you_mean(unknown[0], OPERANDS)}")
     products = [product for name, batch in batches.items() for product in work.matrix_products(networks.get(name), batch)]
     shapes = dict.fromkeys([ARTICLE, *((product.m, product.n, product.k) for product in products)])
-    kept = [(m, n, k) for m, n, k in shapes if largest_gflop is None or 2e-9 * m * n * k <= largest_gflop]
+    kept = [(m, n, k) for m, n, k in shapes
+            if largest_gflop is None or 2e-9 * m * n * k <= largest_gflop or (article and (m, n, k) == ARTICLE)]
     return [{"point": f"{m}x{n}x{k}-{precision}", "m": m, "n": n, "k": k, "precision": precision}
             for m, n, k in kept for precision in precisions]
 

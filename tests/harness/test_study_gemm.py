@@ -23,6 +23,7 @@ def test_every_product_of_a_network_is_a_point_in_every_precision():
 def test_large_products_are_left_out():
     assert {point["m"] for point in points_of({}, ["fp32"], 113)} == {1024}
     assert points_of({}, ["fp32"], 112) == []
+    assert len(points_of({"tiny_fcn": 4, "vgg16": 32}, ["fp32"], 1e-3, True)) == len(points_of({"tiny_fcn": 4}, ["fp32"], None))
 
 
 def test_the_batch_is_the_middle_one_unless_given():
