@@ -117,7 +117,7 @@ def write_folder(site: Site, folder: Path) -> None:
     text = next((name for name in files if name.endswith(".md")), "")
     shown = []
     for name in files:
-        if name.endswith(".csv") and name not in RAW:
+        if name.endswith(".csv") and name not in RAW and (folder / name).read_text(encoding="utf-8").strip():
             table = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
             if len(table) <= MOST_ROWS:
                 shown.append((name, site_tables.grid(table)))

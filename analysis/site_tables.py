@@ -17,8 +17,8 @@ from analysis.records import Campaign
 WORKLOAD = ["framework", "network", "batch", "devices", "strategy", "device_kind", "threads", "precision", "tuning", "data"]
 COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precision", "data", "ratio", "ratio_low", "ratio_high",
             "visible", "verdict", "reason")
-ROWS = ["network", "framework", "release", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision",
-        "tuning", "hardware", "devices", "threads", "data", "campaign"]
+ROWS = ["network", "framework", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision", "tuning",
+        "hardware", "devices", "threads", "data", "release", "campaign"]
 
 Groups = list[tuple[str, pd.DataFrame]]
 

@@ -3,6 +3,7 @@
 
 const FEW = 14; // distinct values from which a filter is a list to choose from and not a field to type into
 const PAGE = 50;
+const NARROW = 640; // pixels of a screen that has no room for Plotly's buttons
 
 function readCell(cell) {
   const link = cell.querySelector("a");
@@ -71,7 +72,7 @@ function drawFigure(figure) {
     menu.bgcolor = colours.hoverlabel.bgcolor;
     menu.font = colours.font;
   }
-  Plotly.react(place, data, { ...colours, ...layout }, { responsive: true, displaylogo: false }).then(() => {
+  Plotly.react(place, data, { ...colours, ...layout }, { responsive: true, displaylogo: false, displayModeBar: window.innerWidth > NARROW }).then(() => {
     place.removeAllListeners("plotly_click");
     place.on("plotly_click", (event) => {
       if (event.points[0].customdata) window.location.href = event.points[0].customdata;
