@@ -65,13 +65,13 @@ def phases(parts: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(PANEL[0] * 2, 1.7 + ROW_HEIGHT * len(parts)), layout="constrained")
         axes = figure.subplots()
         places, left = np.arange(len(parts)), np.zeros(len(parts))
+        widths = {name: np.clip(parts[name].fillna(0.0).to_numpy(float) / scale, 0.0, None) for name in (*PARTS, "hidden")}
         for name, words in PARTS.items():
-            width = np.clip(parts[name].fillna(0.0).to_numpy(float) / scale, 0.0, None)
-            if name == "exposed":
-                hidden = np.minimum(parts["hidden"].fillna(0.0).to_numpy(float) / scale, left)
+            axes.barh(places, widths[name], left=left, height=0.72, color=PHASE_COLOURS[name], label=words)
+            left = left + widths[name]
+            if name == "backward":  # only there can aggregation hide
+                hidden = np.minimum(widths["hidden"], widths[name])
                 axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
-            axes.barh(places, width, left=left, height=0.72, color=PHASE_COLOURS[name], label=words)
-            left = left + width
         axes.set_yticks(places, labels)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(parts) - 0.4, -0.6)

@@ -197,7 +197,8 @@ def setting(trial: "pd.Series[Any]", trials: pd.DataFrame, dropped: Iterable[str
         if column in constant or pd.isna(trial[column]):
             continue
         words = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads", "tuning": "{}", "data": "data {}"}
-        parts.append(words.get(column, "{}").format(trial[column]))
+        text = words.get(column, "{}").format(trial[column])
+        parts.append(text.removesuffix("s") if trial[column] == 1 else text)
     return ", ".join(parts)
 
 
