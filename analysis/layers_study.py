@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from analysis import plots, studies, study_report, tables
 from analysis.study_report import Part
-from analysis.tables import TIME_UNITS, number, span
+from analysis.tables import NO_DIFFERENCE, TIME_UNITS, TOO_FEW, number, span
 
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 
@@ -46,7 +46,7 @@ def by_layer(found: pd.DataFrame) -> pd.DataFrame:
         able = group[group["status"] == "ok"].sort_values("seconds")
         rows.append({"layer": first["layer"].replace("_", " "), "layout": first["layout"] if first["layout"] != "none" else "",
                      "precision": first["precision"], "pass": PASSES[str(candidate)], "unit": unit, **cells,
-                     "fastest": able.iloc[0]["bench"] if len(able) > 1 else ""})
+                     "fastest": _fastest(able)})
     table = pd.DataFrame(rows).fillna("")
     return table[[*(column for column in table if column != "fastest"), "fastest"]] if len(table) else table
 
@@ -102,6 +102,16 @@ def draw(found: pd.DataFrame) -> Figure:
         figure.suptitle("Single layers over the frameworks", x=0.01, ha="left", fontweight="bold")
         figure.legend(loc="outside lower left", ncols=5)
         return figure
+
+
+def _fastest(able: pd.DataFrame) -> str:
+    """The first of `able`, sorted by time, where its interval lies below the second's."""
+    if len(able) < 2:
+        return ""
+    high, low = float(able.iloc[0]["seconds_high"]), float(able.iloc[1]["seconds_low"])
+    if pd.isna(high) or pd.isna(low):
+        return TOO_FEW
+    return str(able.iloc[0]["bench"]) if high < low else NO_DIFFERENCE
 
 
 def _cell(row: "pd.Series[Any]", scale: float) -> str:
