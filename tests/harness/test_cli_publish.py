@@ -10,6 +10,7 @@ from harness.cli import app
 from harness.errors import WrongUse
 
 RECORDED = Path(__file__).parents[2] / "results" / "h200-tuned-2026-11-21"
+INTERRUPTED = Path(__file__).parents[2] / "results" / "h200-fcn5-host-2026-11-21"
 
 
 @pytest.fixture
@@ -27,6 +28,13 @@ def test_an_audited_campaign_is_published_and_again_in_its_place(results, tmp_pa
         assert done.exit_code == 0, done.output
     assert "h200: all holds" in done.output
     assert "<dt>audit</dt><dd>all holds;" in (tmp_path / "site/campaigns/h200/index.html").read_text()
+
+
+def test_a_campaign_that_was_interrupted_is_published_and_says_so(tmp_path):
+    shutil.copytree(INTERRUPTED, tmp_path / "results" / "h200")
+    done = publish(tmp_path / "results", tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert "interrupted; what there is holds" in (tmp_path / "site/campaigns/h200/index.html").read_text()
 
 
 def test_a_campaign_that_does_not_hold_is_not_published(results, tmp_path):
