@@ -17,14 +17,15 @@ from typing import Any
 from analysis import hashes, studies
 from harness import VERSION, environments, frameworks, gate, machine
 from harness.campaign import choose_device, release_of
-from harness.environments import Environment
+from harness.checks import first_line
+from harness.environments import BuildFailed, Environment
 from harness.errors import WrongUse
 from harness.study_records import Records, open_records
 from harness.worker import Failed, Unsupported, Worker
 
 START_SECONDS, POINT_SECONDS = 300.0, 300.0  # limits of an answer
 THREADS_BESIDE_GPU = 8  # only the reference computes there
-DEATHS = 20  # of workers in one process; more is a broken machine
+DEATHS = 20  # points that fail whole in one process; more is a broken machine
 
 Point = dict[str, Any]  # "point" is its name; the other keys are the study's
 
@@ -83,10 +84,10 @@ def run(study: Study, place: Place, folder: Path, resume: bool, note: Callable[[
         raise WrongUse(f"{folder} holds a study already: go on with --resume, or name another folder with --out")
     described = machine.describe()
     dirty = gate.pass_gate(described, 1 if place.device_kind == "cuda" else 0, place.allow_dirty)
-    ready = {bench.framework: environment_of(bench.framework, place, note) for bench in study.benches}
+    ready = {bench.framework: _environment_or_reason(bench.framework, place, note) for bench in study.benches}
     page = {**_first_page(study, place, folder, described, dirty), "environments": {
         name: {key: value for key, value in found.to_json().items() if key not in ("interpreter", "variables")}
-        for name, found in ready.items()}}
+        for name, found in ready.items() if isinstance(found, Environment)}}
     points = {point["point"]: point for bench in study.benches for point in bench.points}
     records = open_records(folder, page, points)
     finished = studies.finished(folder)
@@ -100,21 +101,41 @@ def run(study: Study, place: Place, folder: Path, resume: bool, note: Callable[[
 
 
 def environment_of(framework: str, place: Place, note: Callable[[str], None]) -> Environment:
-    """Find or build the environment of a framework's default release, or describe the interpreter that was given for it."""
+    """Find or build the environment of a framework's default release, or describe the interpreter that was given for it.
+
+    Raises Unsupported where the framework has none for this kind of device, Failed where it cannot be built."""
     kind: frameworks.Device = "cuda" if place.device_kind == "cuda" else "cpu"
     interpreter = place.interpreters.get(framework)
     if interpreter:
         return environments.existing(framework, interpreter, kind)
-    return environments.build(framework, release_of(framework, {}, kind), kind, note)
+    release = release_of(framework, {}, kind)
+    if reason := frameworks.unsupported(framework, release, kind):
+        raise Unsupported(reason)
+    try:
+        return environments.build(framework, release, kind, note)
+    except BuildFailed as failure:
+        raise Failed("crashed", f"its environment could not be built: {first_line(failure)}") from None
 
 
-def _starter(bench: Bench, environment: Environment, place: Place, log: Path, records: Records) -> Callable[[], Worker]:
+def _environment_or_reason(framework: str, place: Place, note: Callable[[str], None]) -> Environment | Failed | Unsupported:
+    try:
+        return environment_of(framework, place, note)
+    except (Failed, Unsupported) as reason:
+        note(f"{framework}: {reason}")
+        return reason
+
+
+def _starter(bench: Bench, environment: Environment | Failed | Unsupported, place: Place, log: Path, records: Records
+             ) -> Callable[[], Worker]:
+    """A function that starts the bench's worker and opens its session, or raises what stands in the environment's place."""
     threads = {name: str(place.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    kind = {**threads, "CUDA_VISIBLE_DEVICES": ""} if place.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    gpus = {"CUDA_VISIBLE_DEVICES": ""} if place.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     pinned = ",".join(map(str, machine.cores(place.threads))) if place.device_kind == "cpu" else ""
 
     def begin() -> Worker:
-        variables = {**environment.variables, **kind, **bench.variables}
+        if not isinstance(environment, Environment):
+            raise environment
+        variables = {**environment.variables, **threads, **gpus, **bench.variables}
         worker = Worker(environment.interpreter, bench.module, log, variables, pinned, container=environment.container)
         try:
             records.introduce(bench.framework, worker.ask("hello", START_SECONDS))
@@ -129,28 +150,41 @@ def _starter(bench: Bench, environment: Environment, place: Place, log: Path, re
 
 def _run_process(study: Study, process: int, bench: Bench, begin: Callable[[], Worker], records: Records,
                  note: Callable[[str], None]) -> None:
-    """Measure a bench's points in one process; one that ends the worker is a failed row, and another worker goes on behind it."""
+    """Measure a bench's points in one process; one that ends the worker is a failed row, and another worker goes on behind it.
+
+    Another begins too behind a point of which every candidate failed, because what breaks a GPU's context breaks all that
+    follows. Where a worker does not begin, or too many failed, each point that is left is a row that says so.
+    """
     order = random.Random(study.effort.seed + process)
     waiting = list(bench.points)
     order.shuffle(waiting)
+    told = {"bench": bench.framework, "process": process}
     deaths = 0
     while waiting:
-        with begin() as worker:
+        try:
+            if deaths > DEATHS:
+                raise Failed("crashed", f"given up, for {deaths} points before failed whole")
+            started = begin()
+        except (Failed, Unsupported) as refusal:
+            records.append([{**told, "point": point["point"], **_refusal(refusal)} for point in waiting])
+            return
+        with started as worker:
             while waiting:
                 point = waiting.pop()
-                told = {"bench": bench.framework, "process": process, "point": point["point"]}
                 try:
                     rows = measure_point(worker, point, study, order)
                 except (Failed, Unsupported) as failure:
-                    status = "failed" if isinstance(failure, Failed) else "unsupported"
-                    records.append([{**told, "candidate": "all", "status": status, "reason": str(failure)}])
-                    deaths += 1
-                    if deaths > DEATHS:
-                        raise WrongUse(f"{bench.framework}: {deaths} workers died; the last: {failure}") from None
-                    break
-                records.append([{**told, **row} for row in rows])
+                    rows = [_refusal(failure)]
+                records.append([{**told, "point": point["point"], **row} for row in rows])
                 if len(waiting) % 100 == 0:
                     note(f"{bench.framework}, process {process}: {len(bench.points) - len(waiting)} of {len(bench.points)} points")
+                if rows and all(row["status"] == "failed" for row in rows):
+                    deaths += 1
+                    break
+
+
+def _refusal(reason: Failed | Unsupported) -> dict[str, str]:
+    return {"candidate": "all", "status": "failed" if isinstance(reason, Failed) else "unsupported", "reason": str(reason)}
 
 
 def measure_point(worker: Any, point: Point, study: Study, order: random.Random) -> list[dict[str, Any]]:

@@ -8,11 +8,12 @@ import pytest
 from analysis import studies as reading
 from harness import studies
 from harness.errors import WrongUse
-from harness.studies import Bench, Effort, Study, measure_point
+from harness.studies import Bench, Effort, Place, Study, measure_point
 from harness.study_records import open_records
-from harness.worker import Failed
+from harness.worker import Failed, Unsupported
 
 POINTS = [{"point": f"size {size}", "size": size} for size in (1, 2, 3)]
+BY_NAME = {point["point"]: point for point in POINTS}
 
 
 class Arithmetic:
@@ -21,6 +22,7 @@ class Arithmetic:
     def __init__(self, seconds, errors=None, deadly=None):
         self.seconds, self.errors, self.deadly = seconds, errors or {}, deadly
         self.asked = []
+        self.status = "ok"
 
     def __enter__(self):
         return self
@@ -33,7 +35,7 @@ class Arithmetic:
         if command == "place":
             if arguments["point"]["point"] == self.deadly:
                 raise Failed("crashed", "signal SIGSEGV")
-            return {"candidates": {name: {"status": "ok", "reason": "", "operations": 1, "error": self.errors.get(name)}
+            return {"candidates": {name: {"status": self.status, "reason": "", "operations": 1, "error": self.errors.get(name)}
                                    for name in self.seconds}}
         return {"windows": [(0.0, steps * self.seconds[name]) for name, steps in arguments["runs"]]}
 
@@ -83,14 +85,14 @@ def test_windows_of_candidates_are_interleaved():
 @pytest.fixture
 def folder(tmp_path):
     page = {"schema": 1, "study": "gemm", "settings": {}, "effort": {}, "workers": {}}
-    open_records(tmp_path, page, {point["point"]: point for point in POINTS})
+    open_records(tmp_path, page, BY_NAME)
     return tmp_path
 
 
 def walk(folder, workers, points=POINTS):
     """One process over `points`; each start takes the next of `workers`."""
     study = study_of(points)
-    records = open_records(folder, {}, {point["point"]: point for point in POINTS})
+    records = open_records(folder, {}, BY_NAME)
     studies._run_process(study, 0, study.benches[0], lambda: workers.pop(0), records, lambda _: None)
 
 
@@ -102,10 +104,37 @@ def test_a_point_that_ends_the_worker_is_a_failed_row_and_the_others_are_measure
     assert found.loc["size 3", "size"] == 3 and found.loc["size 3", "seconds"] == 0.1
 
 
-def test_workers_that_keep_dying_stop_the_study(folder, monkeypatch):
+def test_a_point_that_fails_whole_gets_the_next_one_another_worker(folder):
+    broken, sound = Arithmetic({"a": 0.1}), Arithmetic({"a": 0.1})
+    broken.status = "failed"
+    workers = [broken, sound]
+    walk(folder, workers)
+    assert workers == []
+    assert sorted(reading.estimates(reading.read([folder]))["status"]) == ["failed", "ok", "ok"]
+
+
+def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
+    def refuse():
+        raise Unsupported("no wheel for this device")
+
+    study = study_of()
+    studies._run_process(study, 0, study.benches[0], refuse, open_records(folder, {}, BY_NAME), lambda _: None)
+    found = reading.estimates(reading.read([folder]))
+    assert set(found["reason"]) == {"no wheel for this device"} and len(found) == 3
+
+
+def test_a_framework_without_this_device_is_rows_and_not_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(studies.frameworks, "unsupported", lambda *_: "only on Sundays")
+    study = study_of()
+    studies.run(study, Place("cpu", 1), tmp_path / "study", False, lambda _: None)
+    assert set(reading.estimates(reading.read([tmp_path / "study"]))["reason"]) == {"only on Sundays"}
+
+
+def test_where_workers_keep_dying_the_rest_is_given_up_and_says_so(folder, monkeypatch):
     monkeypatch.setattr(studies, "DEATHS", 1)
-    with pytest.raises(WrongUse, match="pytorch: 2 workers died; the last: crashed: signal SIGSEGV"):
-        walk(folder, [DeadlyEverywhere({"a": 0.1}) for _ in POINTS])
+    walk(folder, [DeadlyEverywhere({"a": 0.1}) for _ in POINTS])
+    reasons = sorted(reading.estimates(reading.read([folder]))["reason"])
+    assert reasons == ["crashed: given up, for 2 points before failed whole", *["crashed: signal SIGSEGV"] * 2]
 
 
 def test_a_killed_study_forgets_the_point_that_was_being_written(folder):
