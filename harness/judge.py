@@ -126,13 +126,15 @@ class Judge:
             _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:
-        """Say whether the loss is right and the gradients are off by what turned kinks can explain."""
+        """Say whether the loss is right and the gradients are off in a network with kinks: another draw tells.
+
+        How far they are off says nothing: one window of CaffeNet's last pooling that took another maximum, in one draw and in two
+        frameworks alike, spoiled the gradients before it by 2 %.
+        """
         kinks = kinks_of(network.name)
         if verdict.verdict == "same" or not verdict.loss_error <= tolerance_of(precision).loss:
             return False
-        if precision == "fp32":
-            return tolerance_of(precision).gradient < verdict.gradient_error <= tolerance_of(precision, kinks).gradient
-        return kinks > 0 and verdict.gradient_error > tolerance_of(precision, kinks).gradient
+        return kinks > 0 and verdict.gradient_error > tolerance_of(precision, 0 if precision == "fp32" else kinks).gradient
 
     def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path, task: Mapping[str, Any]) -> Verdict:
         network = question.network
