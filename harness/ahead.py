@@ -1,25 +1,31 @@
-"""Gets several processes ready at a time, so that a campaign does not wait for each one's imports, compilers and communicators.
+"""Runs a campaign's processes, several of which get ready at a time: it need not wait for each one's imports and compilers alone.
 
-Timing stays one at a time: while a process is timed those behind it wait for their turn and compute nothing, and none gets ready.
+Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
 They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import TypeVar
 
 from harness.plan import Trial
-from harness.process import Bench, Ready, get_ready
+from harness.process import Bench, Outcome, Ready, get_ready, time_process
+from harness.worker import Worker
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Ahead:
-    """The processes of a campaign, got ready `jobs` at a time in the order of `waiting`: trial, process, place in the order."""
+    """The processes of a campaign, in groups of `jobs` in the order of `waiting`: trial, process, place in the order."""
 
     def __init__(self, bench: Bench, waiting: Sequence[tuple[Trial, int, int]], jobs: int):
         self.bench = bench
         self.waiting = list(waiting)
         self.jobs = jobs
         self.ready: list[Ready] = []
+        self.timed: list[Worker] = []
 
     def __enter__(self) -> "Ahead":
         return self
@@ -28,20 +34,31 @@ class Ahead:
         for worker in list(self.bench.at_work):
             worker.end()
 
-    def take(self, trial: Trial, process: int, order: int) -> Ready:
-        """Return the process that is next; one that was not among those waiting gets ready now."""
+    def run(self, trial: Trial, process: int, order: int) -> Outcome:
+        """Run the process that is next; one that was not among those waiting gets ready now."""
+        ready = self._take(trial, process, order)
+        outcome = time_process(self.bench, ready)
+        self.timed += [ready.worker] if ready.worker else []
+        if not self.ready:
+            self._side_by_side(Worker.finish, self.timed)
+            self.bench.at_work.difference_update(self.timed)
+            self.timed = []
+        return outcome
+
+    def _take(self, trial: Trial, process: int, order: int) -> Ready:
         if not self.ready and self.waiting and self.waiting[0][:2] == (trial, process):
             group, self.waiting = self.waiting[:self.jobs], self.waiting[self.jobs:]
-            self.ready = self._get_ready(group)
+            self.ready = self._side_by_side(lambda each: get_ready(self.bench, *each), group)
         return self.ready.pop(0) if self.ready else get_ready(self.bench, trial, process, order)
 
-    def _get_ready(self, group: Sequence[tuple[Trial, int, int]]) -> list[Ready]:
-        if len(group) == 1:
-            return [get_ready(self.bench, *group[0])]
-        pool = ThreadPoolExecutor(len(group))
+    def _side_by_side(self, job: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Do a job for each of these; where that is stopped, nobody waits for the workers that are still at it."""
+        if len(items) < 2:
+            return [job(item) for item in items]
+        pool = ThreadPoolExecutor(len(items))
         try:
-            return list(pool.map(lambda each: get_ready(self.bench, *each), group))
-        except BaseException:  # Ctrl-C: nobody waits for those that still get ready
+            return list(pool.map(job, items))
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in list(self.bench.at_work):
                 worker.end()

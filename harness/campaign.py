@@ -22,7 +22,7 @@ from harness.gate import pass_gate
 from harness.inputs import KEPT_BATCHES, Inputs
 from harness.judge import Judge
 from harness.plan import Machine, Trial, make_trials
-from harness.process import Bench, Outcome, Sight, time_process
+from harness.process import Bench, Outcome, Sight
 from harness.records import SCHEMA, Records, refuse_existing
 from harness.rounds import Rounds
 from harness.suite import Suite
@@ -100,7 +100,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         with Ahead(bench, waiting, suite.prepare_jobs) as ahead:
             for number, (trial, process) in enumerate(rounds):
                 if (trial.trial, process) not in finished:
-                    outcome = time_process(bench, ahead.take(trial, process, number))
+                    outcome = ahead.run(trial, process, number)
                     records.append(outcome.row, outcome.windows, outcome.counters, outcome.phases)
                     done(outcome, number + 1, rounds.total)
                     ran += 1

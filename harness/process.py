@@ -75,7 +75,9 @@ class Ready:
 
 def run_process(bench: Bench, trial: Trial, process: int, order: int) -> Outcome:
     """Run one process to its end. Whatever happens to its worker becomes the outcome's status and reason."""
-    return time_process(bench, get_ready(bench, trial, process, order))
+    ready = get_ready(bench, trial, process, order)
+    with ready.worker or contextlib.nullcontext():
+        return time_process(bench, ready)
 
 
 def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
@@ -114,13 +116,14 @@ def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
 
 
 def time_process(bench: Bench, ready: Ready) -> Outcome:
-    """Time a process that is ready, and end its worker."""
+    """Time a process that is ready; its worker lives on, but not where it failed."""
     trial, outcome = ready.trial, ready.outcome
     if ready.worker:
         gpus = trial.devices if trial.device_kind == "cuda" else 0
-        with _noted(outcome), ready.worker as worker, bench.sampler.recording(gpus):
-            _run(bench, trial, worker, outcome)
-        bench.at_work.discard(ready.worker)
+        with _noted(outcome), bench.sampler.recording(gpus):
+            _run(bench, trial, ready.worker, outcome)
+        if outcome.row["status"] != "ok":
+            ready.worker.end()
     _number(outcome.windows)
     outcome.counters = kept(bench.sampler.samples, outcome.windows)
     return outcome

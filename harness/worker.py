@@ -55,6 +55,7 @@ class Worker:
         self.silence = silence
         self.token = uuid.uuid4().hex
         self.number = 0
+        self.ended = False
         self.last_sign = clock()
         self.oom_kills = oom_kills()
         self.container = container
@@ -68,8 +69,14 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
-            with contextlib.suppress(Failed, Unsupported):
-                self.ask("close", limit=10)
+            self.finish()
+        else:
+            self.end()
+
+    def finish(self) -> None:
+        """Let the worker close, and end it."""
+        with contextlib.suppress(Failed, Unsupported):
+            self.ask("close", limit=10)
         self.end()
 
     def ask(self, command: str, limit: float, **arguments: Any) -> dict[str, Any]:
@@ -95,6 +102,9 @@ class Worker:
 
     def end(self) -> None:
         """End the worker and every process that it started, also those that left its session."""
+        if self.ended:
+            return
+        self.ended = True
         if self.container and self.process.poll() is None:
             self.container.end(self._name())
         with contextlib.suppress(ProcessLookupError, PermissionError):

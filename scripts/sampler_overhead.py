@@ -27,7 +27,7 @@ from harness.inputs import Inputs
 from harness.judge import Judge
 from harness.process import Bench, Outcome, Sight, run_process
 from harness.suite import Suite
-from harness.telemetry import Sampler, open_sampler
+from harness.telemetry import EDGE, Sampler, open_sampler
 from harness.validation import validate
 
 SIDES = ("without", "with")
@@ -123,7 +123,8 @@ def _note(side: Side, outcome: Outcome, watch: Watch, sampler: Sampler) -> None:
     side.shares += watch.shares()
     kinds: dict[tuple[str, str], int] = {}
     for sample in sampler.samples:
-        kinds[sample["device"], sample["kind"]] = kinds.get((sample["device"], sample["kind"]), 0) + 1
+        which = sample["device"], "fast" if sample["kind"] == EDGE else sample["kind"]
+        kinds[which] = kinds.get(which, 0) + 1
     side.samples.append(max(kinds.values(), default=0) / (outcome.windows[-1]["stop"] - outcome.windows[0]["start"]))
 
 
