@@ -107,23 +107,30 @@ def _completeness(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
-    """Processes run one at a time, between the campaign's start and its end, by both clocks."""
+    """Processes are timed one at a time, between the campaign's start and its end, by both clocks.
+
+    They also start one after another, or in groups of at most `prepare_jobs`.
+    """
     spans = campaign.windows.groupby(["trial", "process"]).agg(start=("start", "min"), stop=("stop", "max"))
     finished = campaign.meta["finished"]
-    before, before_stop, before_offset = _seconds(campaign.meta["started"]), -math.inf, math.inf
-    begun = "the campaign"
+    jobs = int(campaign.meta["suite"].get("prepare_jobs", 1))
+    ends = [(_seconds(campaign.meta["started"]), "the campaign")] * jobs  # those that a process cannot have started before
+    before_stop, before_offset = -math.inf, math.inf
     for row in _in_order(campaign):
         now = _seconds(row["started"])
+        before, begun = ends[-jobs]
         if not before - WALL_SECONDS <= now <= (_seconds(finished) if finished else math.inf) + WALL_SECONDS:
             yield Finding("processes.csv", _row(row), "started", f"after {begun} and before the campaign's end", row["started"])
         if (row["trial"], row["process"]) in spans.index:
             span = spans.loc[(row["trial"], row["process"])]
             offset = now - span["start"]
             if abs(offset - before_offset) < REBOOT_SECONDS and span["start"] < before_stop:
-                yield Finding("windows.csv", _row(row), "start", f"after {begun} stopped, {before_stop!r}", f"{span['start']!r}")
+                stopped = f"after {ends[-1][1]} stopped, {before_stop!r}"
+                yield Finding("windows.csv", _row(row), "start", stopped, f"{span['start']!r}")
             before_stop, before_offset = float(span["stop"]), offset
             now += span["stop"] - span["start"]  # the next one cannot begin before this one's windows have passed
-        before, begun = now, _row(row)
+        ends.append((now, _row(row)))
+    before, begun = ends[-1]
     if finished and before > _seconds(finished) + WALL_SECONDS:
         yield Finding("campaign.json", "", "finished", f"after {begun} stopped", finished)
 

@@ -9,6 +9,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from analysis import records, trials
+from analysis import consistency, records, trials
 from analysis.records import Campaign
 from harness import campaign, environments, gate
 from harness.checks import variables
@@ -368,6 +370,12 @@ def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path
     phases = ["time, " if sight.phase in ("warm-up", "timing") else "get ready, " for sight in seen]
     assert "".join(phase for phase, _ in groupby(phases)) == turns
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1, 2, 3], {"ok"})
+    began = datetime.fromisoformat(done.meta["started"])
+    starts = [(began + timedelta(seconds=10 * (number // jobs))).isoformat() for number in range(4)]  # a group at a time
+    ended = {**done.meta, "finished": (began + timedelta(seconds=99)).isoformat()}
+    for moved, faults in ((starts, 0), (starts[::-1], 4 - jobs)):
+        told = replace(done, meta=ended, processes=done.processes.assign(started=moved))
+        assert [finding.column for finding in consistency.check(told) if finding.file == "processes.csv"] == ["started"] * faults
 
 
 def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
