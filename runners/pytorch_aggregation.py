@@ -75,6 +75,8 @@ class Ring(Messages):
     Every rank sends 2 (n - 1) messages of S / n to the next and receives as many from the one before.
     """
 
+    quantum = 32  # 128 bytes: AlexNet's chunks began 8 bytes off, and off 16 bytes a copy moves elements one by one
+
     def __init__(self, parameters, task):
         super().__init__(parameters, task)
         self.chunks = self.flat.view(self.ranks, -1)  # (n, S / n)
