@@ -74,7 +74,9 @@ class Worker:
             self.end()
 
     def finish(self) -> None:
-        """Let the worker close, and end it."""
+        """Let the worker close, and end it; nothing is left to do where it has ended."""
+        if self.ended:
+            return
         with contextlib.suppress(Failed, Unsupported):
             self.ask("close", limit=10)
         self.end()
