@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
@@ -11,9 +11,6 @@ from rich.console import Console
 from harness.errors import WrongUse
 from harness.suite import Precision, Tuning
 from harness.validation import did_you_mean
-
-if TYPE_CHECKING:
-    pass
 
 console = Console()
 

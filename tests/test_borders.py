@@ -16,8 +16,7 @@ FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "jaxlib", "paddle", "mxnet"
 # What a folder may import of ours; `runners` is some modules and not the folder, so that no runner leans on another.
 ALLOWED = {
     "networks": {"networks"},
-    "runners": {"runners.protocol", "runners.tracer", "runners.jax_layers", "runners.tensorflow_layers",
-                "runners.candidates", "runners.layers", "runners.layer_reference"},
+    "runners": {"runners.protocol", "runners.tracer", "runners.candidates", "runners.layers", "runners.layer_reference"},
     "analysis": {"analysis", "networks"},
     "harness": {"harness", "networks", "runners", "analysis"},
 }
