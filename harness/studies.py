@@ -69,7 +69,7 @@ class Study:
     benches: Sequence[Bench]
     effort: Effort
     settings: Mapping[str, Any]
-    tolerance: Callable[[Point], float]  # the largest relative error against float64 that may be timed
+    tolerance: Callable[[Point, str], float]  # the largest relative error against float64 with which a candidate may be timed
 
 
 def place_of(device: str, threads: int | None, interpreters: Mapping[str, Path], allow_dirty: bool) -> Place:
@@ -193,9 +193,10 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random)
     A candidate whose error passes the study's tolerance is `different` and not timed. One whose pilot takes `once_seconds` or
     more is timed by its pilot alone: one window of one step.
     """
-    effort, limit = study.effort, study.tolerance(point)
+    effort = study.effort
     answers = worker.ask("place", POINT_SECONDS, point=point)["candidates"]
-    for answer in answers.values():
+    for name, answer in answers.items():
+        limit = study.tolerance(point, name)
         if answer["status"] == "ok" and answer["error"] is not None and not answer["error"] <= limit:
             answer.update(status="different", reason=f"relative error {answer['error']:.2g} against float64, allowed {limit:.2g}")
     able = [name for name, answer in answers.items() if answer["status"] == "ok"]

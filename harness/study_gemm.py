@@ -82,6 +82,6 @@ def points_of(batches: dict[str, int], precisions: list[str], largest_gflop: flo
             for m, n, k in kept for precision in precisions]
 
 
-def tolerance_of(point: dict[str, Any]) -> float:
+def tolerance_of(point: dict[str, Any], _candidate: str = "") -> float:
     """Largest relative error of a product of random numbers: the rounding of its operands and, in fp32, of its sums."""
     return LOSS[0] * FP32 + ROUNDINGS * OPERANDS[point["precision"]]

@@ -83,7 +83,7 @@ def points_of(names: list[str], layouts: list[str], precisions: list[str]) -> li
             for name in names for layout in (layouts if name in IMAGES else layouts[:1]) for precision in precisions]
 
 
-def tolerance_of(point: studies.Point) -> float:
+def tolerance_of(point: studies.Point, _candidate: str = "") -> float:
     """Largest relative error of an output or gradient that is timed."""
     return TOLERANCES[point["precision"]] * (CTC_TOLERANCE if point["layer"] == "ctc" else 1)
 

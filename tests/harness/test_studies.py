@@ -46,7 +46,8 @@ class DeadlyEverywhere(Arithmetic):
 
 
 def study_of(points=POINTS, **effort):
-    return Study("gemm", [Bench("pytorch", "none", points)], Effort(**{"processes": 1, "windows": 3, **effort}), {}, lambda _: 1e-3)
+    bench = Bench("pytorch", "none", points)
+    return Study("gemm", [bench], Effort(**{"processes": 1, "windows": 3, **effort}), {}, lambda *_: 1e-3)
 
 
 def measured(worker, **effort):

@@ -71,3 +71,10 @@ def test_a_sample_of_the_sweep_has_its_table_and_maps(tmp_path, interpreter_of):
     table = pd.read_csv(tmp_path / "study" / "tables" / "sweep.csv", dtype=str)
     assert dict(zip(table["kernel"], table["in the paper, on a K40"].fillna(""), strict=True))["3 x 3"] == "up to 1.84"
     assert (tmp_path / "study" / "plots" / "sweep_forward_fma.svg").exists()
+
+
+def test_tf32_does_not_pass_for_fma_but_winograds_transforms_may_lose_digits():
+    tf32_error, winograd_error = 2.9e-4, 2.6e-3  # found on an H200
+    fma, tf32 = ({"math": math} for math in ("fma", "tf32"))
+    assert study_conv.tolerance_of(fma, "IMPLICIT_PRECOMP_GEMM") < tf32_error < study_conv.tolerance_of(tf32, "GEMM")
+    assert winograd_error < study_conv.tolerance_of(fma, "WINOGRAD_NONFUSED")
