@@ -97,7 +97,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
             checks.ahead(unproved, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
         waiting = [(trial, process, number) for number, (trial, process) in enumerate(rounds.planned)
                    if (trial.trial, process) not in finished]
-        with Ahead(bench, waiting, suite.prepare_jobs) as ahead:
+        with records.in_agreement(), Ahead(bench, waiting, suite.prepare_jobs) as ahead:
             for number, (trial, process) in enumerate(rounds):
                 if (trial.trial, process) not in finished:
                     outcome = ahead.run(trial, process, number)

@@ -5,6 +5,7 @@ the parts take turns, so that slow drift hits all alike; their differences are f
 is a row with its reason, and a failure here costs the process nothing.
 """
 
+import math
 from typing import Any
 
 from harness.plan import Trial
@@ -12,16 +13,21 @@ from harness.suite import Suite
 from harness.worker import Failed, Unsupported, Worker
 
 PARTS = ("F", "FB", "FBA", "FBAU", "A")
+PILOT = 4  # of a window of whole steps, whose parts take less time
+SHORTEST_SECONDS = 1e-6  # of a pilot
 
 
-def measure(worker: Worker, suite: Suite, trial: Trial, process: int) -> list[dict[str, Any]]:
-    """Time every part that the runner offers, as many windows as the suite has; one device has no aggregation alone."""
+def measure(worker: Worker, suite: Suite, trial: Trial, process: int, window_steps: int) -> list[dict[str, Any]]:
+    """Time every part that the runner offers, as many windows as the suite has; one device has no aggregation alone.
+
+    `window_steps` whole steps made a window of this process.
+    """
     whose = {"trial": trial.trial, "process": process}
     rows, lengths = [], {}
     try:
         for part in PARTS[:-1] if trial.devices == 1 else PARTS:
             try:
-                lengths[part] = _length(worker, suite, part)
+                lengths[part] = _length(worker, suite, part, window_steps)
             except Unsupported as refusal:
                 rows.append({**whose, "variant": part, "reason": str(refusal)})
         for window in range(suite.windows):
@@ -35,12 +41,9 @@ def measure(worker: Worker, suite: Suite, trial: Trial, process: int) -> list[di
     return rows
 
 
-def _length(worker: Worker, suite: Suite, part: str) -> int:
-    """Build a part and find how many steps make a window of it, as for the windows of the whole step."""
+def _length(worker: Worker, suite: Suite, part: str, window_steps: int) -> int:
+    """Build a part, run it once, and find by a short window how many steps make a whole one."""
     worker.ask("phase", suite.limits.build, variant=part, steps=1)
-    steps, seconds = 1, 0.0
-    while seconds < suite.window_seconds:
-        steps *= 2
-        answer = worker.ask("phase", suite.limits.window, variant=part, steps=steps)
-        seconds = answer["stop"] - answer["start"]
-    return steps
+    steps = max(1, window_steps // PILOT)
+    answer = worker.ask("phase", suite.limits.window, variant=part, steps=steps)
+    return math.ceil(steps * suite.window_seconds / max(answer["stop"] - answer["start"], SHORTEST_SECONDS))

@@ -173,7 +173,7 @@ def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
         raise Failed("different", stale)
     if suite.phases:
         bench.watch(Sight(trial, outcome.row["process"], "parts of the step"))
-        outcome.phases = phases.measure(worker, suite, trial, outcome.row["process"])
+        outcome.phases = phases.measure(worker, suite, trial, outcome.row["process"], length)
 
 
 def _window(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome, steps: int, phase: str) -> float:

@@ -1,13 +1,17 @@
 """Writes a campaign's folder: campaign.json, the tables as CSV and logs/. docs/records.md says what they hold.
 
 A process counts once its row stands in processes.csv; its windows and counters are on disk before. So a campaign killed at any
-moment loses the process that ran, and nothing else. trials.csv is derived from the others and replaced as a whole.
+moment loses the process that ran, and nothing else. trials.csv is derived from the others and replaced as a whole, now and then
+and at the end: of a killed campaign `dlbench report` derives it anew.
 """
 
 import csv
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +32,16 @@ WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "
 COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
 KERNEL_COLUMNS = tuple(records.KERNEL_COLUMNS)
 PHASE_COLUMNS = tuple(records.PHASE_COLUMNS)
+SUMMARY_SHARE = 0.05  # of a campaign's time at most goes into trials.csv: a hundred rows with their counters take seconds
 
 
 class Records:
     """The open folder of one campaign."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic):
         self.folder = folder
+        self.clock = clock
+        self.summary_due = -math.inf  # on the clock
 
     @classmethod
     def create(cls, folder: Path, campaign: Mapping[str, Any]) -> "Records":
@@ -86,15 +93,14 @@ class Records:
 
     def append(self, process: Mapping[str, Any], windows: Sequence[Mapping[str, Any]],
                counters: Sequence[Mapping[str, Any]] = (), phases: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Add a finished process: first its windows, counters and phases, then the row that makes them count, then the trials anew.
-        """
+        """Add a finished process: first its windows, counters and phases, then the row that makes them count."""
         whose = {"trial": process["trial"], "process": process["process"]}
         _write_rows(self.folder / "counters.csv", COUNTER_COLUMNS, [{**whose, **counter} for counter in counters])
         _write_rows(self.folder / "windows.csv", WINDOW_COLUMNS, windows)
         if phases:
             self._add("phases.csv", PHASE_COLUMNS, phases)
         _write_rows(self.folder / "processes.csv", PROCESS_COLUMNS, [process])
-        self.summarise()
+        self._summarise_where_due()
 
     def untraced(self, trial: str, table: str = "kernels") -> bool:
         """Whether the trial's first process ended well and kernels.csv, or operators.csv, says nothing of the trial yet."""
@@ -103,9 +109,9 @@ class Records:
         return bool((first["status"] == "ok").any()) and trial not in set(getattr(campaign, table)["trial"])
 
     def append_kernels(self, rows: Sequence[Mapping[str, Any]], table: str = "kernels") -> None:
-        """Add a trial's trace, or its profile on a CPU to `operators`, then the trials derived anew."""
+        """Add a trial's trace, or its profile on a CPU to `operators`."""
         self._add(f"{table}.csv", KERNEL_COLUMNS, rows)
-        self.summarise()
+        self._summarise_where_due()
 
     def _add(self, file: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to a file that not every campaign has."""
@@ -114,9 +120,24 @@ class Records:
             _write_whole(path, ",".join(columns) + "\n")
         _write_rows(path, columns, rows)
 
+    @contextmanager
+    def in_agreement(self) -> Iterator[None]:
+        """Leave trials.csv in agreement with the other tables, however the processes inside end."""
+        try:
+            yield
+        finally:
+            self.summarise()
+
     def summarise(self) -> None:
         """Derive trials.csv."""
+        began = self.clock()
         trials.rewrite(self.folder)
+        done = self.clock()
+        self.summary_due = done + (done - began) / SUMMARY_SHARE
+
+    def _summarise_where_due(self) -> None:
+        if self.clock() >= self.summary_due:
+            self.summarise()
 
     def meta(self) -> dict[str, Any]:
         """What campaign.json says now."""

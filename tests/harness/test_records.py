@@ -17,6 +17,7 @@ from harness.suite import Suite
 SUITE = Suite(frameworks="reference", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2)
 TRIALS = make_trials(SUITE, {"reference": "1.0"}, Machine("cpu", 1, 1), lambda name: False)
 FCN, LSTM = (trial.trial for trial in TRIALS)
+DIVERGED = "diverged: the loss is nan after step 8"
 META = {"schema": SCHEMA, "name": "test", "started": "2026-01-01T00:00:00+00:00", "finished": None, "dlbench": "0", "machine": {},
         "environments": {}, "suite": SUITE.model_dump(mode="json"), "trials": [trial.to_json() for trial in TRIALS]}
 
@@ -67,9 +68,26 @@ def test_what_was_appended_is_read_back(open_records):
     assert (second["status"], second["reason"]) == ("failed", "crashed: a, b\nc")
     assert found.windows.astype(object).fillna("").to_dict("records") == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
     assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
-    with (open_records.folder / "trials.csv").open(newline="") as file:
-        rows = [(row["trial"], row["status"], row["reason"]) for row in csv.DictReader(file)]
-    assert rows == [(FCN, "failed", "diverged: the loss is nan after step 8"), (LSTM, "failed", "crashed: a, b\nc")]
+
+
+def test_trials_agree_with_the_rest_where_the_processes_end_and_take_a_twentieth_of_the_time_until_then(tmp_path):
+    seconds = iter([0, 100, 101])  # is it due, begun, done
+    records = Records.create(tmp_path, META)
+    records.clock = lambda: next(seconds)
+    with pytest.raises(KeyboardInterrupt), records.in_agreement():
+        records.append(process(FCN, 0), [window(FCN, 0, 0, loss=float("nan"))])
+        assert records.summary_due == 101 + 20
+        records.clock = lambda: 120.0
+        records.append(process(LSTM, 0, status="failed", reason="crashed: a, b\nc"), [])
+        late = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
+        assert reasons(tmp_path) == [DIVERGED, late]
+        raise KeyboardInterrupt
+    assert reasons(tmp_path) == [DIVERGED, "crashed: a, b\nc"]
+
+
+def reasons(folder: Path) -> list[str]:
+    with (folder / "trials.csv").open(newline="") as file:
+        return [row["reason"] for row in csv.DictReader(file)]
 
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
