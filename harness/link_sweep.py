@@ -106,4 +106,5 @@ def _windows(worker: Worker, link: str, size_bytes: int, effort: Effort) -> Iter
     for window in range(effort.windows):
         answer = worker.ask("transfer", TRANSFER_SECONDS, link=link, size_bytes=size_bytes, steps=steps)
         yield {"link": link, "status": "ok", "window": window, "bytes": size_bytes, "steps": answer["steps"],
-               "start": answer["start"], "stop": answer["stop"], "seconds": answer["stop"] - answer["start"]}
+               "start": answer["start"], "stop": answer["stop"],
+               "seconds": answer["stop"] - answer["start"] - answer["idle_seconds"]}

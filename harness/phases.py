@@ -45,5 +45,6 @@ def _length(worker: Worker, suite: Suite, part: str, window_steps: int) -> int:
     """Build a part, run it once, and find by a short window how many steps make a whole one."""
     worker.ask("phase", suite.limits.build, variant=part, steps=1)
     steps = max(1, window_steps // PILOT)
-    answer = worker.ask("phase", suite.limits.window, variant=part, steps=steps)
-    return math.ceil(steps * suite.window_seconds / max(answer["stop"] - answer["start"], SHORTEST_SECONDS))
+    pilot = worker.ask("phase", suite.limits.window, variant=part, steps=steps)
+    seconds: float = pilot["stop"] - pilot["start"]
+    return math.ceil(steps * suite.window_seconds / max(seconds, SHORTEST_SECONDS))

@@ -8,6 +8,7 @@ parts of a step do. A group of one rank measures what needs no second one.
 import itertools
 import os
 import platform
+import time
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from runners.protocol import Task, Unsupported, timed_run
 from runners.pytorch_aggregation import exchange
 
 FLOAT_BYTES = 4
+IDLE_SECONDS = 0.005  # after which PyTorch's threads sleep; they look for work for about a millisecond first
 COLD_BYTES = 2**27  # of the buffers that copies and sums take in turn: gradients come from memory, not from a cache
 
 
@@ -45,10 +47,13 @@ class Session:
         return {"links": {name: self.links.refusal(name) for name in LINKS}}
 
     def transfer(self, link, size_bytes, steps):
-        """Time `steps` transfers over a link; the first of a size places its buffers and runs once unseen."""
+        """Time `steps` transfers over a link; the first of a size places its buffers and runs once unseen.
+
+        `idle_seconds` of the time between start and stop are pauses that are no part of the transfers.
+        """
         part = self.links.part(link, size_bytes)
         start, stop = timed_run(part, steps)
-        return {"steps": steps, "start": start, "stop": stop}
+        return {"steps": steps, "start": start, "stop": stop, "idle_seconds": steps * self.links.idle_seconds(link)}
 
     def close(self):
         return {}
@@ -70,6 +75,10 @@ class Links:
         if name in BETWEEN_DEVICES and self.ranks == 1:
             return "a single device has no other to send to"
         return ""
+
+    def idle_seconds(self, name):
+        """What a transfer pauses before it moves anything."""
+        return IDLE_SECONDS if name == "host_sum_all" else 0.0
 
     def part(self, name, size_bytes):
         """The transfer as `timed_run` wants it. Only the last one is kept, so that large buffers do not add up."""
@@ -178,9 +187,10 @@ def host_sum_one(here, count):
 
 
 def host_sum_all(here, count):
-    """All threads of rank 0 do."""
+    """All threads of rank 0 do, which slept: between two steps they do, and waking 64 takes longer than adding up small networks."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # of a CPU's rank its own cores, else all of the host's
-    return host_sum(here, add(here.in_turn(count, host=True), here.in_turn(count, host=True)))
+    work = add(here.in_turn(count, host=True), here.in_turn(count, host=True))
+    return host_sum(here, lambda: (pause(IDLE_SECONDS), work()))
 
 
 def host_sum(here, work):
@@ -205,6 +215,13 @@ def copy(here, sources, targets):
 
 def add(targets, sources):
     return lambda: next(targets).add_(next(sources))
+
+
+def pause(seconds):
+    """Return so many seconds later; this thread stays awake, for a sleep would end late."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
 
 
 def nothing():
