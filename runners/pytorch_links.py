@@ -187,7 +187,7 @@ def host_sum_one(here, count):
 
 
 def host_sum_all(here, count):
-    """All threads of rank 0 do, which slept: between two steps they do, and waking 64 takes longer than adding up small networks."""
+    """All threads of rank 0 do, which slept as between two steps: waking 64 takes longer than adding up a small network."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # of a CPU's rank its own cores, else all of the host's
     work = add(here.in_turn(count, host=True), here.in_turn(count, host=True))
     return host_sum(here, lambda: (pause(IDLE_SECONDS), work()))
