@@ -25,7 +25,7 @@ class Ahead:
         self.waiting = list(waiting)
         self.jobs = jobs
         self.ready: list[Ready] = []
-        self.timed: list[Worker] = []
+        self.timed: list[tuple[Worker, Trial]] = []
 
     def __enter__(self) -> "Ahead":
         return self
@@ -38,12 +38,22 @@ class Ahead:
         """Run the process that is next; one that was not among those waiting gets ready now."""
         ready = self._take(trial, process, order)
         outcome = time_process(self.bench, ready)
-        self.timed += [ready.worker] if ready.worker else []
+        self.timed += [(ready.worker, trial)] if ready.worker else []
         if not self.ready:
-            self._side_by_side(Worker.finish, self.timed)
-            self.bench.at_work.difference_update(self.timed)
-            self.timed = []
+            self._let_go()
         return outcome
+
+    def _let_go(self) -> None:
+        """Keep the workers of the group for the next one, or let them end; those that nobody took from the shelf end too."""
+        ended = self.bench.shelf.clear()
+        for worker, trial in self.timed:
+            if self.bench.suite.keep_workers and self.waiting and not worker.ended:
+                self.bench.shelf.put(worker, trial)
+            else:
+                ended.append(worker)
+        self._side_by_side(Worker.finish, ended)
+        self.bench.at_work.difference_update(ended)
+        self.timed = []
 
     def _take(self, trial: Trial, process: int, order: int) -> Ready:
         if not self.ready and self.waiting and self.waiting[0][:2] == (trial, process):

@@ -20,6 +20,7 @@ from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
 from harness.judge import Verdict
 from harness.plan import Trial
+from harness.shelf import Shelf
 from harness.suite import Suite
 from harness.telemetry import Sampler, kept
 from harness.worker import Failed, Unsupported, Worker
@@ -62,6 +63,7 @@ class Bench:
     watch: Callable[[Sight], None]
     sampler: Sampler = field(default_factory=Sampler)  # samples nothing
     at_work: set[Worker] = field(default_factory=set)  # to be ended where the campaign is
+    shelf: Shelf = field(default_factory=Shelf)
 
 
 @dataclass
@@ -97,7 +99,8 @@ def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
             _note_check(outcome, checked.verdict)
         bench.watch(Sight(trial, process, "starting"))
         outcome.row["log"] = f"{bench.logs.name}/{log.name}"
-        worker = start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log)
+        worker = bench.shelf.take(trial) or start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log)
+        outcome.row["log"] = f"{bench.logs.name}/{worker.log.name}"
         bench.at_work.add(worker)
         try:
             outcome.row.update(_identity(worker.ask("hello", bench.suite.limits.start)))

@@ -27,7 +27,8 @@ PROCESS_COLUMNS = (
 )
 WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")  # read as floats, for they may be empty
 # Keys of a suite that trials do not show.
-MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check", "telemetry", "phases")
+MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check", "telemetry", "phases",
+            "keep_workers")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds", "step_seconds", "loss")
 COUNTER_COLUMNS = tuple(records.COUNTER_COLUMNS)
 KERNEL_COLUMNS = tuple(records.KERNEL_COLUMNS)

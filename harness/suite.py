@@ -89,6 +89,7 @@ class Suite(Strict):
     check: Check = Check()
     check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
     prepare_jobs: PositiveInt = 1  # processes got ready at a time, then timed one by one; they share the device's memory
+    keep_workers: bool = False  # let a worker serve one process of several trials alike: ranks of many GPUs take long to start
     limits: Limits = Limits()
     interpreters: dict[str, Path] = Field(default_factory=dict)  # framework[==release]: an interpreter that has it
 

@@ -5,6 +5,7 @@ and decides nothing: the driver says how many steps. Python 3.6 syntax, standard
 load it. What a runner must offer is written at `Runner`.
 """
 
+import gc
 import hashlib
 import importlib
 import json
@@ -207,8 +208,9 @@ class Session:
         return versions
 
     def build(self, **task):
-        self.runner = None  # frees the old one's memory first
+        self.runner = None
         self.parts = {}
+        gc.collect()  # frees the old one's memory first: frameworks' objects hold each other
         self.task = Task(rank=self.rank, **task)
         self.runner = self.runner_class(self.task)
         return {"parameters": int(sum(array.size for array in self.runner.parameters().values()))}

@@ -385,6 +385,20 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
     assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
 
 
+def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_in):
+    stand_in(one="reference", two="reference")
+    networks = ["tiny_fcn", "tiny_lstm"]
+    before = set(psutil.Process().children(recursive=True))
+    done = run(tmp_path, frameworks=["one", "two"], networks=networks, batches=4, processes=3, prepare_jobs=4, keep_workers=True)
+    rows = done.processes
+    assert set(rows["status"]) == {"ok"}
+    assert (rows.groupby("trial")["log"].nunique() == 3).all()  # a worker writes one log
+    assert 6 <= rows["log"].nunique() < len(rows) == 12
+    served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
+    assert set(map(len, served)) == {1}  # of one framework
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
 def test_what_waits_for_its_turn_ends_with_a_campaign_that_is_stopped(tmp_path, stand_in):
     stand_in(one="reference")
 
