@@ -148,18 +148,22 @@ def chosen(campaign: records.Campaign) -> pd.DataFrame:
 
 
 def savings(campaign: records.Campaign, layers: pd.DataFrame) -> pd.DataFrame:
-    """A row a traced trial of a network and batch that the study has: its convolutions' seconds beside the fastest algorithms'."""
+    """A row a traced trial of a network and arithmetic that the study has: its convolutions' seconds beside the fastest
+    algorithms', or the batch that the study has in place of the trial's."""
     best = layers.groupby(["network", "batch", "math"])["fastest"].sum()
     kernels = campaign.kernels[campaign.kernels["class"] == CONVOLUTION]
     seconds = kernels.groupby("trial")["seconds_per_step"].sum()
     rows = []
     for trial in campaign.trials:
-        key = (trial["network"], trial["batch"], ARITHMETIC.get(trial["precision"], ""))
-        if trial["trial"] in seconds and key in best:
-            mine = seconds[trial["trial"]]
+        math, mine = ARITHMETIC.get(trial["precision"], ""), seconds.get(trial["trial"])
+        batches = [batch for network, batch, arithmetic in best.index if (network, arithmetic) == (trial["network"], math)]
+        if mine is not None and batches:
+            fastest = best.get((trial["network"], trial["batch"], math))
             rows.append({**{name: trial[name] for name in ("framework", "network", "batch", "precision", "tuning")},
-                         "convolutions (ms)": number(1e3 * mine), "fastest algorithms (ms)": number(1e3 * best[key]),
-                         "the best would save": _percent(1 - best[key] / mine)})
+                         "convolutions (ms)": number(1e3 * mine),
+                         "fastest algorithms (ms)": "" if fastest is None else number(1e3 * fastest),
+                         "the best would save": f"not compared: the study has batch {', '.join(map(str, batches))}"
+                                                if fastest is None else _percent(1 - fastest / mine)})
     return pd.DataFrame(rows)
 
 

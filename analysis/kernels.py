@@ -31,7 +31,12 @@ RULES = tuple((re.compile(pattern), kind) for pattern, kind in (
     (r"^triton_poi_fused_((_to_copy|clone|permute|transpose|t|view|cat)_)+\d+$", LAYOUT),
     (r"^triton_poi_", ELEMENTWISE),
 
-    # XLA's fusions; one that is only called fusion_7 does not say what it does
+    # XLA's fusions. One that is only called fusion_7 says nothing; the runner adds what is heavy in it (runners/jax_profile.py)
+    (r"^fusion(_\d+)?: (ragged-)?dot$", PRODUCT),
+    (r"^fusion(_\d+)?: convolution$", CONVOLUTION),
+    (r"^fusion(_\d+)?: (reduce|reduce-window|select-and-scatter|sort)$", REDUCTION),
+    (r"^fusion(_\d+)?: (transpose|copy|concatenate|pad|reverse|(dynamic-)?(update-)?slice)$", LAYOUT),
+    (r"^fusion(_\d+)?: ", ELEMENTWISE),
     (r"^(triton_)?gemm_fusion|^(__)?triton_gemm", PRODUCT),
     (r"^(loop|input)_\w*reduce\w*fusion|^wrapped_reduce|^triton_softmax", REDUCTION),
     (r"^(loop|input)_(transpose|copy|concatenate|pad|slice)_fusion", LAYOUT),

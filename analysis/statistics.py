@@ -7,6 +7,7 @@ than half as wide as is honest. Everything here works on plain arrays, one array
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from analysis import calibration
 
 Times = NDArray[np.float64]
+Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 DRAWS = 4000
 CONFIDENCE = 0.95
@@ -51,8 +53,8 @@ def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFI
     value = _centre(times)
     if len(times) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, len(times))
-    draws = _shares(times, np.random.default_rng(seed))
-    low, high = _ends(draws, calibration.one_side(len(times), confidence), confidence)
+    draws = _medians(times, _first_places(tuple(len(windows) for windows in times), seed, DRAWS))
+    low, high = _ends(np.log(draws / value), calibration.one_side(len(times), confidence), confidence)
     return Estimate(value, value * low, value * high, len(times))
 
 
@@ -119,23 +121,39 @@ def _ends(shares: Times, widening: float, confidence: float) -> tuple[float, flo
 
 
 def _draws(times: Sequence[Times], generator: np.random.Generator) -> Times:
-    """Medians of resampled processes' medians of resampled windows, (DRAWS,).
+    """Medians of resampled processes' medians of resampled windows, (DRAWS,)."""
+    return _medians(times, _places(tuple(len(windows) for windows in times), generator, DRAWS))
+
+
+def _medians(times: Sequence[Times], places: Places) -> Times:
+    table = np.full((len(times), max(map(len, times))), np.nan)  # (process, window), each row sorted, the rest unused
+    for row, windows in zip(table, times, strict=True):
+        row[: len(windows)] = np.sort(windows)
+    picked, lower, upper = places
+    medians: Times = np.median((table[picked, lower] + table[picked, upper]) / 2, axis=1)
+    return medians
+
+
+@lru_cache(maxsize=32)
+def _first_places(sizes: tuple[int, ...], seed: int, draws: int) -> Places:
+    """The places of a fresh generator: a study has thousands of estimates with as many processes and windows each."""
+    return _places(sizes, np.random.default_rng(seed), draws)
+
+
+def _places(counts: tuple[int, ...], generator: np.random.Generator, draws: int) -> Places:
+    """Draw processes, and of each the two windows, by their order, between which its median lies: three arrays (draws, processes).
 
     The windows need not be drawn one by one: the k-th smallest of W uniform numbers has the distribution Beta(k, W + 1 - k),
     so one such number picks the k-th smallest of W resampled windows. Exact, and W times less work.
     """
-    sizes = np.array([len(windows) for windows in times])
-    table = np.full((len(times), sizes.max()), np.nan)  # (process, window), each row sorted, the rest unused
-    for row, windows in zip(table, times, strict=True):
-        row[: len(windows)] = np.sort(windows)
-    picked = generator.integers(len(times), size=(DRAWS, len(times)))
+    sizes = np.array(counts)
+    picked = generator.integers(len(sizes), size=(draws, len(sizes)))
     size = sizes[picked]
     middle = (size + 1) // 2
     lower = generator.beta(middle, size - middle + 1)
     upper = lower + (1 - lower) * generator.beta(1, np.maximum(size - middle, 1))  # the next order statistic, given the lower
     upper = np.where(size % 2 == 1, lower, upper)
-    medians = (table[picked, _index(lower, size)] + table[picked, _index(upper, size)]) / 2
-    return np.median(medians, axis=1)
+    return picked, _index(lower, size), _index(upper, size)
 
 
 def _index(uniform: Times, size: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ MEASUREMENT_COLUMNS = ("bench", "process", "point", "candidate", "status", "reas
                        "operations", "steps", "seconds")
 NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]
+ESTIMATES = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error", "workspace_bytes", "rank", "processes"]
 STATUSES = ("ok", "unsupported", "failed", "different")
 
 
@@ -70,12 +71,11 @@ def estimates(records: Records) -> pd.DataFrame:
     `seconds` of one operation with `seconds_low` and `seconds_high` (nan below three processes), `status` and `reason` of the
     first process that was not ok, the largest `error` and `workspace_bytes`, and the smallest `rank`.
     """
-    groups: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}  # a sweep has a hundred thousand: pandas would take minutes
-    for row in records.measurements.to_dict("records"):
-        groups.setdefault(tuple(row[name] for name in KEY), []).append(row)
-    rows = [{**dict(zip(KEY, key, strict=True)), **_estimate(group)} for key, group in groups.items()]
-    columns = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error", "workspace_bytes", "rank", "processes"]
-    table = pd.DataFrame(rows, columns=columns).merge(records.points, left_on="point", right_index=True, how="left")
+    rows = records.measurements
+    several = rows.duplicated(KEY, keep=False)  # a sweep has several hundred thousand rows, each the only one of its kind
+    parts = [_alone(rows[~several]), _together(rows[several])]
+    table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    table = table.merge(records.points, left_on="point", right_index=True, how="left")
     place = {point: number for number, point in enumerate(records.points.index)}  # measured in random order, shown in the plan's
     return table.sort_values("point", key=lambda names: names.map(place), kind="stable", ignore_index=True)
 
@@ -110,6 +110,26 @@ def faults(records: Records) -> list[tuple[str, str, str, str, str]]:
                   for column, (holds, expected) in checks.items() if not holds]
     twice = np.flatnonzero(records.measurements.duplicated(["process", *KEY]))
     return found + [("measurements.csv", f"line {row + 2}", "point", "each candidate once a process", "twice") for row in twice]
+
+
+def _alone(rows: pd.DataFrame) -> pd.DataFrame:
+    """Estimates of rows that have no other process: the median of their own windows, without an interval."""
+    lengths = rows["seconds"].map(len).where(rows["status"] == "ok", 0).to_numpy(int)
+    windows = np.full((len(rows), max(1, lengths.max(initial=1))), np.nan)
+    windows[lengths == 0] = 0.0  # the median of nothing would warn
+    for line, length, seconds in zip(windows, lengths, rows["seconds"], strict=True):
+        line[:length] = seconds[:length]
+    medians = np.where(lengths > 0, np.nanmedian(windows, axis=1), np.nan)
+    return rows.assign(seconds=medians, seconds_low=np.nan, seconds_high=np.nan, processes=(lengths > 0).astype(int))[ESTIMATES]
+
+
+def _together(rows: pd.DataFrame) -> pd.DataFrame:
+    """Estimates over the processes of each candidate and point."""
+    groups: dict[tuple[str, ...], list[dict[Hashable, Any]]] = {}  # faster than pandas' groups
+    for row in rows.to_dict("records"):
+        groups.setdefault(tuple(row[name] for name in KEY), []).append(row)
+    return pd.DataFrame([{**dict(zip(KEY, key, strict=True)), **_estimate(group)} for key, group in groups.items()],
+                        columns=ESTIMATES)
 
 
 def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What XLA's threads ran, by JAX's own profiler. Operators are XLA's instructions, each after the primitive of JAX that it came
 from, as the compiled program's text says: dot_general ynn_fusion. A fusion without one is named after the heaviest thing in it.
+The same text tells what a GPU's kernel computes that XLA called only fusion_7.
 """
 
 import pathlib
@@ -12,6 +13,9 @@ INSTRUCTION = re.compile(r'^ *(?:ROOT )?%?([\w.-]+) = .*op_name="(?:[^"]*/)?([^"
 CALL = re.compile(r"^ *(?:ROOT )?%?([\w.-]+) = .* calls=%?([\w.-]+)", re.MULTILINE)
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{\n((?:  .*\n)*)", re.MULTILINE)
 HEAVY = ("convolution", "dot", "reduce-window", "scatter", "reduce", "transpose")  # the first that a fusion holds names it
+OPCODE = re.compile(r"= .*? ([a-z][\w-]*)\(")  # of each instruction in a computation's text
+QUIET = ("parameter", "constant", "broadcast", "bitcast", "reshape", "iota", "tuple", "get-tuple-element", "convert", "copy")
+NAMELESS = re.compile(r"fusion(_\d+)?$")  # of a kernel, where XLA's fusion has no kind to be named after
 END = "end: "  # opens the name of an event that only says that another is over
 
 
@@ -35,6 +39,19 @@ def primitives_of(program):
     bodies = dict(COMPUTATION.findall(program))
     heavy = {name: next((op for op in HEAVY if f" {op}(" in bodies.get(called, "")), "") for name, called in CALL.findall(program)}
     return {**{name: op for name, op in heavy.items() if op}, **dict(INSTRUCTION.findall(program))}
+
+
+def meanings_of(program, kernels):
+    """Say of the nameless fusions among `kernels` what is heavy in them, else the first thing they compute, else copy."""
+    bodies = dict(COMPUTATION.findall(program))
+    called = {name.replace(".", "_"): body for name, body in CALL.findall(program)}
+    found = {}
+    for kernel in kernels:
+        if NAMELESS.match(kernel) and kernel in called:
+            codes = OPCODE.findall(bodies.get(called[kernel], ""))
+            heavy = [code for code in HEAVY if code in codes] + [code for code in codes if code not in QUIET]
+            found[kernel] = heavy[0] if heavy else "copy"
+    return found
 
 
 def operator_name(event, primitives):

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from runners.jax_layers import Style, cross_entropy, dot, forward, initial_parameters, initial_statistics
-from runners.jax_profile import operators_of
+from runners.jax_profile import NAMELESS, meanings_of, operators_of
 from runners.protocol import Product, Unsupported, assert_network
 from runners.protocol import Runner as BaseRunner
 
@@ -176,7 +176,14 @@ class Runner(BaseRunner):
         return max(device.memory_stats()["peak_bytes_in_use"] for device in self.devices)
 
     def profile(self, run):
-        return operators_of(run, self.train_step.lower(self.state, *self._place(self.ring[0])).compile().as_text())
+        return operators_of(run, self._program())
+
+    def meanings(self, kernels):
+        """XLA compiles anew for its text, so only where a kernel has no name."""
+        return meanings_of(self._program(), kernels) if any(map(NAMELESS.match, kernels)) else {}
+
+    def _program(self):
+        return self.train_step.lower(self.state, *self._place(self.ring[0])).compile().as_text()
 
     @staticmethod
     def product(size, task):

@@ -118,6 +118,10 @@ class Runner:
         start, end) in seconds of one clock; calls of one thread may nest. Raise `Unsupported` with the reason."""
         raise Unsupported("this runner offers no operator profile")
 
+    def meanings(self, kernels):
+        """Say after a trace what those of `kernels` (names) compute whose names do not tell, as a word by name."""
+        return {}
+
     @staticmethod
     def product(size, task):
         """Return a `Product` of two `size` x `size` matrices of random numbers that lie on the task's device already, with its

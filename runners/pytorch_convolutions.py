@@ -30,6 +30,8 @@ class Bench(candidates.Bench):
         torch.manual_seed(task.seed)
 
     def candidates(self, point):
+        if point["math"] != "fma":
+            raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
         layer = Layer(point)
         exact = layer.library(torch.float64)()
         yield "oneDNN", lambda: candidate(self._onednn(layer), exact)

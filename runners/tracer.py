@@ -18,7 +18,8 @@ MEMORIES = {"H": "host", "D": "device", "A": "array"}
 def trace(runner, device, steps):
     """Run `steps` steps of a runner on `device` between two synchronisations and return what the device did meanwhile.
 
-    `kernels`: name, count, seconds. `copies`: kind, count, bytes, seconds; a memset counts as a copy of that kind.
+    `kernels`: name, count, seconds; a name that says nothing has the runner's word behind it, as in fusion_7: reduce.
+    `copies`: kind, count, bytes, seconds; a memset counts as a copy of that kind.
     `timeline`: [number, start, end] of every activity in nanoseconds since the first, numbered as kernels and then copies are.
     `busy_seconds` is the union of all these activities, for they overlap, and `span_seconds` lasts from the first one's start to
     the last one's end, so the device idled for the difference. `wall_seconds` is the protocol's clock.
@@ -38,7 +39,12 @@ def trace(runner, device, steps):
     cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(dropped))
     if dropped.value:
         raise RuntimeError(f"CUPTI dropped {dropped.value} activity records: the trace is not whole")
-    return dict(summarise(activities), steps=steps, wall_seconds=stop - start)
+    traced = summarise(activities)
+    meanings = runner.meanings([kernel["name"] for kernel in traced["kernels"]])
+    for kernel in traced["kernels"]:
+        if kernel["name"] in meanings:
+            kernel["name"] += ": " + meanings[kernel["name"]]
+    return dict(traced, steps=steps, wall_seconds=stop - start)
 
 
 def load_cupti():

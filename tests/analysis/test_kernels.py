@@ -93,6 +93,12 @@ RECORDED = [(framework, name) for framework in ("pytorch", "jax") for name in st
     ("wrapped_add", Kind("element-wise")),
     ("gemm_fusion_dot_general_12", Kind("matrix product")),
     ("fusion_83", Kind("unclassified")),
+    ("fusion_83: logistic", Kind("element-wise")),
+    ("fusion: multiply", Kind("element-wise")),
+    ("fusion_83: transpose", Kind("layout")),
+    ("fusion_83: reduce", Kind("reduction")),
+    ("fusion_83: dot", Kind("matrix product")),
+    ("fusion_83: convolution", Kind("convolution")),
     # TensorFlow and Paddle, from the names of their sources
     ("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorAssignOp<A, B> const, D>, long>(E, long)",
      Kind("element-wise")),

@@ -125,9 +125,11 @@ def test_what_the_best_would_save_is_told_where_network_batch_and_arithmetic_are
     kernel = {"class": "convolution", "kernel": "wgrad2d_grouped_direct_kernel", "count_per_step": 2.0, "seconds_per_step": 4e-3}
     kernels = pd.DataFrame([{"trial": name, **kernel} for name in ("jax", "mxnet", "paddle")])  # caffe was not traced
     campaign = records.Campaign(tmp_path, {"trials": trials}, pd.DataFrame(), pd.DataFrame(), kernels=kernels)
-    (row,) = conv_study.savings(campaign, layers).to_dict("records")
+    row, other_batch = conv_study.savings(campaign, layers).to_dict("records")
     assert (row["framework"], row["convolutions (ms)"], row["fastest algorithms (ms)"]) == ("jax", "4.00", "3.00")
     assert row["the best would save"] == "25.0 %"
+    assert (other_batch["framework"], other_batch["fastest algorithms (ms)"], other_batch["the best would save"]) == (
+        "mxnet", "", "not compared: the study has batch 64")
     first = conv_study.chosen(campaign).iloc[0]
     assert (first["framework"], first["algorithm"], first["pass"], first["kernels in a mini-batch"]) == (
         "jax", "DIRECT", "backward_filter", "2.00")
@@ -155,7 +157,9 @@ def test_the_gain_is_the_best_other_over_the_best_fft(swept):
     table = sweep.by_kernel(gains)
     assert table["largest gain"].tolist() == ["0.500", "24.0"]
     assert table["in the paper, on a K40"].tolist() == ["up to 1.84", "up to 23.5"]
-    assert table["there"][1] == "128 x 96 to 96 planes, output 32 x 32: DIRECT 24.0 ms, FFT_TILING 1.00 ms"
+    assert table["there"][1] == "13 x 13, 128 samples x 96 to 96 planes, 32 x 32 out: DIRECT 24.0 ms, FFT_TILING 1.00 ms"
+    assert sweep.headline(gains) == (
+        "Largest gain in fma: 24.0 times, forward of 13 x 13, 128 samples x 96 to 96 planes, 32 x 32 out.")
 
 
 def test_the_three_passes_of_a_layer_add_up_where_all_were_measured():
@@ -165,6 +169,11 @@ def test_the_three_passes_of_a_layer_add_up_where_all_were_measured():
     (row,) = sweep.three_passes(pd.DataFrame(rows)).to_dict("records")
     assert (row["pass"], row["seconds"], row["seconds_other"], row["gain"]) == ("three passes", 3.0, 9.0, 3.0)
     assert sweep.three_passes(pd.DataFrame(rows[:2])).empty
+    whole = pd.concat([pd.DataFrame(rows).assign(r=13), sweep.three_passes(pd.DataFrame(rows).assign(r=13))])
+    assert sweep.headline(whole) == (
+        "Largest gain in fma: 4.00 times, backward filter of 13 x 13, 1 samples x 2 to 3 planes, 8 x 8 out. Of three passes "
+        "together: 3.00 times, 13 x 13, 1 samples x 2 to 3 planes, 8 x 8 out; by kernel 3.00 at 13 x 13, where the paper has up to "
+        "1.84 at 3 x 3 and 23.5 at 13 x 13.")
 
 
 def test_a_sweep_s_page_has_its_maps(swept):

@@ -73,6 +73,13 @@ def test_steps_run_between_two_synchronisations_and_nothing_is_recorded_afterwar
     assert cupti.enabled == set()
 
 
+def test_a_name_that_says_nothing_has_the_runners_word_behind_it(cupti):
+    runner = Training(cupti, *(("CONCURRENT_KERNEL", 1, 2, {"name": name}) for name in ("fusion_7", "loop_add_fusion")))
+    assert [kernel["name"] for kernel in tracer.trace(runner, "cuda", 1)["kernels"]] == ["fusion_7", "loop_add_fusion"]
+    runner.meanings = lambda kernels: {"fusion_7": "reduce"} if kernels == ["fusion_7", "loop_add_fusion"] else {}
+    assert [kernel["name"] for kernel in tracer.trace(runner, "cuda", 1)["kernels"]] == ["fusion_7: reduce", "loop_add_fusion"]
+
+
 def test_a_kernel_without_times_is_counted_and_fills_no_time(cupti):
     runner = Training(cupti, ("CONCURRENT_KERNEL", 0, 0, {"name": "k"}), ("CONCURRENT_KERNEL", 10, 30, {"name": "k"}))
     traced = tracer.trace(runner, "cuda", steps=1)
