@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import plots, studies, study_report, tables
+from analysis import looks, plots, studies, study_report, tables
 from analysis.study_report import Part
 from analysis.tables import NO_DIFFERENCE, TIME_UNITS, TOO_FEW, number, span
 
@@ -87,7 +87,7 @@ def draw(found: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(8.6, 1.3 + 0.36 * len(layers)), layout="constrained")
         axes = figure.subplots()
         for bench, group in able.groupby("bench", sort=False):
-            colour, marker = plots.STYLES.get(str(bench), plots.OTHER)
+            colour, marker = looks.FRAMEWORKS.get(str(bench), looks.OTHER)
             best = able.groupby("layer")["seconds"].min()
             places = [layers.index(name) for name in group["layer"]]
             ratios = group["seconds"].to_numpy() / best[group["layer"]].to_numpy()

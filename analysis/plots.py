@@ -1,11 +1,12 @@
 """Figures from tables, each a function of DataFrames that returns a Figure; nothing is written here.
 
-A framework keeps its colour and marker in every figure (Okabe and Ito's colours, told apart by colour-blind readers); a release
-or tuning beyond the first has an open marker and a broken line. Figures are white cards: `INK` and `GRID` are single colours
-so that a page can replace them in the SVG by its own.
+How a series looks is decided in `analysis.looks`; whoever shares a colour and marker with another, as a release or tuning beyond
+the first, has an open marker and a broken line. Figures are white cards: `INK` and `GRID` are single colours so that a page can
+replace them in the SVG by its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -18,16 +19,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from analysis import tables
+from analysis import looks, tables
+from analysis.looks import Look
 from analysis.tables import BYTE_UNITS, FASTEST, GROUP, JOULE_UNITS, NO_DIFFERENCE, TIME_UNITS, TOO_FEW
 
 INK = "#24292f"
 GRID = "#d0d7de"
-STYLES = {  # framework: colour, marker
-    "pytorch": ("#d55e00", "o"), "tensorflow": ("#0072b2", "s"), "jax": ("#009e73", "^"), "mxnet": ("#cc79a7", "D"),
-    "cntk": ("#56b4e9", "v"), "caffe": ("#e69f00", "P"), "paddle": ("#8c8c8c", "X"),
-}
-OTHER = ("#555555", "*")
 LINES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 PANEL = (4.3, 2.9)  # inches
 PANELS_ABREAST = 2
@@ -71,7 +68,7 @@ def energy(trials: pd.DataFrame) -> Figure:
 def relative_speed(speeds: pd.DataFrame) -> Figure:
     """Draw each verified row's speed relative to the fastest of its group; `speeds` is what `tables.relative` returns."""
     table = _labelled(speeds)
-    styles = _styles(table)
+    styles = looks.looks(table["series"], table)
     groups = [group for _, group in table.groupby(GROUP, sort=False, dropna=False) if len(group) > 1]
     height = 1.5 + ROW_HEIGHT * sum(len(group) + 1 for group in groups)
     with mpl.rc_context(STYLE):
@@ -100,16 +97,15 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
     """Draw the loss over the steps of each trial's first process, a panel a network (its first batch): right ones coincide."""
     measured = trials[trials["status"] == "ok"]
     table = _labelled(measured[measured["batch"] == measured.groupby("network")["batch"].transform("first")])
-    styles = _styles(table)
+    styles = looks.looks(table["series"], table)
     with mpl.rc_context(STYLE):
         figure, panels = _panels(table, dropped=("tuning", "threads"))
         for axes, panel in panels:
             for position, (_, trial) in enumerate(panel.iterrows()):
                 own = windows[windows["trial"] == trial["trial"]]
                 curve = own[own["process"] == own["process"].min()]
-                style = styles[trial["series"]]
                 width = max(1.0, 4.5 - 2 * position)  # a wide line shows on both sides of a narrow one that lies on it
-                axes.plot(curve["last_step"], curve["loss"], color=style["color"], linewidth=width,
+                axes.plot(curve["last_step"], curve["loss"], color=styles[trial["series"]].colour, linewidth=width,
                           linestyle=LINES[position % len(LINES)], zorder=2 + position)
                 if trial["verified"] != "yes":
                     axes.annotate(f"{trial['series']}: not verified", (0.03, 0.03 + 0.09 * len(axes.texts)),
@@ -120,9 +116,8 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
             axes.set_xlabel("steps trained")
             axes.set_ylabel("training loss")
             axes.grid()
-        for style in styles.values():
-            style["marker"] = ""
-        _finish(figure, "Loss while timed: frameworks that train one network give one curve", styles)
+        unmarked = {series: replace(style, marker="") for series, style in styles.items()}
+        _finish(figure, "Loss while timed: frameworks that train one network give one curve", unmarked)
         return figure
 
 
@@ -135,7 +130,7 @@ def _counted(trials: pd.DataFrame, column: str, units: tuple[tuple[str, float], 
 def _by_batch(trials: pd.DataFrame, columns: list[str], scale: float, words: tuple[str, str]) -> Figure:
     """Draw `columns` (a value, and its low and high where it has an interval): bars where a panel has one batch, else lines."""
     table = _labelled(trials)
-    styles = _styles(table)
+    styles = looks.looks(table["series"], table)
     with mpl.rc_context(STYLE):
         figure, panels = _panels(table, dropped=("batch", "tuning"))
         for axes, panel in panels:
@@ -176,16 +171,16 @@ def one_two_five(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _bars(axes: Axes, x: Any, values: Any, style: dict[str, Any], width: float) -> None:
-    solid = style["number"] == 0
-    axes.bar(x, values[0], 0.9 * width, color=style["color"] if solid else "none", edgecolor=style["color"], linewidth=1.2,
+def _bars(axes: Axes, x: Any, values: Any, style: Look, width: float) -> None:
+    solid = style.number == 0
+    axes.bar(x, values[0], 0.9 * width, color=style.colour if solid else "none", edgecolor=style.colour, linewidth=1.2,
              hatch=None if solid else "///")
     _interval(axes, x, values, INK)
 
 
-def _line(axes: Axes, x: Any, values: Any, style: dict[str, Any]) -> None:
-    axes.plot(x, values[0], linewidth=1.3, **_look(style))
-    _interval(axes, x, values, style["color"])
+def _line(axes: Axes, x: Any, values: Any, style: Look) -> None:
+    axes.plot(x, values[0], linewidth=1.3, **drawn(style))
+    _interval(axes, x, values, style.colour)
 
 
 def _interval(axes: Axes, x: Any, values: Any, colour: str) -> None:
@@ -195,13 +190,13 @@ def _interval(axes: Axes, x: Any, values: Any, colour: str) -> None:
         axes.errorbar(np.asarray(x)[known], values[0, known], yerr=error, fmt="none", ecolor=colour, elinewidth=1.4, capsize=3)
 
 
-def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", style: dict[str, Any]) -> None:
+def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", style: Look) -> None:
     """Draw one row of the relative speeds: its interval, its marker, and its verdict where nothing was decided."""
     value, low, high = trial["relative_speed"], trial["relative_speed_low"], trial["relative_speed_high"]
     if trial["verdict"] != FASTEST and not pd.isna(low):
         error = [[value - low], [high - value]]
-        axes.errorbar(value, row, xerr=error, fmt="none", ecolor=style["color"], elinewidth=1.6, capsize=3)
-    axes.plot(value, row, **{**_look(style), "linestyle": ""})
+        axes.errorbar(value, row, xerr=error, fmt="none", ecolor=style.colour, elinewidth=1.6, capsize=3)
+    axes.plot(value, row, **{**drawn(style), "linestyle": ""})
     if trial["verdict"] in (NO_DIFFERENCE, TOO_FEW):
         right = max(1.0, value if pd.isna(high) else high)
         axes.annotate(trial["verdict"], (right, row), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8)
@@ -213,23 +208,10 @@ def _labelled(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(series=names + " " + table["tuning"] if table["tuning"].nunique() > 1 else names)
 
 
-def _styles(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Choose the look of every series, in the order of `STYLES`, so that a legend reads alike in every figure."""
-    frameworks = dict(zip(table["series"], table["framework"], strict=True))
-    order = list(STYLES)
-    styles: dict[str, dict[str, Any]] = {}
-    for series in sorted(frameworks, key=lambda name: (order.index(frameworks[name]) if frameworks[name] in order else 99, name)):
-        colour, marker = STYLES.get(frameworks[series], OTHER)
-        number = sum(style["framework"] == frameworks[series] for style in styles.values())
-        styles[series] = {"framework": frameworks[series], "color": colour, "marker": marker, "number": number}
-    return styles
-
-
-def _look(style: dict[str, Any]) -> dict[str, Any]:
-    """Turn a style into what `Axes.plot` takes: open markers and broken lines from a framework's second series on."""
-    first = style["number"] == 0
-    return {"color": style["color"], "marker": style["marker"], "markersize": 6, "markeredgewidth": 1.4,
-            "markerfacecolor": style["color"] if first else "none", "linestyle": LINES[style["number"] % len(LINES)]}
+def drawn(look: Look) -> dict[str, Any]:
+    """Turn a look into what `Axes.plot` takes: open markers and broken lines from the second series of a look on."""
+    return {"color": look.colour, "marker": look.marker, "markersize": 6, "markeredgewidth": 1.4,
+            "markerfacecolor": "none" if look.number else look.colour, "linestyle": LINES[look.number % len(LINES)]}
 
 
 def _panels(table: pd.DataFrame, dropped: Sequence[str]) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
@@ -247,9 +229,9 @@ def _panels(table: pd.DataFrame, dropped: Sequence[str]) -> tuple[Figure, list[t
     return figure, [(axes, panel) for axes, (_, panel) in zip(grid, groups, strict=False)]
 
 
-def _finish(figure: Figure, title: str, styles: dict[str, dict[str, Any]]) -> None:
+def _finish(figure: Figure, title: str, styles: Mapping[str, Look]) -> None:
     """Set the title and, below all panels, the legend."""
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    handles = [Line2D([], [], label=series, **_look(style)) for series, style in styles.items()]
+    handles = [Line2D([], [], label=series, **drawn(style)) for series, style in styles.items()]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)), handlelength=2.6)

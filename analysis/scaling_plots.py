@@ -1,7 +1,4 @@
-"""The figures of scaling: throughput with its ideal line, efficiency, and the parts of a step stacked.
-
-A framework keeps its colour; where it has several strategies each of those has a colour of its own.
-"""
+"""The figures of scaling: throughput with its ideal line, efficiency, and the parts of a step stacked."""
 
 from typing import Any
 
@@ -14,9 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from analysis import plots, tables
-from analysis.aggregation_plots import COLOURS, MARKERS
-from analysis.plots import INK, STYLE, STYLES
+from analysis import looks, tables
+from analysis.plots import INK, STYLE, drawn
 from analysis.scaling import PARTS, WORKLOAD
 from analysis.tables import TIME_UNITS, best_unit
 
@@ -30,7 +26,7 @@ def throughput(scaled: pd.DataFrame) -> Figure:
     def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
         devices = own["devices"].astype(float)
         axes.plot(devices, devices * own["samples_per_second"].iloc[0], color=look["color"], linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.plot(devices, own["samples_per_second"], linewidth=1.4, markersize=5, **look)
+        axes.plot(devices, own["samples_per_second"], linewidth=1.4, **look)
 
     figure, grid = _by_workload(scaled, draw, "Throughput by devices; broken: n times one device")
     for axes in grid:
@@ -45,7 +41,7 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
     def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
         value, low, high = (100 * own[f"efficiency{end}"].to_numpy(float) for end in ("", "_low", "_high"))
         error = np.nan_to_num([value - low, high - value])
-        axes.errorbar(own["devices"].astype(float), value, yerr=error, linewidth=1.4, markersize=5, elinewidth=1.2, capsize=3,
+        axes.errorbar(own["devices"].astype(float), value, yerr=error, linewidth=1.4, elinewidth=1.2, capsize=3,
                       **look)
 
     figure, grid = _by_workload(scaled, draw, "Efficiency by devices, with 95 % intervals")
@@ -87,7 +83,7 @@ def phases(parts: pd.DataFrame) -> Figure:
 
 
 def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, list[Axes]]:
-    looks = _looks(scaled)
+    styles = {series: drawn(look) for series, look in looks.looks(scaled["contestant"], scaled).items()}
     groups = [group for _, group in scaled.groupby(WORKLOAD, sort=False, dropna=False)]
     across = min(2, len(groups))
     down = -(-len(groups) // across)
@@ -98,27 +94,15 @@ def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, l
             axes.set_axis_off()
         for axes, group in zip(grid, groups, strict=False):
             for series, own in group.groupby("contestant", sort=False):
-                draw(axes, own.sort_values("devices"), looks[str(series)])
+                draw(axes, own.sort_values("devices"), styles[str(series)])
             axes.set_title(_name(group.iloc[0], scaled))
             axes.set_xticks(sorted(scaled["devices"].astype(int).unique()))
             axes.set_xlabel("devices")
             axes.grid()
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-        handles = [Line2D([], [], label=series, **look) for series, look in looks.items()]
+        handles = [Line2D([], [], label=series, **look) for series, look in styles.items()]
         figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)))
         return figure, grid[:len(groups)]
-
-
-def _looks(scaled: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Colour and marker of each series: the framework's own, or one for each strategy where a framework has several."""
-    series = dict(zip(scaled["contestant"], scaled["framework"], strict=True))
-    single = len(set(series.values())) == len(series)
-    looks = {}
-    for number, (name, framework) in enumerate(series.items()):
-        colour, marker = STYLES.get(framework, plots.OTHER) if single else (
-            COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
-        looks[name] = {"color": colour, "marker": marker}
-    return looks
 
 
 def _name(row: "pd.Series[Any]", scaled: pd.DataFrame) -> str:

@@ -8,18 +8,18 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import sameness, tables
-from analysis.plots import OTHER, STYLES
+from analysis import looks, sameness, tables
+from analysis.looks import Look
 from analysis.records import Campaign
 from analysis.tables import TIME_UNITS
 
 Figure = dict[str, Any]
 
 SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross", "X": "x",
-           "*": "star"}
+           "*": "star", "h": "hexagon"}
 ROW_PIXELS = 24
 FRAME_PIXELS = 150  # title, axis and legend
-OPEN = "-open"  # a release or tuning beyond the first of its framework
+VARIANTS = ("", "-open", "-dot", "-open-dot")  # of a symbol, by the number of a look
 
 
 def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
@@ -43,13 +43,13 @@ def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> 
     """Loss by step while timed, a curve a trial, one setting at a time: frameworks that train one network lie on each other."""
     measured = rows[rows["status"] == "ok"]
     settings = measured.apply(lambda row: tables.setting(row, rows, dropped=["tuning", "threads"]), axis=1)
-    named = measured.assign(name=tables.contestants(rows)[measured.index])
+    series = _series(rows)[measured.index]
+    styles = looks.looks(series, measured)
     traces = []
-    for (_, row), setting in zip(named.iterrows(), settings, strict=True):
+    for (_, row), setting, name in zip(measured.iterrows(), settings, series, strict=True):
         curve = sameness.loss_curve(campaign, row["trial"])
-        label = " ".join([row["name"], *([row["tuning"]] if rows["tuning"].nunique() > 1 else [])])
-        traces.append({"x": [int(step) for step in curve.index], "y": [round(loss, 5) for loss in curve], "name": label,
-                       "mode": "lines+markers", "marker": _marker(row["framework"], bool(row["tuning"] != "stock")),
+        traces.append({"x": [int(step) for step in curve.index], "y": [round(loss, 5) for loss in curve], "name": name,
+                       "mode": "lines+markers", "marker": _marker(styles[name]),
                        "line": {"width": 1.2}, "customdata": [links[row["trial"]]] * len(curve),
                        "visible": setting == settings.iloc[0]})
     menu = [{"label": setting, "method": "update", "args": [{"visible": [found == setting for found in settings]}]}
@@ -73,9 +73,11 @@ def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
 def releases(groups: Sequence[tuple[str, pd.DataFrame]], links: Mapping[tuple[str, str], str]) -> Figure:
     """Time by release relative to the first one, a curve a workload with its intervals; `links` by campaign and trial."""
     traces = []
+    first_rows = pd.DataFrame([rows.iloc[0] for _, rows in groups])
+    styles = looks.looks(pd.Series([label for label, _ in groups], index=first_rows.index), first_rows)
     for label, rows in groups:
         first = rows["step_seconds"].iloc[0]
-        marker = _marker(rows["framework"].iloc[0], False)
+        marker = _marker(styles[label])
         traces.append({"x": (rows["framework"] + " " + rows["release"]).tolist(), "name": label, "mode": "lines+markers",
                        "y": (rows["step_seconds"] / first).tolist(), "marker": marker, "error_y": _interval(
                            rows[["step_seconds", "step_seconds_low", "step_seconds_high"]] / first),
@@ -87,14 +89,13 @@ def releases(groups: Sequence[tuple[str, pd.DataFrame]], links: Mapping[tuple[st
 def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     """A line for each setting, a dot for each framework with its interval; `values` has the estimate, its low and its high."""
     settings = rows.apply(lambda row: tables.setting(row, rows, dropped=["tuning"]), axis=1)
-    names = tables.contestants(rows)
-    several = rows["tuning"].nunique() > 1
+    series = _series(rows)
     traces = []
-    for (framework, name, tuning), own in rows.assign(name=names).groupby(["framework", "name", "tuning"], sort=False):
-        other = bool(tuning != "stock" and several)
+    for name, look in looks.looks(series, rows).items():
+        own = rows[series == name]
         traces.append({
             "x": values.loc[own.index].iloc[:, 0].tolist(), "y": settings[own.index].tolist(), "mode": "markers", "type": "scatter",
-            "name": f"{name} {tuning}" if several else name, "marker": _marker(str(framework), other),
+            "name": name, "marker": _marker(look),
             "error_x": _interval(values.loc[own.index]), "customdata": [links[trial] for trial in own["trial"]],
             "text": own["trial"].tolist(), "hovertemplate": "%{y}<br>%{x:.3g}<extra>%{fullData.name}</extra>"})
     height = FRAME_PIXELS + ROW_PIXELS * settings.nunique()
@@ -113,6 +114,11 @@ def _interval(values: pd.DataFrame) -> dict[str, Any]:
             "arrayminus": (estimate - low).fillna(0).tolist()}
 
 
-def _marker(framework: str, other: bool) -> dict[str, Any]:
-    colour, symbol = STYLES.get(framework, OTHER)
-    return {"color": colour, "symbol": SYMBOLS[symbol] + (OPEN if other else ""), "size": 9}
+def _series(rows: pd.DataFrame) -> "pd.Series[str]":
+    """Name each row's framework, with whatever else tells those of the table apart."""
+    names = tables.contestants(rows)
+    return names + " " + rows["tuning"] if rows["tuning"].nunique() > 1 else names
+
+
+def _marker(look: Look) -> dict[str, Any]:
+    return {"color": look.colour, "symbol": SYMBOLS[look.marker] + VARIANTS[look.number % len(VARIANTS)], "size": 9}

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import plots, statistics, tables
+from analysis import looks, plots, statistics, tables
 from analysis.records import Campaign
 from analysis.tables import GROUP, TIME_UNITS, number, span
 from analysis.trials import times_of, without_diverged
@@ -50,7 +50,7 @@ def figure(pairs: pd.DataFrame) -> Figure:
     labels = [f"{tables.setting(pair, pairs)}, {name}" + (f", {pair['cpu_threads']} threads" if several else "")
               for several in [pairs["cpu_threads"].nunique() > 1]
               for name, (_, pair) in zip(tables.contestants(pairs), pairs.iterrows(), strict=True)]
-    colours = [plots.STYLES.get(framework, plots.OTHER)[0] for framework in pairs["framework"]]
+    colours = [looks.FRAMEWORKS.get(framework, looks.OTHER)[0] for framework in pairs["framework"]]
     errors: Any = [(pairs["speed_up"] - pairs["speed_up_low"]).fillna(0), (pairs["speed_up_high"] - pairs["speed_up"]).fillna(0)]
     with mpl.rc_context(plots.STYLE):
         figure = Figure(figsize=(plots.PANEL[0] * plots.PANELS_ABREAST, 1.4 + plots.ROW_HEIGHT * len(pairs)), layout="constrained")

