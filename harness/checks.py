@@ -15,7 +15,7 @@ import networks
 from harness import frameworks
 from harness.environments import BuildFailed, Environment
 from harness.judge import Judge, Verdict
-from harness.machine import cores
+from harness.machine import THREAD_VARIABLES, cores
 from harness.plan import Trial
 from harness.ranks import Launch, Ranks
 from harness.suite import Limits
@@ -117,7 +117,7 @@ def pins(trial: Trial, allowed: set[int] | None = None) -> str:
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     """Environment variables of a worker: as many threads as the trial says, IEEE products under fp32, no GPU under cpu."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(trial.threads))
+    threads = dict.fromkeys(THREAD_VARIABLES, str(trial.threads))
     pinned = threads if trial.device_kind == "cpu" else {}
     # By bus, so that CUDA numbers GPUs as NVML does and the counters are those of the GPU that trains.
     gpus = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

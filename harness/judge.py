@@ -17,6 +17,7 @@ import numpy as np
 import networks
 from analysis.tolerances import LOSSY, Tolerance, kinks_of, tolerance_of
 from harness import arrays, copies
+from harness.machine import THREAD_VARIABLES, cores
 from harness.worker import Failed, Unsupported, Worker
 from networks import work
 
@@ -26,6 +27,10 @@ FLOOR = 0.1  # of a layer's gradient: below it a tensor's own norm says more of 
 MANY_ACTIVATIONS = 30_000_000  # bytes a sample: above, some pre-activations always lie at a kink (GoogLeNet 40 MB, VGG-16 115)
 FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-56); Nesterov's momentum is 0.4 off after three steps
 OTHER_OPTIMISER = "the optimiser differs"
+REFERENCE_THREADS = 8  # of NumPy's products; more gain little, and several references may be at work
+# The reference's layers each ask for new memory and return it. glibc hands large blocks back to the kernel, whose fresh pages then
+# took half the time of AlexNet's backward pass; so the worker keeps them (mallopt(3)).
+KEEP_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Judge:
         self.seed = seed
         self.limit = limit
         self.losses: dict[Path, list[float]] = {}
-        self.lock = threading.Lock()  # checks may run several at a time; files and answers are made once
+        self.locks: dict[Path, threading.Lock] = {}  # one a question: several checks may ask the same one at a time
 
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any]) -> Verdict:
         """Ask `worker` for its check of `network` under `task` (device, threads, precision, tuning) and compare.
@@ -74,8 +79,9 @@ class Judge:
         bits. That is told from a fault by drawing weights and batches anew: a fault shows on every draw.
         """
         for draw in range(DRAWS):
-            with self.lock:
-                question = self._question(network, draw, int(task.get("devices", 1)))
+            question = self._question(network, draw, int(task.get("devices", 1)))
+            with self._asked_once(question):
+                self._draw(question, self.seed + draw)
             verdict = self._judge(worker, question, task)
             if not self._may_be_a_kink(network, verdict, str(task["precision"])):
                 break
@@ -85,7 +91,7 @@ class Judge:
         answers = self.folder / f"answers-{worker.token}.npz"
         try:
             parameters, losses = _ask(worker, question, task, question.steps, answers)
-            with self.lock:
+            with self._asked_once(question):
                 self._answer_reference(question)
             verdict = self._compare(question, parameters, losses, answers, task)
             if OTHER_OPTIMISER in verdict.reason:
@@ -102,27 +108,35 @@ class Judge:
             answers.unlink(missing_ok=True)
 
     def _question(self, network: networks.Network, draw: int, devices: int) -> Question:
-        """Write the weights and batches of a draw, once; batches are for all devices."""
         stem = self.folder / (f"check-{network.name}-{draw}" if devices == 1 else f"check-{network.name}-x{devices}-{draw}")
         files = {kind: stem.with_suffix(f".{kind}.npz") for kind in ("weights", "batches", "reference")}
-        question = Question(network, self.batch, devices, self.steps, **files, limit=self.limit)
-        if not question.batches.exists():
-            weights = arrays.draw_weights(network, self.seed + draw)
-            if devices > 1 or work.activation_bytes(network) > MANY_ACTIVATIONS:  # ResNet-56 on four: a kink turned in each draw
-                weights = arrays.away_from_kinks(network, weights)
-            arrays.save_weights(question.weights, weights)
-            arrays.save_batches(question.batches, *arrays.synthetic_batches(network, self.batch * devices, 2, self.seed + draw))
-        return question
+        return Question(network, self.batch, devices, self.steps, **files, limit=self.limit)
+
+    def _asked_once(self, question: Question) -> threading.Lock:
+        """The lock under which a question's files and its answer are made; other questions need not wait for them."""
+        return self.locks.setdefault(question.reference, threading.Lock())
+
+    def _draw(self, question: Question, seed: int) -> None:
+        """Write the weights and batches of a question, once; batches are for all devices."""
+        if question.batches.exists():
+            return
+        network = question.network
+        weights = arrays.draw_weights(network, seed)
+        if question.devices > 1 or work.activation_bytes(network) > MANY_ACTIVATIONS:  # ResNet-56 on four: a kink in each draw
+            weights = arrays.away_from_kinks(network, weights)
+        arrays.save_weights(question.weights, weights)
+        arrays.save_batches(question.batches, *arrays.synthetic_batches(network, question.batch * question.devices, 2, seed))
 
     def _answer_reference(self, question: Question) -> None:
         if question.reference in self.losses:
             return
-        with Worker(sys.executable, "runners.reference_runner", self.folder / "reference.log") as worker:
-            task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock"}
-            if question.network.has_batch_norm:  # each device normalises its own samples, in every framework
-                task, asked = {**task, "devices": question.devices}, question
-            else:
-                asked = replace(question, batch=question.batch * question.devices, devices=1)
+        sharded = question.network.has_batch_norm  # each device normalises its own samples, in every framework
+        asked = question if sharded else replace(question, batch=question.batch * question.devices, devices=1)
+        # Shards have a thread each, and their products would wait for one another if they had several. Nothing is timed meanwhile.
+        threads = len(cores(REFERENCE_THREADS)) if asked.devices == 1 else 1
+        variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        task = {"device": "cpu", "threads": threads, "precision": "fp32", "tuning": "stock", "devices": asked.devices}
+        with Worker(sys.executable, "runners.reference_runner", question.reference.with_suffix(".log"), variables) as worker:
             _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:

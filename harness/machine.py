@@ -16,6 +16,7 @@ import psutil
 from harness import gpus
 from harness.validation import CHECKOUT
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # tell libraries how many threads to use
 LOAD_PER_CORE = 0.5
 CORES_WANTED = 4
 MEMORY_WANTED_BYTES = 4 * 2**30

@@ -128,7 +128,7 @@ def _environment_or_reason(framework: str, place: Place, note: Callable[[str], N
 def _starter(bench: Bench, environment: Environment | Failed | Unsupported, place: Place, log: Path, records: Records
              ) -> Callable[[], Worker]:
     """A function that starts the bench's worker and opens its session, or raises what stands in the environment's place."""
-    threads = {name: str(place.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    threads = dict.fromkeys(machine.THREAD_VARIABLES, str(place.threads))
     gpus = {"CUDA_VISIBLE_DEVICES": ""} if place.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     pinned = ",".join(map(str, machine.cores(place.threads))) if place.device_kind == "cpu" else ""
 

@@ -1,13 +1,15 @@
-"""The judge: every operation written out in NumPy, forward and backward, in float64. Its speed counts for nothing.
+"""The judge: every operation written out in NumPy, forward and backward, in float64: plainly, but checks wait for it.
 
 Each operation is a pair in `OPERATIONS`. `forward(a, w, *inputs)` takes the layer's attributes and parameters and returns the
 output and what the backward pass needs; `backward(a, w, saved, dy)` returns the gradients of the inputs and of the parameters.
 Gradients and parameters leave in float64, sharper than what they judge. Threads are those of NumPy's BLAS (OMP_NUM_THREADS).
-Several devices are shards of the batch, each normalised by itself as data-parallel training does, and their gradients' mean.
+Several devices are shards of the batch, a thread each, normalised by themselves as data-parallel training does, and their
+gradients' mean.
 Python 3.6 syntax, NumPy only, so that it can stand beside every framework in that framework's own environment.
 """
 
 import platform
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -30,28 +32,33 @@ def dense_backward(a, w, saved, dy):
 
 
 def conv2d(a, w, x):
+    """One product a sample: its columns stay in the caches, where those of a whole batch would be new memory for every layer."""
     x = pad(x, a["padding"], 0.0)
-    columns, height, width = unfold(x, a["kernel"], a["stride"])
-    columns = columns.reshape(len(x), a["groups"], -1, height * width)  # (B, G, C / G k k, H W)
-    y = w["weight"].reshape(a["groups"], -1, columns.shape[2]) @ columns  # (B, G, filters / G, H W)
-    y = y.reshape(len(x), a["filters"], -1)
+    filters = w["weight"].reshape(a["groups"], a["filters"] // a["groups"], -1)  # (G, filters / G, C / G k k)
+    _, height, width = unfold(x, a["kernel"], a["stride"])
+    y = np.empty((len(x),) + filters.shape[:2] + (height * width,))
+    for sample, out in zip(x, y):
+        np.matmul(filters, columns_of(a, sample), out=out)
+    y = y.reshape(len(x), a["filters"], height, width)
     if a["bias"]:
-        y += w["bias"][:, None]
-    return y.reshape(len(x), a["filters"], height, width), x
+        y += w["bias"][:, None, None]
+    return y, x
 
 
 def conv2d_backward(a, w, x, dy):
-    columns, height, width = unfold(x, a["kernel"], a["stride"])
-    columns = columns.reshape(len(x), a["groups"], -1, height * width)  # (B, G, C / G k k, H W)
-    dy = dy.reshape(len(x), a["groups"], -1, height * width)  # (B, G, filters / G, H W)
-    gradients = {"weight": sum(d @ c.swapaxes(1, 2) for d, c in zip(dy, columns)).reshape(w["weight"].shape)}
-    if a["bias"]:
-        gradients["bias"] = dy.sum(axis=(0, 3)).reshape(-1)
-    if not a["input_gradient"]:
-        return [None], gradients
-    dcolumns = w["weight"].reshape(a["groups"], -1, columns.shape[2]).swapaxes(1, 2) @ dy
+    height, width = dy.shape[2:]
+    filters = w["weight"].reshape(a["groups"], a["filters"] // a["groups"], -1)  # (G, filters / G, C / G k k)
+    dfilters, of_sample = np.zeros(filters.shape), np.empty(filters.shape)
     frame = 2 * a["padding"]
-    return [fold(dcolumns, x.shape[:2] + (x.shape[2] - frame, x.shape[3] - frame), a, height, width)], gradients
+    dx = np.empty(x.shape[:2] + (x.shape[2] - frame, x.shape[3] - frame)) if a["input_gradient"] else None
+    for sample, part in enumerate(dy.reshape((len(dy),) + filters.shape[:2] + (height * width,))):  # (G, filters / G, H W)
+        dfilters += np.matmul(part, columns_of(a, x[sample]).swapaxes(1, 2), out=of_sample)
+        if dx is not None:
+            dx[sample] = fold(filters.swapaxes(1, 2) @ part, (1,) + dx.shape[1:], a, height, width)[0]
+    gradients = {"weight": dfilters.reshape(w["weight"].shape)}
+    if a["bias"]:
+        gradients["bias"] = dy.sum(axis=(0, 2, 3))
+    return [dx], gradients
 
 
 def max_pool(a, w, x):
@@ -116,10 +123,12 @@ def dropout_backward(a, w, kept, dy):
 
 
 def batch_norm(a, w, x):
-    mean = x.mean(axis=(0, 2, 3), keepdims=True)  # (1, C, 1, 1)
-    deviation = np.sqrt(x.var(axis=(0, 2, 3), keepdims=True) + a["epsilon"])
-    normal = (x - mean) / deviation
-    return w["scale"][:, None, None] * normal + w["shift"][:, None, None], (normal, deviation)
+    normal = x - x.mean(axis=(0, 2, 3), keepdims=True)
+    deviation = np.sqrt(np.square(normal).mean(axis=(0, 2, 3), keepdims=True) + a["epsilon"])  # (1, C, 1, 1)
+    normal /= deviation
+    y = normal * w["scale"][:, None, None]
+    y += w["shift"][:, None, None]
+    return y, (normal, deviation)
 
 
 def batch_norm_backward(a, w, saved, dy):
@@ -127,8 +136,10 @@ def batch_norm_backward(a, w, saved, dy):
     axes = (0, 2, 3)
     scale, shift = (dy * normal).sum(axis=axes), dy.sum(axis=axes)
     count = normal.size // normal.shape[1]
-    dx = dy - (shift[:, None, None] + normal * scale[:, None, None]) / count  # both means depend on x
-    return [dx * (w["scale"][:, None, None] / deviation)], {"scale": scale, "shift": shift}
+    dx = dy - (shift / count)[:, None, None]  # both means depend on x
+    dx -= normal * (scale / count)[:, None, None]
+    dx *= w["scale"][:, None, None] / deviation
+    return [dx], {"scale": scale, "shift": shift}
 
 
 def lrn(a, w, x):
@@ -294,6 +305,7 @@ class Runner(BaseRunner):
         self.trained = depends_on_parameters(self.layers)
         self.last_reader = {source: layer["name"] for layer in self.layers for source in layer["inputs"]}
         random = np.random.RandomState(task.seed) if task.dropout else None
+        self.threads = 1 if random else self.shards  # in the order of the shards, dropout follows its seed
         self.attributes = {
             layer["name"]: dict(layer["attributes"], random=random, input_gradient=layer["inputs"][0] in self.trained)
             for layer in self.layers
@@ -304,21 +316,21 @@ class Runner(BaseRunner):
         for name, present in self.weights.items():
             if weights[name].shape != present.shape:
                 raise ValueError("weights of {}: {}, the network has {}".format(name, weights[name].shape, present.shape))
-        self.velocities = {}
-        for name in self.weights:
-            self.weights[name] = weights[name].astype(np.float64)
-            self.velocities[name] = np.zeros(weights[name].shape)
+            self.weights[name][...] = weights[name]  # in place: new memory costs more than copying
+            self.velocities[name][...] = 0
 
     def feed(self, inputs, targets, residence):
         self.ring = [(self._place(x) if residence == "device" else x, y) for x, y in zip(inputs, targets)]
         self.position = 0
+        self.first = None  # loss and gradients of batch 0 at the present parameters, where they were asked for
 
     def step(self):
-        x, targets = self.ring[self.position % len(self.ring)]
-        self.position += 1
-        self.last_loss, gradients = self.differentiate(x, targets)
+        batch = self.position % len(self.ring)
+        first, self.first = self.first, None
+        self.last_loss, gradients = first if first and batch == 0 else self.differentiate(*self.ring[batch])
         for name, gradient in gradients:
             self.update(name, gradient)
+        self.position += 1
 
     def synchronize(self):
         pass  # NumPy returns when it is done
@@ -327,7 +339,10 @@ class Runner(BaseRunner):
         return self.last_loss
 
     def gradients(self):
-        return dict(self.differentiate(*self.ring[0])[1])
+        loss, gradients = self.differentiate(*self.ring[0])
+        gradients = dict(gradients)
+        self.first = loss, list(gradients.items())  # a check's first step wants the same again
+        return gradients
 
     def copies(self):
         return [self.parameters()] * self.shards  # they share one
@@ -359,11 +374,11 @@ class Runner(BaseRunner):
         return loss, self.backward(dlogits, saved)
 
     def update(self, name, gradient):
-        """v = momentum v + g, w = w - lr v, in place; overwrites `gradient`."""
+        """v = momentum v + g, w = w - lr v, in place."""
         velocity = self.velocities[name]
         velocity *= self.network["momentum"]
         velocity += gradient
-        self.weights[name] -= np.multiply(velocity, self.network["learning_rate"], out=gradient)
+        self.weights[name] -= self.network["learning_rate"] * velocity
 
     def forward(self, x):
         """The last layer's output, and what each layer saved for its backward pass."""
@@ -399,14 +414,14 @@ class Runner(BaseRunner):
                 yield name + "." + key, gradient
 
     def _differentiate_shards(self, x, targets):
-        loss, gradients = 0.0, {}
-        for part, wanted in zip(np.split(x, self.shards), np.split(targets, self.shards)):
+        def differentiate(part, wanted):
             logits, saved = self.forward(self._place(part))
-            of_part, dlogits = softmax_cross_entropy(logits, wanted)
-            loss += of_part / self.shards
-            for name, gradient in self.backward(dlogits / self.shards, saved):
-                gradients[name] = gradients[name] + gradient if name in gradients else gradient
-        return loss, gradients.items()
+            loss, dlogits = softmax_cross_entropy(logits, wanted)
+            return loss / self.shards, dict(self.backward(dlogits / self.shards, saved))
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            losses, parts = zip(*pool.map(differentiate, np.split(x, self.shards), np.split(targets, self.shards)))
+        return sum(losses), [(name, sum(part[name] for part in parts)) for name in parts[0]]
 
     def _build(self):
         """Make the parameters from what really flows, one sample of zeros, and compare every shape with the network's."""
@@ -483,6 +498,12 @@ def unfold(x, kernel, stride):
         raise ValueError("windows of {} do not fit into {} x {}".format(kernel, H, W))
     shape, strides = (B, C, kernel, kernel, height, width), (b, c, h, w, h * stride, w * stride)
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False), height, width
+
+
+def columns_of(a, sample):
+    """The windows of one framed sample (C, H, W) as columns, each group's for itself: (G, C / G k k, height width)."""
+    windows, height, width = unfold(sample[None], a["kernel"], a["stride"])
+    return windows.reshape(a["groups"], -1, height * width)
 
 
 def fold(dcolumns, shape, a, height, width):

@@ -9,6 +9,7 @@ class Runner(Reference):
     def _build(self):
         super()._build()
         self.weights["image"] = np.zeros(self.network["input_shape"])
+        self.velocities["image"] = np.zeros(self.network["input_shape"])
 
     def load(self, weights):
         super().load(dict(weights, image=self.weights["image"]))
