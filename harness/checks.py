@@ -96,7 +96,7 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
     told = {**variables(environment, trial), **(extra or {})}
     if trial.ranks > 1 and framework.parallel:
         launch = Launch(framework.parallel, trial.devices)
-        return Ranks(launch, environment.interpreter, module, log, told, cores=pins(trial), container=environment.container)
+        return Ranks(launch, environment.interpreter, module, log, told, cores=pins(trial))
     return Worker(environment.interpreter, module, log, told, pins(trial), container=environment.container)
 
 

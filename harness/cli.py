@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the answer is no (a difference, failed rows), 2 wrong use 
 
 import json
 import shlex
+import signal
 import sys
 from collections import Counter
 from datetime import datetime
@@ -293,10 +294,18 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def _end_as_by_ctrl_c() -> None:
+    """Let the signals of `kill` and of a closed terminal end the workers, keep what is finished and clear away, as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
+
+
 def main() -> None:
     """Run the command line; wrong use ends with its message and 2."""
     from analysis.records import BadRecords
 
+    _end_as_by_ctrl_c()
     try:
         app()
     except (WrongUse, UnknownNetwork, BadRecords) as error:

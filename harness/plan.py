@@ -185,6 +185,9 @@ def _undivided(trial: Trial, machine: Machine) -> str:
         return f"{trial.devices} GPUs asked for, this machine has {machine.devices}"
     if not framework.parallel:
         return f"{framework.title} trains on one device here: configs/frameworks/{trial.framework}.yaml has no key parallel"
+    if framework.parallel.kind == "ranks" and kind in framework.recipe(trial.release).container:
+        return (f"{framework.title} {trial.release} runs in a container, where its ranks could not reach the driver's socket: "
+                "several devices need a release that is installed")
     if kind in framework.parallel.reasons:
         return framework.parallel.reasons[kind]
     known = framework.parallel.strategies[kind]

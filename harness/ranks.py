@@ -8,11 +8,9 @@ is one `Failed` that names it. Everything else of a worker is `harness.worker`.
 import contextlib
 import json
 import queue
-import shutil
 import socket
 import statistics
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,12 +56,8 @@ class Ranks(Worker):
         self.links: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
         self.closed = False
-        self.folder = Path(tempfile.mkdtemp(prefix="dlbench-wire-"))  # short: the path of a socket has room for 107 bytes
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self.folder / "wire"))
-        self.listener.listen(launch.ranks)
-        told = {**(variables or {}), "DLBENCH_WIRE": str(self.folder / "wire"), "DLBENCH_RANK_IN": launch.parallel.rank}
-        super().__init__(interpreter, module, log, told, **options)
+        super().__init__(interpreter, module, log, variables, **options)
 
     def ask(self, command: str, limit: float, **arguments: Any) -> dict[str, Any]:
         """Send one command to all ranks, wait at most `limit` seconds for all their answers, and merge them."""
@@ -99,12 +93,17 @@ class Ranks(Worker):
         super().end()
 
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
-        command, variables = self._wrapped(self.launch.command(interpreter, module, str(self.folder)), environment)
+        wire = str(Path(self.folder.name) / "wire")
+        self.listener.bind(wire)
+        self.listener.listen(self.launch.ranks)
+        command = self.launch.command(interpreter, module, self.folder.name)
+        told = {**environment, "DLBENCH_WIRE": wire, "DLBENCH_RANK_IN": self.launch.parallel.rank}
         try:
             process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.DEVNULL,
-                                       stdout=log_file, stderr=log_file, text=True, env=variables)
+                                       stdout=log_file, stderr=log_file, text=True, env=told)
         except FileNotFoundError:
             self._close_wire()
+            self.folder.cleanup()
             raise Failed("crashed", f"{command[0]}, which starts the ranks, is not on this machine: install the packages that "
                                     "`system` of its file in configs/frameworks names") from None
         threading.Thread(target=self._accept, daemon=True).start()
@@ -116,7 +115,6 @@ class Ranks(Worker):
         self.listener.close()
         for link in self.links.values():
             link.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import psutil
 
+from harness import scratch
 from harness.containers import Container
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,9 +61,11 @@ class Worker:
         self.oom_kills = oom_kills()
         self.container = container
         self.ours = (*(variables or {}), *OURS)
+        self.folder = scratch.make_folder()
         log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {**_environment(variables or {}, cores, self.token), **scratch.variables(self.folder.name)}
         with log.open("ab") as log_file:
-            self.process = self._start(str(interpreter), module, _environment(variables or {}, cores, self.token), log_file)
+            self.process = self._start(str(interpreter), module, environment, log_file)
 
     def __enter__(self) -> "Worker":
         return self
@@ -117,6 +120,7 @@ class Worker:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     orphan.kill()
         self._close_wire()
+        self.folder.cleanup()
 
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
         """Start the worker with a thread that reads its answers."""

@@ -259,12 +259,12 @@ def test_an_interrupt_in_the_first_process_leaves_a_table_of_what_was_not_run(tm
     assert table(tmp_path)["one tiny_fcn"]["reason"] == trials.NOT_RUN
 
 
-def drive(folder: Path) -> subprocess.Popen[str]:
-    """Start `dlbench run` of the reference as a process of its own, with its lines on a pipe."""
+def drive(folder: Path, temporary: Path | None = None) -> subprocess.Popen[str]:
+    """Start `dlbench run` of the reference as a process of its own, with its lines on a pipe and a TMPDIR of its own."""
     suite = folder.parent / "suite.yaml"
     suite.write_text(yaml.safe_dump({**SMALL, "frameworks": "reference", "networks": NETWORKS}))
     command = [*DRIVER, "run", str(suite), "--out", str(folder), "--interpreter", f"reference={sys.executable}"]
-    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "COLUMNS": "200"}, text=True,
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "COLUMNS": "200", "TMPDIR": str(temporary or "/tmp")}, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -292,6 +292,22 @@ def test_a_killed_campaign_resumes_and_loses_nothing_that_was_finished(tmp_path,
     assert ",777.0\n" not in (folder / "windows.csv").read_text()
     assert {row["status"] for row in table(folder).values()} == {"ok"}
     assert done.meta["finished"] and done.meta["started"] == killed.meta["started"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_campaign_that_is_told_to_end_leaves_no_process_and_no_temporary_file(tmp_path, workers_in, number):
+    folder, temporary = tmp_path / "campaign", tmp_path / "t"
+    temporary.mkdir()
+    with drive(folder, temporary) as driver:
+        lines = iter(driver.stdout)
+        assert any(line.startswith("1/4 ") for line in lines)
+        assert [path.name.startswith("dlbench-") for path in temporary.iterdir()] != []
+        driver.send_signal(number)
+        assert "Stopped; every finished process is kept. Go on with: dlbench run " in "".join(lines)
+    assert driver.returncode == 1
+    assert workers_in(folder) == []
+    assert list(temporary.iterdir()) == []
+    assert len(records.read(folder).processes) >= 1
 
 
 def test_an_environment_that_cannot_be_built_costs_its_own_trials_only(tmp_path, stand_in, monkeypatch):

@@ -124,6 +124,15 @@ def test_more_gpus_than_there_are_is_a_refused_row():
         (2, "planned", ""), (4, "unsupported", "4 GPUs asked for, this machine has 2")]
 
 
+def test_ranks_in_a_container_are_refused_and_one_process_for_all_devices_is_not():
+    suite = {"frameworks": ["cntk==2.7-gpu", "mxnet==1.9.1-nv24.02"], "devices": [1, 2]}
+    assert [(trial.framework, trial.devices, trial.status, trial.reason) for trial in plan(suite, CUDA)] == [
+        ("cntk", 1, "planned", ""), ("mxnet", 1, "planned", ""),
+        ("cntk", 2, "unsupported", "Microsoft Cognitive Toolkit (CNTK) 2.7-gpu runs in a container, where its ranks could not "
+                                   "reach the driver's socket: several devices need a release that is installed"),
+        ("mxnet", 2, "planned", "")]
+
+
 def test_devices_of_a_cpu_share_its_cores():
     assert [(trial.devices, trial.threads) for trial in plan({"devices": [1, 2, 8], "threads": "all"})] == [(1, 4), (2, 2), (8, 1)]
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -28,7 +29,7 @@ def ranks(tmp_path):
     for each in started:
         each.end()
         assert processes_with(each.token) == []
-        assert not each.folder.exists()
+        assert not Path(each.folder.name).exists()
 
 
 @pytest.fixture

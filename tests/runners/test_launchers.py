@@ -50,7 +50,7 @@ def test_a_killed_rank_is_named_and_nothing_of_its_launcher_is_left(ready, frame
     assert caught.value.reason.startswith("rank 1 ended during 'run'; log: ")
     worker.end()
     assert processes_with(worker.token) == []
-    assert not worker.folder.exists()
+    assert not Path(worker.folder.name).exists()
 
 
 @pytest.mark.parametrize("framework", STRATEGIES)
