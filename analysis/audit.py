@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from analysis import consistency, conv_study, gemm_study, hashes, layers_study, records, report, studies, trials
+from analysis import consistency, conv_study, gemm_study, hashes, layers_study, packed, records, report, studies, trials
 from analysis.consistency import Finding
 from analysis.records import BadRecords, Campaign
 
@@ -76,8 +76,9 @@ def _study(folder: Path) -> list[Finding]:
         findings += [Finding(*fault) for fault in studies.faults(studies.read([folder]))]
         with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
             STUDIES[name]([folder], Path(made))
-            for path in sorted(Path(made).glob("tables/*.csv")):
-                findings += _compare(folder, path.relative_to(made).as_posix(), path.read_text(encoding="utf-8"), _cells)
+            for path in sorted(Path(made).glob("tables/*")):
+                name = f"tables/{path.name.removesuffix(packed.SUFFIX)}"
+                findings += _compare(folder, name, packed.read_text(path), _cells)
     except (BadRecords, KeyError, TypeError, ValueError) as error:
         findings.append(Finding("study.json", "", "", "records that can be read", f"{type(error).__name__}: {error}"))
     return findings
@@ -108,9 +109,9 @@ def _pages(campaign: Campaign) -> list[Finding]:
 
 
 def _compare(folder: Path, name: str, expected: str, how: Callable[[str, str, str], Iterator[Finding]]) -> list[Finding]:
-    if not (folder / name).is_file():
+    if not packed.find(folder / name).is_file():
         return [Finding(name, "", "", "what `dlbench report` writes", "no such file")]
-    return list(how(name, expected, (folder / name).read_text(encoding="utf-8")))
+    return list(how(name, expected, packed.read_text(folder / name)))
 
 
 def _cells(name: str, expected: str, found: str) -> Iterator[Finding]:

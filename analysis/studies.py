@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import statistics
+from analysis import packed, statistics
 from analysis.records import BadRecords
 
 SCHEMA = 1
@@ -162,7 +162,7 @@ def _read(folder: Path) -> Records:
 
 def _rows(file: Path) -> list[dict[str, str]]:
     """The rows whose lines are whole."""
-    text = file.read_text(encoding="utf-8")
+    text = packed.read_text(file)
     return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
 
 

@@ -11,8 +11,10 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from analysis import hashes, report
+from analysis import hashes, packed, report
 from analysis.studies import Records
+
+RAW = ("measurements.csv", "points.csv", "study.json")
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,13 @@ def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Pat
     """Write the report into the folder `out` and return its page. Raises OSError."""
     (out / "plots").mkdir(parents=True, exist_ok=True)
     (out / "tables").mkdir(exist_ok=True)
-    drawn = {}
+    if (out / RAW[0]).exists():
+        packed.pack(out / RAW[0])
+    drawn, files = {}, {}
     for part in parts:
         for name, table in {**part.tables, **part.files}.items():
             table.to_csv(out / "tables" / f"{name}.csv", index=False, lineterminator="\n")
+            files[name] = packed.pack(out / "tables" / f"{name}.csv").name
         for name, figure in part.figures.items():
             drawn[name] = report.draw_svg(figure)
             (out / "plots" / f"{name}.svg").write_text(drawn[name], encoding="utf-8")
@@ -43,7 +48,8 @@ def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Pat
                                   trim_blocks=True, lstrip_blocks=True)
         environment.filters.update(markdown=report.markdown, inline=report.inline)
         page = environment.get_template(f"study.{kind}.j2").render(title=title, parts=parts, drawn=drawn, meta=records.meta,
-                                                                   provenance=provenance(records))
+                                                                   provenance=provenance(records), files=files,
+                                                                   raw=[packed.find(records.folder / name).name for name in RAW])
         (out / f"report.{kind}").write_text(page, encoding="utf-8")
     hashes.write_manifest(out)
     return out / "report.html"

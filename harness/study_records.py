@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis import studies
+from analysis import packed, studies
 from analysis.studies import MEASUREMENT_COLUMNS
 from harness.errors import WrongUse
 
@@ -50,6 +50,7 @@ def open_records(folder: Path, page: Mapping[str, Any], points: Mapping[str, Map
     if (folder / "study.json").exists():
         if (folder / "points.csv").read_text(encoding="utf-8") != text:
             raise WrongUse(f"{folder}: these words mean other points than the study there has; resume with the words that began it")
+        packed.unpack(folder / "measurements.csv")
         return Records(folder)
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -70,6 +71,6 @@ def merge(folders: Sequence[Path], out: Path) -> None:
              "parts": [{key: page[key] for key in ("name", "started", "finished", "source_hash")} for page in pages]}
     out.mkdir(parents=True, exist_ok=True)
     for name in ("points.csv", "measurements.csv"):
-        texts = [(folder / name).read_text(encoding="utf-8").splitlines(keepends=True) for folder in folders]
+        texts = [packed.read_text(folder / name).splitlines(keepends=True) for folder in folders]
         (out / name).write_text("".join([texts[0][0], *(line for text in texts for line in text[1:])]), encoding="utf-8")
     (out / "study.json").write_text(json.dumps(first, indent=1), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Tables of the GEMM and convolution studies from synthetic measurements whose answers are known."""
 
+import gzip
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 
 import networks
-from analysis import audit, conv_study, gemm_study, records, studies, sweep
+from analysis import audit, conv_study, gemm_study, packed, records, studies, sweep
 from analysis.convolution_kernels import Family, family
 from analysis.records import BadRecords
 from networks import work
@@ -82,6 +83,32 @@ def test_an_audit_of_a_study_finds_what_was_changed(gemm):
     table = gemm / "tables" / "networks.csv"
     table.write_text(table.read_text().replace("5.55 s", "5.54 s"))
     assert {each.column for each in audit.audit(gemm) if each.file == "tables/networks.csv"} == {"", "best"}
+
+
+def test_large_tables_are_gzipped_and_read_audited_and_linked_as_before(gemm, monkeypatch):
+    before = studies.estimates(studies.read([gemm]))
+    monkeypatch.setattr(packed, "LARGE_BYTES", 500)
+    for _ in range(2):  # the second time from packed records
+        page = gemm_study.write([gemm], gemm).read_text()
+    names = {path.name for path in gemm.rglob("*.gz")}
+    assert names >= {"measurements.csv.gz", "products.csv.gz"} and not (gemm / "measurements.csv").exists()
+    assert 'href="measurements.csv.gz"' in page and 'href="tables/products.csv.gz"' in page
+    pd.testing.assert_frame_equal(studies.estimates(studies.read([gemm])), before)
+    assert audit.audit(gemm) == []
+    table = gemm / "tables" / "products.csv.gz"
+    table.write_bytes(gzip.compress(gzip.decompress(table.read_bytes()).replace(b"NT", b"TT", 1)))
+    assert [each.file for each in audit.audit(gemm)] == ["tables/products.csv.gz", "tables/products.csv"]  # its hash, and a cell
+
+
+def test_a_gzipped_table_is_unpacked_for_whoever_appends(tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "LARGE_BYTES", 5)
+    file = tmp_path / "measurements.csv"
+    file.write_text("a,b\n1,2\n")
+    assert packed.pack(file) == packed.find(file) == tmp_path / "measurements.csv.gz"
+    packed.unpack(file)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"measurements.csv": "a,b\n1,2\n"}
+    monkeypatch.setattr(packed, "LARGE_BYTES", 500)
+    assert packed.pack(file) == file
 
 
 @pytest.mark.parametrize(("column", "value"), [("status", "fine"), ("seconds", ""), ("seconds", "-1 1"), ("point", "1x1x1-fp32"),
