@@ -73,6 +73,10 @@ def _part(gap: Gap, row: Mapping[Any, Any]) -> str:
     if kind in (PRODUCT, CONVOLUTION):
         return f"{how} is {_arithmetic(gap, kind)}"
     if kind == RESIDUAL:
+        over = [side.name for side in (gap.a, gap.b) if side.seconds(RESIDUAL) < -TOLD * side.step_seconds]
+        if over:
+            return (f"{how} is residual: under the trace the kernels of {' and '.join(over)} took longer than its timed step, in "
+                    "which they may run side by side.")
         return f"{how} is residual: kernels took another time under the trace than when timed."
     longer = slower if share > 0 else faster
     remedy = f"; {REMEDIES[kind]}" if kind in REMEDIES else ""

@@ -24,7 +24,7 @@ from harness.validation import did_you_mean
 
 PASSES = ("forward", "backward_data", "backward_filter")
 MATHS = ("fma", "tf32")
-LAYERS_OF = ("alexnet", "caffenet", "googlenet")  # cuDNN v2's networks; those that are here
+LAYERS_OF = ("alexnet", "caffenet", "googlenet")  # cuDNN v2's networks
 # What is wrong is off by 1. Found on an H200: 6e-6 at most in fma, 3e-4 in tf32, but 9e-4 to 3e-3 for Winograd's transforms of 5x5.
 TOLERANCES = {"fma": 1e-4, "tf32": 1e-2}
 WINOGRAD_TOLERANCE = 1e-2
@@ -44,7 +44,7 @@ def conv(
     part: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts, to use several devices.")] = "1/1",
     passes: Annotated[str, typer.Option(help="With commas.")] = ",".join(PASSES),
     math: Annotated[str, typer.Option(help="fma, tf32 or both; on a CPU only fma.")] = "",
-    batch: Annotated[int | None, typer.Option(min=1, help="Default: the middle one of each network's batches.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Default: the campaign's, else the middle one of the network's.")] = None,
     largest: Annotated[float | None, typer.Option(metavar="GFLOP", help="Leave larger ones out; default 5 on a CPU.")] = None,
     campaigns: Campaigns = None,
     processes: Processes = 1,
@@ -62,9 +62,9 @@ def conv(
 
     place = studies.place_of(device, threads, named(interpreter), allow_dirty)
     cpu = place.device_kind == "cpu"
-    batches = {} if sweep else batches_of(words(chosen) or [name for name in LAYERS_OF if name in networks.names()], batch)
+    batches = {} if sweep else batches_of(words(chosen) or list(LAYERS_OF), batch, campaigns or ())
     layers = _sweep_layers(sample or (SAMPLE_CPU if cpu else None)) if sweep else _network_layers(batches)
-    kinds = known(words(passes), PASSES, "--passes"), known(words(math) or ["fma"] if cpu or sweep else MATHS, MATHS, "--math")
+    kinds = known(words(passes), PASSES, "--passes"), known(words(math) or MATHS[:1 if cpu or sweep else 2], MATHS, "--math")
     most = largest or (LARGEST_CPU_GFLOP if cpu else None)
     points = part_of([point for point in points_of(layers, *kinds) if most is None or gflop(point) <= most], part)
     module = "runners.pytorch_convolutions" if cpu else "runners.cudnn_convolutions"

@@ -3,6 +3,7 @@
 It lists the shapes and asks `harness.studies` to measure them; tables and plots are `analysis.gemm_study`'s.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import networks
+from analysis import records
 from analysis.tolerances import FP32, LOSS, OPERANDS
 from harness import studies
 from harness.cli_compare import AllowDirty, Interpreter, Out
@@ -27,7 +29,7 @@ ROUNDINGS = 4  # of operands and result, in a product of random numbers: found 0
 def gemm(
     chosen: Annotated[str, typer.Option("--networks", help="With commas; all if not given, `none` for the article's alone.")] = "",
     precisions: Annotated[str, typer.Option(help="With commas; default fp32,tf32,bf16,fp16, on a CPU fp32.")] = "",
-    batch: Annotated[int | None, typer.Option(min=1, help="Default: the middle one of each network's batches.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Default: the campaign's, else the middle one of the network's.")] = None,
     largest: Annotated[float | None, typer.Option(metavar="GFLOP", help="Leave larger products out; default on a CPU: 5, but for "
                                                   "the article's.")] = None,
     campaigns: Campaigns = None,
@@ -44,7 +46,7 @@ def gemm(
     from analysis import gemm_study  # here, as in every verb: drawing takes a second to import
 
     place = studies.place_of(device, threads, named(interpreter), allow_dirty)
-    batches = batches_of(words(chosen) or networks.names(), batch)
+    batches = batches_of(words(chosen) or networks.names(), batch, campaigns or ())
     cpu = place.device_kind == "cpu"
     chosen_precisions = words(precisions) or [name for name in OPERANDS if name == "fp32" or not cpu]
     points = points_of(batches, chosen_precisions, largest or (LARGEST_CPU_GFLOP if cpu else None), article=largest is None)
@@ -57,14 +59,18 @@ def gemm(
     say(f"Page: {gemm_study.write([folder], folder, campaigns or [])}")
 
 
-def batches_of(chosen: list[str], batch: int | None) -> dict[str, int]:
-    """The batch of each network; `none` means no network. Raises WrongUse for an unknown one."""
+def batches_of(chosen: list[str], batch: int | None, campaigns: Sequence[Path] = ()) -> dict[str, int]:
+    """The batch of each network, that of a campaign whose kernels are to be set beside it; `none` means no network.
+
+    Raises WrongUse for an unknown one, BadRecords for a folder that is no campaign: before hours of measuring, not behind them.
+    """
     known = [*networks.names(), *networks.names(small=True)]
     unknown = [name for name in chosen if name not in known and name != "none"]
     if unknown:
         raise WrongUse(f"--networks: unknown network {unknown[0]}{did_you_mean(unknown[0], known)}")
     found = {name: networks.get(name).batches for name in chosen if name != "none"}
-    return {name: batch or batches[len(batches) // 2] for name, batches in found.items()}
+    traced = {trial["network"]: trial["batch"] for folder in campaigns for trial in records.read(folder).trials}
+    return {name: batch or traced.get(name) or batches[len(batches) // 2] for name, batches in found.items()}
 
 
 def points_of(batches: dict[str, int], precisions: list[str], largest_gflop: float | None, article: bool = False

@@ -1,6 +1,8 @@
 """`dlbench study gemm`: which products are measured, and a whole study of a tiny network on this CPU."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -29,6 +31,17 @@ def test_large_products_are_left_out():
 def test_the_batch_is_the_middle_one_unless_given():
     assert batches_of(["fcn5", "tiny_fcn"], None) == {"fcn5": 1024, "tiny_fcn": 4}
     assert batches_of(["fcn5", "none"], 7) == {"fcn5": 7}
+
+
+def test_the_batch_is_a_campaign_s_where_it_has_the_network(tmp_path):
+    campaign = Path(__file__).parents[1] / "analysis" / "recorded" / "h200-fcn5"
+    assert batches_of(["fcn5", "tiny_fcn"], None, [campaign]) == {"fcn5": 1024, "tiny_fcn": 4}
+    changed = tmp_path / "campaign"
+    shutil.copytree(campaign, changed)
+    page = changed / "campaign.json"
+    page.write_text(page.read_text().replace('"batch": 1024', '"batch": 99'))
+    assert batches_of(["fcn5", "tiny_fcn"], None, [changed]) == {"fcn5": 99, "tiny_fcn": 4}
+    assert batches_of(["fcn5"], 7, [changed]) == {"fcn5": 7}
 
 
 def test_unknown_words_are_named():
