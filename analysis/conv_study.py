@@ -39,8 +39,10 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
             "What the choice of algorithm is worth in a mini-batch", "Time of all convolutions of one training step, one algorithm "
             "for each layer and pass; 8 MiB is Caffe's limit of workspace; the library's first is what its heuristics recommend.",
             {"strategies": by_network(layers)}))
+        listed = by_layer(found, layers)
+        each = {f"layers_{name}": group for name, group in listed.groupby("network", sort=False)} if len(listed) else {}
         parts.append(Part("Layer by layer", "The fastest algorithm, its workspace, and the others as multiples of its time.",
-                          {"layers": by_layer(found, layers)}, {}, {"algorithms": found}))
+                          files={"algorithms": found}, folded=each))
     called = pd.concat([chosen(records.read(folder)) for folder in campaigns]) if campaigns else pd.DataFrame()
     if len(called):
         parts.append(Part("What frameworks chose", "Kernels of convolutions in a mini-batch, by what their names say, from the "
@@ -53,6 +55,9 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
                           {"savings": saved}))
     parts.append(Part("Support and numerical error", "Relative L2 error against float64, of layers with random numbers.",
                       {"errors": errors(found)}))
+    odd = wrong(found)
+    if len(odd):
+        parts.append(Part("Failed, or too far from float64", "Not timed, and in no table above.", {"wrong": odd}))
     return study_report.write(study, "Convolution algorithms", parts, out)
 
 
@@ -110,7 +115,8 @@ def by_layer(found: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
         unit, scale = tables.best_unit([best["seconds"]], TIME_UNITS)
         memory, size = tables.best_unit([best["workspace_bytes"]], BYTE_UNITS)
         others = ", ".join(f"{row.candidate} {number(row.seconds / best['seconds'])}" for row in able.iloc[1:].itertuples())
-        rows.append({"network": layer["network"], "layer": layer["layer"], "pass": layer["pass"], "math": layer["math"],
+        rows.append({"network": layer["network"], "layer": layer["layer"], "pass": layer["pass"].replace("_", " "),
+                     "math": layer["math"],
                      "shape": "{n} x {c} x {h} x {w}, {k} of {r} x {s}, stride {stride}".format(**layer[SHAPE]),
                      "fastest": best["candidate"], "time": f"{number(best['seconds'] / scale)} {unit}",
                      "workspace": f"{number(best['workspace_bytes'] / size)} {memory}" if best["workspace_bytes"] > 0 else "",
@@ -124,11 +130,21 @@ def errors(found: pd.DataFrame) -> pd.DataFrame:
     for (kind, arithmetic, name), group in found.groupby(["pass", "math", "candidate"], sort=False):
         able = group[group["status"] == "ok"]
         why = group.loc[group["status"] != "ok", "reason"].value_counts()
-        rows.append({"pass": kind, "math": arithmetic, "algorithm": name, "layers": len(group), "ran": len(able),
+        rows.append({"pass": str(kind).replace("_", " "), "math": arithmetic, "algorithm": name, "layers": len(group),
+                     "ran": len(able),
                      "median error": _error(able["error"].median()), "largest error": _error(able["error"].max()),
                      "most workspace (MiB)": number(able["workspace_bytes"].max() / 2**20),
                      "most frequent reason": why.index[0] if len(why) else ""})
     return pd.DataFrame(rows)
+
+
+def wrong(found: pd.DataFrame) -> pd.DataFrame:
+    """Count what failed or was different, a row an algorithm, pass and arithmetic, each with the first point and its reason."""
+    rows = found[~found["status"].isin(["ok", "unsupported"])]
+    grouped = rows.groupby(["candidate", "pass", "math", "status"], sort=False)
+    table = grouped.agg(layers=("point", "size"), example=("point", "first"), reason=("reason", "first")).reset_index()
+    return table.assign(**{"pass": table["pass"].str.replace("_", " ")}).rename(columns={"candidate": "algorithm",
+                                                                                        "example": "for example"})
 
 
 def chosen(campaign: records.Campaign) -> pd.DataFrame:
@@ -142,7 +158,8 @@ def chosen(campaign: records.Campaign) -> pd.DataFrame:
         counts = group.assign(family=[each.algorithm for each in families], kind=[each.kind for each in families])
         for (algorithm, kind), some in counts.groupby(["family", "kind"]):
             rows.append({**{key: said[key] for key in ("framework", "network", "batch", "precision", "tuning")},
-                         "algorithm": algorithm, "pass": kind, "kernels in a mini-batch": number(some["count_per_step"].sum()),
+                         "algorithm": algorithm, "pass": str(kind).replace("_", " "),
+                         "kernels in a mini-batch": f"{some['count_per_step'].sum():g}",
                          "time (ms)": number(1e3 * some["seconds_per_step"].sum())})
     return pd.DataFrame(rows)
 

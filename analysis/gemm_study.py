@@ -52,7 +52,8 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
     if len(called):
         parts.append(Part(
             "What frameworks really call", "Kernels of matrix products in a mini-batch, by the letters in their names (column-"
-            "major, as BLAS counts; x W^T is tn), from the traces of campaigns.", {"calls": called}))
+            "major, as BLAS counts; x W^T is tn), from the traces of campaigns, beside what dense and recurrent layers need.",
+            {"calls": called}))
     parts.append(Part("Ratio by shape and precision", "One point a shape: time of the layout over that of NN.", {},
                       {"ratios": draw_ratios(found)}))
     refused = studies.refused(found)
@@ -127,7 +128,8 @@ def calls(campaign: records.Campaign) -> pd.DataFrame:
         counts = group.groupby(group["transposition"].replace("", "not said"))["count_per_step"].sum()
         seconds = group["seconds_per_step"].sum()
         needed = pd.Series([blas_letters(product.transposition) for product in
-                            work.matrix_products(networks.get(said["network"]), said["batch"]) for _ in range(product.count)])
+                            work.matrix_products(networks.get(said["network"]), said["batch"]) for _ in range(product.count)
+                            if product.op != "conv2d"])  # whose kernels are convolutions
         rows.append({**{key: said[key] for key in ("framework", "network", "batch", "precision", "tuning")},
                      "needed": _counted(needed.value_counts()), "called in a mini-batch": _counted(counts),
                      "time (ms)": number(1e3 * seconds)})
@@ -201,7 +203,7 @@ def _backward_share(known: pd.DataFrame) -> float:
 
 
 def _counted(counts: "pd.Series[Any]") -> str:
-    return ", ".join(f"{number(count)} {letters}" for letters, count in counts.sort_index().items())
+    return ", ".join(f"{count:g} {letters}" for letters, count in counts.sort_index().items())
 
 
 def _ratio(found: statistics.Estimate) -> str:

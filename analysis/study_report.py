@@ -19,13 +19,15 @@ RAW = ("measurements.csv", "points.csv", "study.json")
 
 @dataclass(frozen=True)
 class Part:
-    """A heading of the page, what it shows, and how to read that. `files` are tables too long for a page: only CSV."""
+    """A heading of the page, what it shows, and how to read that. `folded` are tables that a reader opens; `files` are too long
+    for a page and only CSV."""
 
     heading: str
     text: str = ""
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     files: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    folded: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Path:
@@ -36,7 +38,7 @@ def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Pat
         packed.pack(out / RAW[0])
     drawn, files = {}, {}
     for part in parts:
-        for name, table in {**part.tables, **part.files}.items():
+        for name, table in {**part.tables, **part.folded, **part.files}.items():
             table.to_csv(out / "tables" / f"{name}.csv", index=False, lineterminator="\n")
             files[name] = packed.pack(out / "tables" / f"{name}.csv").name
         for name, figure in part.figures.items():

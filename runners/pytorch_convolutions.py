@@ -37,6 +37,10 @@ class Bench(candidates.Bench):
         yield "oneDNN", lambda: candidate(self._onednn(layer), exact)
         yield "unfold_gemm", lambda: candidate(layer.unfolded(), exact)
         yield "fft", lambda: candidate(layer.transformed(), exact)
+        yield "cuDNN", self._cudnn
+
+    def _cudnn(self):
+        raise Unsupported("cuDNN's algorithms compute on NVIDIA's GPUs only")
 
     def _onednn(self, layer):
         if not torch.backends.mkldnn.is_available():

@@ -56,20 +56,27 @@ def run(tmp_path, interpreter, *words):
 
 def test_three_algorithms_compute_every_pass_of_a_tiny_network_alike(tmp_path, interpreter_of):
     found = run(tmp_path, interpreter_of("pytorch"), "--networks", "tiny_cnn,tiny_resnet", "--batch", "2")
-    assert set(found["candidate"]) == {"oneDNN", "unfold_gemm", "fft"}
-    refused = found[found["status"] != "ok"]
+    assert set(found["candidate"]) == {"oneDNN", "unfold_gemm", "fft", "cuDNN"}
+    assert set(found.loc[found["candidate"] == "cuDNN", "reason"]) == {"cuDNN's algorithms compute on NVIDIA's GPUs only"}
+    refused = found[(found["status"] != "ok") & (found["candidate"] != "cuDNN")]
     assert set(refused["reason"]) == {"convolution by FFT needs stride 1 and one group"}
     assert all("st2" in point for point in refused["point"])
     assert found["error"].max() < 1e-5
-    layers = pd.read_csv(tmp_path / "study" / "tables" / "layers.csv")
-    assert set(layers["pass"]) == {"forward", "backward_data", "backward_filter"}
+    layers = pd.read_csv(tmp_path / "study" / "tables" / "layers_tiny_resnet.csv")
+    assert set(layers["pass"]) == {"forward", "backward data", "backward filter"}
+
+
+def test_tf32_on_a_cpu_is_unsupported_and_not_fp32_by_another_name(tmp_path, interpreter_of):
+    found = run(tmp_path, interpreter_of("pytorch"), "--networks", "tiny_cnn", "--batch", "2", "--math", "tf32")
+    assert found[["candidate", "status", "reason"]].drop_duplicates().values.tolist() == [
+        ["all", "unsupported", "TF32 is a format of NVIDIA's tensor cores; the CPU has none"]]
 
 
 def test_a_sample_of_the_sweep_has_its_table_and_maps(tmp_path, interpreter_of):
     found = run(tmp_path, interpreter_of("pytorch"), "--sweep", "--sample", "30", "--largest", "0.02", "--passes", "forward")
-    assert set(found["status"]) == {"ok"}
+    assert set(found.loc[found["candidate"] != "cuDNN", "status"]) == {"ok"}
     table = pd.read_csv(tmp_path / "study" / "tables" / "sweep.csv", dtype=str)
-    assert dict(zip(table["kernel"], table["in the paper, on a K40"].fillna(""), strict=True))["3 x 3"] == "up to 1.84"
+    assert set(table["kernel"]) <= {f"{size} x {size}" for size in study_conv.SWEEP["r"]}
     assert (tmp_path / "study" / "plots" / "sweep_forward_fma.svg").exists()
 
 
