@@ -13,10 +13,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.links import GROUP, Fit
 from analysis.plots import INK, STYLE, one_two_five
+from analysis.predictions import WORKLOAD
 from analysis.tables import TIME_UNITS, best_unit
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#8b5a2b")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 PANEL = (2.9, 2.4)  # inches
 ABREAST = 3
 ROW_HEIGHT, LEGEND_ENTRY = 0.3, 2.1
@@ -94,27 +95,27 @@ def predictions(table: pd.DataFrame) -> Figure:
 
 
 def overlap(table: pd.DataFrame) -> Figure:
-    """Draw the exposed aggregation by the layer-wise model beside the measured one, a row a trial."""
+    """Draw the step by the layer-wise model beside the measured one, a row a trial of a campaign."""
     unit, scale = best_unit(table["step_seconds"], TIME_UNITS)
-    trials = list(dict.fromkeys(table["trial"]))
+    table = table.assign(place=table.groupby(["campaign", "trial"], sort=False).ngroup())
+    first = table.drop_duplicates("place")
     markers = {"layer": "^", "bucket": "s", "whole": "D"}
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8.6, 1.6 + ROW_HEIGHT * len(trials)), layout="constrained")
+        figure = Figure(figsize=(8.6, 1.6 + ROW_HEIGHT * len(first)), layout="constrained")
         axes = figure.subplots()
         for grouping, marker in markers.items():
             own = table[table["grouping"] == grouping]
-            axes.plot(own["step_seconds"] / scale, [trials.index(trial) for trial in own["trial"]], linestyle="", marker=marker,
-                      markersize=5, color=COLOURS[0], markerfacecolor="none" if grouping != "bucket" else COLOURS[0],
+            axes.plot(own["step_seconds"] / scale, own["place"], linestyle="", marker=marker, markersize=5, color=COLOURS[0],
+                      markerfacecolor="none" if grouping != "bucket" else COLOURS[0],
                       label=f"model, sent {'as a whole' if grouping == 'whole' else 'by ' + grouping}")
-        first = table.drop_duplicates("trial")
         value, low, high = (first[f"measured_step_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
         error = np.nan_to_num([value - low, high - value])
-        axes.errorbar(value, range(len(first)), xerr=error, fmt="o", color=COLOURS[1], markersize=7, markerfacecolor="none",
+        axes.errorbar(value, first["place"], xerr=error, fmt="o", color=COLOURS[1], markersize=7, markerfacecolor="none",
                       elinewidth=1.4, capsize=3, label="measured")
-        axes.set_yticks(range(len(first)), [f"{row['framework']}, {row['network']}, {row['devices']} devices, {row['strategy']}"
-                                            for _, row in first.iterrows()])
+        axes.set_yticks(first["place"], [f"{row['network']}, {_row(row, first)}" for _, row in first.iterrows()])
         axes.set_ylim(len(first) - 0.4, -0.6)
-        axes.set_xlim(left=0)
+        axes.set_xscale("log")
+        one_two_five(axes.xaxis)
         axes.set_xlabel(f"step ({unit})")
         axes.grid(axis="x")
         _title(figure, "Step by the layer-wise overlap model, and measured")
@@ -125,15 +126,15 @@ def overlap(table: pd.DataFrame) -> Figure:
 def what_if(table: pd.DataFrame) -> Figure:
     """Draw the predicted efficiency over the devices, a panel a workload, a line a link."""
     names = list(dict.fromkeys(table["link"]))
-    groups = list(table.groupby(["framework", "network", "batch", "precision", "tuning"], sort=False))
+    groups = list(table.groupby(WORKLOAD, sort=False))
     with mpl.rc_context(STYLE):
         figure, grid = _panels(len(groups), PANEL)
-        for axes, (key, group) in zip(grid, groups, strict=False):
+        for axes, (_, group) in zip(grid, groups, strict=False):
             for number, name in enumerate(names):
                 own = group[group["link"] == name]
                 axes.plot(own["devices"], 100 * own["efficiency"], color=COLOURS[number % len(COLOURS)], markersize=4,
                           marker=MARKERS[number % len(MARKERS)], linewidth=1.2, label=name)
-            axes.set_title(f"{key[1]}, batch {key[2]}, {key[0]}", fontsize=9)
+            axes.set_title(_workload(group.iloc[0], table), fontsize=9)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sorted(table["devices"].unique()))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -145,6 +146,12 @@ def what_if(table: pd.DataFrame) -> Figure:
         handles, labels = grid[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=max(1, int(figure.get_figwidth() / LEGEND_ENTRY)))
         return figure
+
+
+def _workload(row: "pd.Series[Any]", table: pd.DataFrame) -> str:
+    """Network and batch, the framework, and what else differs between panels."""
+    varying = [str(row[column]) for column in ("release", "precision", "tuning") if table[column].nunique() > 1]
+    return ", ".join([row["network"], f"batch {row['batch']}", " ".join([row["framework"], *varying])])
 
 
 def _panels(count: int, size: tuple[float, float], abreast: int = ABREAST) -> tuple[Figure, list[Axes]]:

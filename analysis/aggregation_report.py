@@ -32,7 +32,7 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
     found = {
         "fits": links.table(fits), "predictions": predicted,
         "overlap": _joined([predictions.overlaps(each, fits) for each in campaigns]),
-        "what_if": _joined([predictions.what_if(each, fits) for each in campaigns]), "article": predictions.article(fits),
+        "what_if": _once(_joined([predictions.what_if(each, fits) for each in campaigns])), "article": predictions.article(fits),
     }
     for name, table in found.items():
         table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
@@ -98,7 +98,7 @@ def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
     """Set the step and its exposed aggregation by the layer-wise model beside the measured ones."""
     return pd.DataFrame([{
         "framework": row["framework"], "network": row["network"], "devices": row["devices"], "strategy": row["strategy"],
-        "sent": f"by {row['grouping']}" if row["grouping"] != "whole" else "as a whole",
+        "wire": row["wire"], "sent": f"by {row['grouping']}" if row["grouping"] != "whole" else "as a whole",
         "aggregation": _time(row["aggregation_seconds"]),
         "exposed, model": _time(row["exposed_seconds"]), "exposed, measured": _interval(row, "measured_exposed_seconds"),
         "step, model": _time(row["step_seconds"]), "step, measured": _interval(row, "measured_step_seconds"),
@@ -108,7 +108,7 @@ def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
 
 def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
     """Put the efficiency on each number of devices side by side, a row a workload and link."""
-    key = ["framework", "network", "batch", "precision", "tuning", "link"]
+    key = [*predictions.WORKLOAD, "link"]
     rows = []
     for names, group in found.groupby(key, sort=False) if len(found) else ():
         efficiency = {f"{row['devices']} devices": _percent(row["efficiency"]) for row in group.to_dict("records")}
@@ -140,6 +140,11 @@ def _figures(swept: pd.DataFrame, fits: Sequence[links.Fit], found: dict[str, pd
 def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
     filled = [table for table in tables if len(table)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+
+
+def _once(found: pd.DataFrame) -> pd.DataFrame:
+    """Keep of each workload, link and number of devices what the first campaign says, where several hold the workload."""
+    return found.drop_duplicates([*predictions.WORKLOAD, "link", "devices"]) if len(found) else found
 
 
 def _without_empty(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from networks import work
 
 PEAK_MARGIN = 1.1  # the peak is itself measured, and boost clocks differ between a product of seconds and a step of milliseconds
 SCALING_MARGIN = 1.05  # devices of one kind differ in clock by a few per cent
+CACHES_MARGIN = 2.0  # of strong scaling on CPUs: a nearer cache is read about that much faster than the next one
 LINK_MARGIN = 1.05
 WIDER = {"tf32": "fp32", "bf16": "fp32", "fp16": "fp32"}  # what a framework may compute in instead, without telling less
 # GB/s a lane and direction: transfers a second x line code / 8 (PCI Express Base Specification; 6 in FLIT mode, 242 of 256 bytes)
@@ -35,7 +36,7 @@ def apply(rows: pd.DataFrame, meta: Mapping[str, Any]) -> pd.DataFrame:
         peak = peak_of(row, meta)
         if peak:
             rows.loc[index, "mfu"] = row["flops_per_step"] / row["devices"] / row["step_seconds"] / peak
-        faults = [*_beyond_peak(row, meta), *_beyond_devices(row, rows), *_beyond_link(row, meta)]
+        faults = [*_beyond_peak(row, meta), *_beyond_devices(row, rows, meta), *_beyond_link(row, meta)]
         if faults:
             rows.loc[index, "verified"] = "no"
             rows.loc[index, "reason"] = "; ".join([*faults, *filter(None, [row["reason"]])])
@@ -83,26 +84,36 @@ def _beyond_peak(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:
             "work or a synchronisation is missing"]
 
 
-def _beyond_devices(row: Mapping[Any, Any], rows: pd.DataFrame) -> list[str]:
+def _beyond_devices(row: Mapping[Any, Any], rows: pd.DataFrame, meta: Mapping[str, Any]) -> list[str]:
     """n devices are at most n times one. Each has its own mini-batch, so a step with the same batch on each cannot be shorter than
-    on one; with the same batch in all, not shorter than its n-th part. Needs both intervals.
+    on one (weak scaling); with the same batch in all, not shorter than its n-th part (strong). Needs both intervals.
 
-    The second is asked of GPUs only: n processors bring n caches, and a part of a batch may fit where the whole did not.
+    Devices of a CPU that share cores are as many as there are cores for. They bring a cache each, and a part of a batch may fit
+    where the whole did not: there strong scaling has the wider margin.
     """
-    if row["devices"] == 1:
+    devices = row["devices"]
+    if devices == 1:
         return []
     alike = rows[(rows["status"] == "ok") & (rows["devices"] == 1)]
     for column in SAME:
         alike = alike[alike[column] == row[column]]
-    parts = {"batch": 1} if row["device_kind"] == "cpu" else {"batch": 1, "global_batch": row["devices"]}
+    strong = _at_work(row, meta) * (CACHES_MARGIN if row["device_kind"] == "cpu" else SCALING_MARGIN)
+    most = {"batch": (1, devices * SCALING_MARGIN, ""), "global_batch": (devices, strong, " with the whole batch")}
     faults = []
-    for column, part in parts.items():
+    for column, (parts, times, words) in most.items():
         shortest = alike.loc[alike[column] == row[column], "step_seconds_low"].min()  # nan where there is none, or no interval
-        if shortest / part > SCALING_MARGIN * row["step_seconds_high"]:
-            whole = "" if part == 1 else " with the whole batch"
-            faults.append(f"implausible: a step on {row['devices']} devices takes at most {row['step_seconds_high']:.3g} s, on one "
-                          f"at least {shortest:.3g} s{whole}: more than {row['devices']} times as fast")
+        if shortest * devices / parts > times * row["step_seconds_high"]:
+            faults.append(f"implausible: a step on {devices} devices takes at most {row['step_seconds_high']:.3g} s, on one "
+                          f"at least {shortest:.3g} s{words}: more than {times:.3g} times as fast")
     return faults
+
+
+def _at_work(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> float:
+    """How many of a row's devices compute at a time: of a CPU, as many as have cores of their own."""
+    cores = (meta["machine"].get("cpu") or {}).get("allowed")
+    if row["device_kind"] != "cpu" or not cores:
+        return float(row["devices"])
+    return float(min(row["devices"], max(1.0, cores / row["threads"])))
 
 
 def _beyond_link(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from networks import work
 OVERLAPPING = ("ddp", "all_reduce", "nccl")  # aggregate while the backward pass still runs; the others wait for its end
 BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others send one flat buffer
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
+WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv
 COUNTED = ("nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step")
 BEYOND = (8, 16)
 OTHER_LINKS = {  # latency of a message in seconds, bytes a second and direction; assumed, not measured
@@ -81,7 +82,8 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
             step = parts["forward"].value + parts["backward"].value + found.exposed_seconds + parts["update"].value
             rows.append({
                 "campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
-                "network": trial["network"], "devices": devices, "strategy": strategy, "grouping": grouping,
+                "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire_of(campaign),
+                "grouping": grouping,
                 **{f"{name}_seconds": parts[name].value for name in ("forward", "backward", "update")},
                 "aggregation_seconds": found.aggregation_seconds, "exposed_seconds": found.exposed_seconds,
                 **_estimate("measured_exposed_seconds", parts["exposed"]), "step_seconds": step,
@@ -93,14 +95,17 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
 def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Predict weak scaling by ring all-reduce, in buckets behind the backward pass, on more devices and on other links.
 
-    Forward, backward and update are those of the framework's trial with the default strategy on the most devices.
+    Forward, backward and update are those of the framework's trial with the default strategy on the most devices. This machine's
+    link is that of the campaign's wire.
     """
+    wire = wire_of(campaign)
+    ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
     rows = []
     for trial in _largest(campaign):
         parts = phases.of_trial(campaign, trial["trial"])
         alone = parts["forward"].value + parts["backward"].value + parts["update"].value
-        own = links.chosen(fits, wire_of(campaign), trial["devices"]).get("all_reduce")
-        candidates = {**({"this machine's": bus(own)} if own else {}), **OTHER_LINKS}
+        own = links.chosen(fits, wire, trial["devices"]).get("all_reduce")
+        candidates = {**({ours: bus(own)} if own else {}), **OTHER_LINKS}
         if not math.isfinite(alone):
             continue
         for name, (latency, bandwidth) in candidates.items():
@@ -108,8 +113,7 @@ def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
                 found = _overlap(trial["network"], parts["backward"].value, "bucket", _ring_seconds(devices, latency, bandwidth))
                 step = alone + found.exposed_seconds
                 rows.append({
-                    "campaign": campaign.meta["name"], "framework": trial["framework"], "network": trial["network"],
-                    "batch": trial["batch"], "precision": trial["precision"], "tuning": trial["tuning"], "link": name,
+                    "campaign": campaign.meta["name"], **{column: trial[column] for column in WORKLOAD}, "link": name,
                     "latency_seconds": latency, "bytes_per_second": bandwidth, "devices": devices, "step_seconds": step,
                     "exposed_seconds": found.exposed_seconds, "samples_per_second": trial["batch"] * devices / step,
                     "efficiency": alone / step,
@@ -194,7 +198,7 @@ def _largest(campaign: Campaign) -> list[dict[str, Any]]:
     """The trial on the most devices of each framework, network, batch, precision and tuning, with an overlapping strategy."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in _several(campaign):
-        key = tuple(trial[column] for column in ("framework", "release", "network", "batch", "precision", "tuning"))
+        key = tuple(trial[column] for column in WORKLOAD)
         if of_devices(trial)["strategy"] in OVERLAPPING and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
             found[key] = trial
     return list(found.values())

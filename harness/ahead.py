@@ -31,8 +31,7 @@ class Ahead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for worker in list(self.bench.at_work):
-            worker.end()
+        self.bench.checks.at_work.stop()
 
     def run(self, trial: Trial, process: int, order: int) -> Outcome:
         """Run the process that is next; one that was not among those waiting gets ready now."""
@@ -52,7 +51,7 @@ class Ahead:
             else:
                 ended.append(worker)
         self._side_by_side(Worker.finish, ended)
-        self.bench.at_work.difference_update(ended)
+        self.bench.checks.at_work.discard(ended)
         self.timed = []
 
     def _take(self, trial: Trial, process: int, order: int) -> Ready:
@@ -70,8 +69,7 @@ class Ahead:
             return list(pool.map(job, items))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in list(self.bench.at_work):
-                worker.end()
+            self.bench.checks.at_work.stop()
             raise
         finally:
             pool.shutdown()

@@ -13,6 +13,7 @@ from typing import Any
 
 import networks
 from harness import frameworks
+from harness.at_work import AtWork
 from harness.environments import BuildFailed, Environment
 from harness.judge import Judge, Verdict
 from harness.machine import THREAD_VARIABLES, cores
@@ -40,7 +41,7 @@ class Checks:
         self.limits = limits
         self.logs = logs
         self.made: dict[str, Checked] = {}
-        self.at_work: set[Worker] = set()
+        self.at_work = AtWork()
 
     def ahead(self, trials: Sequence[Trial], jobs: int, made: Callable[[Trial, Checked], None]) -> None:
         """Make the checks of these trials, `jobs` at a time; `made` hears of each in the order of the trials."""
@@ -50,8 +51,7 @@ class Checks:
                 made(trial, checked)
         except BaseException:  # Ctrl-C: nobody waits for what the checks at work would still say
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in list(self.at_work):
-                worker.end()
+            self.at_work.stop()
             raise
         finally:
             pool.shutdown()
@@ -82,7 +82,7 @@ class Checks:
             try:
                 yield worker
             finally:
-                self.at_work.discard(worker)
+                self.at_work.discard([worker])
 
 
 def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",

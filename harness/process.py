@@ -62,7 +62,6 @@ class Bench:
     logs: Path
     watch: Callable[[Sight], None]
     sampler: Sampler = field(default_factory=Sampler)  # samples nothing
-    at_work: set[Worker] = field(default_factory=set)  # to be ended where the campaign is
     shelf: Shelf = field(default_factory=Shelf)
 
 
@@ -101,7 +100,7 @@ def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
         outcome.row["log"] = f"{bench.logs.name}/{log.name}"
         worker = bench.shelf.take(trial) or start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log)
         outcome.row["log"] = f"{bench.logs.name}/{worker.log.name}"
-        bench.at_work.add(worker)
+        bench.checks.at_work.add(worker)
         try:
             outcome.row.update(_identity(worker.ask("hello", bench.suite.limits.start)))
             if trial.dropout:  # its timed losses prove little, so each process proves itself
@@ -112,7 +111,7 @@ def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
             outcome.row.update(parameters=prepare(bench, trial, worker), build_seconds=time.monotonic() - began)
         except BaseException:
             worker.end()
-            bench.at_work.discard(worker)
+            bench.checks.at_work.discard([worker])
             raise
         ready.worker = worker
     return ready

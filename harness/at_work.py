@@ -1,0 +1,38 @@
+"""The workers that are alive in any thread, so that whoever stops a campaign ends them all and waits for no thread in vain."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.worker import Failed, Worker
+
+
+class AtWork:
+    """A set of workers that can be stopped for good: one that is added later is ended at once."""
+
+    def __init__(self) -> None:
+        self.workers: set[Worker] = set()
+        self.stopped = False
+        self.lock = threading.Lock()
+
+    def add(self, worker: Worker) -> None:
+        """Note a worker. Raises Failed, with the worker ended, where all have been stopped while it started."""
+        with self.lock:
+            self.workers.add(worker)
+            stopped = self.stopped
+        if stopped:
+            worker.end()
+            raise Failed("crashed", "stopped with its campaign")
+
+    def discard(self, workers: Sequence[Worker]) -> None:
+        """Forget workers that somebody else ends."""
+        with self.lock:
+            self.workers.difference_update(workers)
+
+    def stop(self) -> None:
+        """End all workers, side by side, because a launcher takes seconds to clear away."""
+        with self.lock:
+            self.stopped = True
+            workers = list(self.workers)
+        with ThreadPoolExecutor(max(1, len(workers))) as pool:
+            list(pool.map(Worker.end, workers))

@@ -1,0 +1,54 @@
+"""Who stops a campaign ends every worker of every thread, also one that is only being started."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from harness import campaign
+from harness.at_work import AtWork
+from harness.checks import Checks
+from harness.process import Sight
+from harness.suite import Suite
+from harness.worker import Failed, Worker, processes_with
+
+
+def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
+    at_work = AtWork()
+    early, late = (Worker(sys.executable, "tests.workers.reference", tmp_path / "log") for _ in range(2))
+    at_work.add(early)
+    at_work.stop()
+    assert (early.ended, late.ended) == (True, False)
+    with pytest.raises(Failed, match="crashed: stopped with its campaign"):
+        at_work.add(late)
+    assert processes_with(early.token) == processes_with(late.token) == []
+
+
+def test_a_worker_that_is_forgotten_is_left_to_who_ends_it(tmp_path):
+    at_work = AtWork()
+    with Worker(sys.executable, "tests.workers.reference", tmp_path / "log") as worker:
+        at_work.add(worker)
+        at_work.discard([worker])
+        at_work.stop()
+        assert not worker.ended
+
+
+@pytest.mark.parametrize(("runner", "devices"), [("hang", 1), ("ranks_hang", 2)])
+def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stand_in, workers_in, monkeypatch, runner, devices):
+    stand_in(one=runner, two=runner)
+    made = []
+    monkeypatch.setattr(campaign, "Checks", lambda *arguments: made.append(Checks(*arguments)) or made[-1])
+    suite = Suite.model_validate({
+        "networks": "tiny_fcn", "batches": 4, "frameworks": ["one", "two"], "device": "cpu", "threads": 1, "peaks": False,
+        "devices": devices, "processes": 1, "prepare_jobs": 2, "telemetry": False, "limits": {"check": 60}})
+
+    def interrupt(sight: Sight) -> None:
+        if sight.phase == "checking" and sight.trial.framework == "two":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, interrupt, lambda text: None,
+                     lambda outcome, number, total: None)
+    assert {checked.verdict.failure for checked in made[0].made.values()} == {"crashed"}  # else they had timed out
+    assert workers_in(tmp_path) == []
