@@ -6,6 +6,7 @@ the others as they were. Real sets are `harness.data_sets`; how the files travel
 
 import hashlib
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -164,13 +165,17 @@ def _pattern_batches(network: Network, batch: int, count: int, seed: int) -> Arr
     patterns = _patterns(teacher, len(labels), network.input_shape)
     inputs = np.empty((count, batch, *network.input_shape), np.float32)
     targets = np.empty((count, batch), np.int32)
-    for number in range(count):
+
+    def draw(number: int) -> None:
         rng = _stream(seed, f"batch {number}")
         rng.standard_normal(dtype=np.float32, out=inputs[number])
         drawn = rng.integers(len(labels), size=batch)
         targets[number] = labels[drawn]
         for sample, pattern in zip(inputs[number], drawn, strict=True):  # sample by sample: a whole batch of patterns is 154 MB
             sample += patterns[pattern]
+
+    with ThreadPoolExecutor() as pool:  # each batch has a stream of its own, so its numbers are the same in any order
+        list(pool.map(draw, range(count)))
     return inputs, targets
 
 

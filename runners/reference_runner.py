@@ -318,6 +318,7 @@ class Runner(BaseRunner):
                 raise ValueError("weights of {}: {}, the network has {}".format(name, weights[name].shape, present.shape))
             self.weights[name][...] = weights[name]  # in place: new memory costs more than copying
             self.velocities[name][...] = 0
+        self.first = None
 
     def feed(self, inputs, targets, residence):
         self.ring = [(self._place(x) if residence == "device" else x, y) for x, y in zip(inputs, targets)]
@@ -509,6 +510,8 @@ def columns_of(a, sample):
 def fold(dcolumns, shape, a, height, width):
     """The gradient of `pad` and `unfold`: add every window's values where they came from, and leave the image of `shape`."""
     kernel, stride, padding = a["kernel"], a["stride"], a["padding"]
+    if kernel == stride == 1 and not padding:  # every window is a pixel, as in 33 of ResNet-50's 53
+        return dcolumns.reshape(shape)
     dcolumns = dcolumns.reshape(shape[:2] + (kernel, kernel, height, width))
     framed = [max(2 * padding + size, stride * (windows - 1) + kernel) for size, windows in zip(shape[2:], (height, width))]
     dx = np.zeros(shape[:2] + tuple(framed))

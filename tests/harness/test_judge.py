@@ -2,13 +2,20 @@
 
 import math
 import re
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import networks
+from harness import judge as judging
 from harness.judge import Verdict
+from harness.worker import Worker
 
 
 def fault(name: str) -> dict[str, str]:
@@ -158,3 +165,26 @@ def test_each_draw_has_weights_and_batches_of_its_own(verdict, judge):
 @pytest.mark.parametrize(("network", "found"), [("tiny_cnn", "same"), ("tiny_fcn", "different")])
 def test_in_few_bits_a_network_with_kinks_is_drawn_anew_and_a_smooth_one_is_not(verdict, network, found):
     assert verdict("reference", network, module="tests.workers.reference_kink_bf16", precision="bf16").verdict == found
+
+
+def test_references_of_different_networks_run_side_by_side_and_one_network_has_one(monkeypatch, tmp_path):
+    meeting, found = threading.Barrier(2, timeout=60), Counter()  # breaks where one reference waits for the other to end
+    ask = judging._ask
+
+    def counted(worker: Worker, question: judging.Question, task: dict, steps: int, out: Path) -> tuple[int, list[float]]:
+        if out == question.reference:
+            found[question.network.name] += 1
+            meeting.wait()
+        return ask(worker, question, task, steps, out)
+
+    monkeypatch.setattr(judging, "_ask", counted)
+    judge = judging.Judge(tmp_path, batch=2, steps=1, seed=1, limit=600)
+    task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock"}
+
+    def verdict(name: str) -> str:
+        with Worker(sys.executable, "runners.reference_runner", tmp_path / "worker.log") as worker:
+            return judge.judge(worker, networks.get(name), task).verdict
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(verdict, ["tiny_fcn", "tiny_lstm", "tiny_fcn"])) == ["same"] * 3
+    assert found == {"tiny_fcn": 1, "tiny_lstm": 1}

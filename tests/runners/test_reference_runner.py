@@ -286,6 +286,48 @@ def test_gradients_leave_parameters_and_batches_where_they_are():
     assert runner.loss() == untouched.loss()
 
 
+class Counting(Runner):
+    passes = 0
+
+    def differentiate(self, x, targets):
+        self.passes += 1
+        return super().differentiate(x, targets)
+
+
+def test_the_first_step_after_gradients_takes_them_and_no_other_does():
+    network = networks.get("tiny_bottleneck")
+    runner = ready(network, Counting)
+    runner.gradients()
+    runner.step()
+    assert runner.passes == 1
+    runner.step()
+    runner.gradients()  # of batch 0, at other parameters
+    runner.step()
+    assert runner.passes == 3
+    runner.gradients()
+    for again in (lambda: runner.load(draw_weights(network)), lambda: runner.feed(*draw_batches(network, seed=3), "device")):
+        runner.gradients()
+        again()
+        before = runner.passes
+        runner.step()
+        assert runner.passes == before + 1
+
+
+def test_shards_are_normalised_by_themselves_and_their_gradients_are_averaged():
+    network = networks.get("tiny_bottleneck")
+    inputs, targets = draw_batches(network)
+    sharded = ready(network, devices=2)
+    wanted = []
+    for rows in (slice(0, 2), slice(2, 4)):
+        shard = ready(network)
+        shard.feed(inputs[:, rows], targets[:, rows], "device")
+        wanted.append(shard.gradients())
+    whole = ready(network).gradients()
+    for name, gradient in sharded.gradients().items():
+        assert gradient == pytest.approx((wanted[0][name] + wanted[1][name]) / 2, abs=1e-13)
+    assert any(np.abs(gradient - whole[name]).max() > 1e-3 for name, gradient in sharded.gradients().items())
+
+
 def test_parameters_are_copies():
     runner = ready(networks.get("tiny_fcn"))
     before = runner.parameters()
