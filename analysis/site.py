@@ -1,33 +1,36 @@
 """Writes the site: static pages of everything under results/, which work from a file and from any static host.
 
-A page a campaign with its answer, figures, refused rows and provenance; a page a trial with its raw windows, so that two clicks
-lead from a number to what it was made of; a page for every other folder of results; all rows, all releases, and the method. Raw
-records lie beside the pages. Tables are Tabulator's (vendored in pages/), figures Plotly's, which its Python package brings.
+A first page that groups results by the question they answer; a page a campaign with its answer, figures, refused rows and
+provenance; a page a trial with its raw windows, so that two clicks lead from a number to what it was made of; a page for every
+comparison, explanation and study; all rows, all releases, and the method. Raw records lie beside the pages. Tables are Tabulator's
+(vendored in pages/), figures Plotly's, which its Python package brings.
 """
 
-import html
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markdown_it import MarkdownIt
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
-from analysis import report, site_figures, site_tables, speed_up, tables
+from analysis import report, site_figures, site_folders, site_index, site_tables, site_text, tables
+from analysis.site_folders import RAW, REPORTS
 from analysis.site_tables import Published
+from analysis.site_writer import Site
 
-PAGES = Path(__file__).parent / "pages"
-RAW = ("trials.csv", "windows.csv", "processes.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv", "campaign.json",
-       "SHA256SUMS")
-REPORTS = ("report.html", "compare.html", "explain.html", "study.html")
-MOST_ROWS = 2000  # of a table in a page; a longer one is a link to its CSV
-MARKDOWN = MarkdownIt("commonmark").enable("table")
+SECTIONS = {  # of a campaign's page: a table that its report wrote, the heading, and the plots below it
+    "scaling": ("How it scales", ("throughput", "efficiency")),
+    "strategies": ("Which strategy of aggregation is fastest", ()),
+    "phases": ("What a step is made of", ("phases",)),
+    "speed_up": ("The GPU's speed-up over the processor", ("speed_up",)),
+    "limits": ("How near the machine's limit", ("limits",)),
+    "gpu_time": ("Where the time on the device goes", ("gpu_time",)),
+    "traffic": ("What a mini-batch moves and costs", ("pcie_received", "energy")),
+    "memory": ("Peak memory", ("peak_memory",)),
+    "remarks": ("What must be known of ranked rows", ()),
+}
 
 
 def publish(results: Path, docs: Path, out: Path, audits: Mapping[str, str]) -> list[Path]:
@@ -38,57 +41,31 @@ def publish(results: Path, docs: Path, out: Path, audits: Mapping[str, str]) -> 
     folders = sorted(folder for folder in results.iterdir() if folder.is_dir())
     for part in ("assets", "campaigns", "docs", "results"):
         shutil.rmtree(out / part, ignore_errors=True)
-    site = Site(out)
+    site = Site(out, results)
     site.copy_assets()
     shutil.copytree(results, out / "results")
     campaigns = [site_tables.read(folder) for folder in folders if (folder / "campaign.json").exists()]
     for published in campaigns:
         write_campaign(site, published, audits.get(published.name, "not made"))
-    others = [folder for folder in folders if not (folder / "campaign.json").exists() or (folder / "compare.csv").exists()]
+    others = [folder for folder in folders if site_index.is_other(folder)]
+    pages = {published.name: published.pages for published in campaigns}
     for folder in others:
-        write_folder(site, folder)
+        site_folders.write_folder(site, folder, pages.get(folder.name, {}))
     write_rows(site, campaigns)
     write_releases(site, campaigns, [folder for folder in others if (folder / "compare.csv").exists()])
     headings = write_docs(site, docs)
-    site.write("index.html", "index.html.j2", "All results", pages=headings,
-               campaigns=site_tables.campaign_list(campaigns), others=site_tables.folder_list(others))
+    cards = [site.pictured(card, results / card.name) for card in site_index.cards(campaigns, others)]
+    site.write("index.html", "index.html.j2", "Deep learning frameworks, compared behind a proof", pages=headings,
+               questions=site_index.by_question(cards), campaigns=site_tables.campaign_list(campaigns),
+               first_look=site.copy_picture(docs / "first-look.png"), count=sum(len(published.rows) for published in campaigns),
+               verified=sum((published.rows["verified"] == "yes").sum() for published in campaigns))
     return site.written
-
-
-class Site:
-    """The folder that is written, and the templates."""
-
-    def __init__(self, out: Path):
-        self.out = out
-        self.written: list[Path] = []
-        self.templates = Environment(loader=FileSystemLoader([PAGES, PAGES.parent]), undefined=StrictUndefined, autoescape=True,
-                                     trim_blocks=True, lstrip_blocks=True)
-        self.templates.filters["json"] = embed
-
-    def write(self, name: str, template: str, title: str, **values: Any) -> None:
-        top = "../" * name.count("/")
-        values = {"figures": [], **values}
-        page = self.templates.get_template(template).render(title=title, top=top, plots=bool(values["figures"]), **values)
-        self.write_text(name, page)
-        self.written.append(self.out / name)
-
-    def write_text(self, name: str, text: str) -> None:
-        path = self.out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-    def copy_assets(self) -> None:
-        self.write_text("assets/plotly.min.js", get_plotlyjs())
-        self.write_text("assets/site.css", self.templates.get_template("site.css.j2").render())
-        for name in ("site.js", "tabulator.min.js", "tabulator.min.css", "tabulator.LICENSE"):
-            shutil.copy(PAGES / name, self.out / "assets" / name)
 
 
 def write_campaign(site: Site, published: Published, audit: str) -> None:
     """Write the page of a campaign and one for each of its trials."""
     rows, speeds, links = published.rows, published.speeds, published.pages
-    raw = f"../../results/{published.name}/"
-    pairs = speed_up.by_trial(published.campaign, rows)
+    raw, home = f"../../results/{published.name}/", published.campaign.folder
     figures = []
     if (rows["verified"] == "yes").any():
         figures.append(site_figures.step_time(rows, links))
@@ -99,32 +76,15 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
     measured = rows["status"] == "ok"
     refused = ~measured | (rows["verified"] != "yes")
     site.write(f"campaigns/{published.name}/index.html", "campaign.html.j2", published.title, figures=figures, raw=raw, audit=audit,
-               headline=report.headline(rows), throughout=tables.throughout(rows), answer=site_tables.answer(published),
-               files=[name for name in RAW if (published.campaign.folder / name).exists()],
-               page=next((name for name in REPORTS if (published.campaign.folder / name).exists()), ""),
+               place=published.name, headline=report.headline(rows), throughout=tables.throughout(rows),
+               answer=site_tables.answer(published), files=[name for name in RAW if (home / name).exists()],
+               page=next((name for name in REPORTS if (home / name).exists()), ""), more=site_index.is_other(home),
                refused=site_tables.linked(tables.refused(rows), "verdict", rows["trial"][refused].map(links).tolist()),
                times=site_tables.linked(tables.times(rows, speeds), "time per", rows["trial"][measured].map(links).tolist()),
-               speed_up=site_tables.grid(speed_up.table(pairs)) if len(pairs) else None,
+               sections=_sections(home), hardware=site_index.facts_of(home),
                concerns=published.campaign.meta.get("concerns") or [], provenance=report.provenance(published.campaign))
     for _, row in rows.iterrows():
         _write_trial(site, published, row, raw)
-
-
-def write_folder(site: Site, folder: Path) -> None:
-    """Write the page of results that are no campaign: their own page, text, images and tables, whatever of these there is."""
-    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and "logs" not in path.parts)
-    page = next((name for name in [*REPORTS, *files] if name in files and name.endswith(".html")), "")
-    text = next((name for name in files if name.endswith(".md")), "")
-    shown = []
-    for name in files:
-        if name.endswith(".csv") and name not in RAW and (folder / name).read_text(encoding="utf-8").strip():
-            table = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
-            if len(table) <= MOST_ROWS:
-                shown.append((name, site_tables.grid(table)))
-    raw = f"../results/{folder.name}/"
-    images = [name for name in files if name.endswith(".svg") or (name.endswith(".png") and name[:-3] + "svg" not in files)]
-    site.write(f"campaigns/{folder.name}.html", "folder.html.j2", folder.name, raw=raw, page=page, files=files, tables=shown,
-               images=images, text=_markdown((folder / text).read_text(encoding="utf-8"), raw) if text else "")
 
 
 def write_rows(site: Site, campaigns: Sequence[Published]) -> None:
@@ -136,14 +96,15 @@ def write_rows(site: Site, campaigns: Sequence[Published]) -> None:
 
 def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequence[Path]) -> None:
     """Write the page of releases: live comparisons with their verdicts, and workloads that several releases ran on one machine."""
-    links = {(published.name, trial): f"campaigns/{published.name}/{page}"
-             for published in campaigns for trial, page in published.pages.items()}
+    pages = {published.name: {trial: f"campaigns/{published.name}/{page}" for trial, page in published.pages.items()}
+             for published in campaigns}
+    links = {(name, trial): page for name, own in pages.items() for trial, page in own.items()}
     groups = site_tables.by_release(campaigns)
     shown = []
     for folder in compared:
         table = pd.read_csv(folder / "compare.csv", dtype=str, keep_default_na=False)
         asked = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))["comparison"]
-        shown.append((f"{asked['a']} against {asked['b']}", site_tables.comparison(table, f"campaigns/{folder.name}/")))
+        shown.append((f"{asked['a']} against {asked['b']}", site_tables.comparison(table, pages[folder.name])))
     if groups:
         shown.append(("The same workload on the same hardware", site_tables.release_rows(groups, links)))
     text = Markup("<p>A ratio above 1 means that the second release is slower. Verdicts come from interleaved processes and say "
@@ -159,8 +120,20 @@ def write_docs(site: Site, docs: Path) -> list[tuple[str, str]]:
         text = path.read_text(encoding="utf-8")
         heading, _, rest = text.partition("\n")
         headings.append((path.stem, heading.lstrip("# ")))
-        site.write(f"docs/{path.stem}.html", "rows.html.j2", headings[-1][1], tables=[], text=_markdown(rest, ""))
+        site.write(f"docs/{path.stem}.html", "rows.html.j2", headings[-1][1], tables=[], text=site_text.render(rest, ""))
     return headings
+
+
+def _sections(folder: Path) -> list[tuple[str, str, site_tables.Grid, list[str]]]:
+    """(heading, file, table, plots) of each part of `SECTIONS` that a campaign's report has."""
+    found = []
+    for name, (heading, plots) in SECTIONS.items():
+        file = folder / "tables" / f"{name}.csv"
+        table = pd.read_csv(file, dtype=str, keep_default_na=False) if file.exists() else pd.DataFrame()
+        if len(table):
+            images = [f"plots/{plot}.svg" for plot in plots if (folder / "plots" / f"{plot}.svg").exists()]
+            found.append((heading, f"tables/{name}.csv", site_tables.grid(table), images))
+    return found
 
 
 def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: str) -> None:
@@ -177,17 +150,3 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
     site.write(folder + published.pages[trial], "trial.html.j2", trial, campaign=published.title, raw=raw, file=file, facts=facts,
                figures=figures if len(windows) else [], processes=site_tables.linked(processes, "log", logs),
                windows=site_tables.grid(windows.drop(columns="trial")))
-
-
-def _markdown(text: str, raw: str) -> Markup:
-    """Render a page; links to other pages of docs/ lead to theirs, and those of a folder of results into its raw files."""
-    page = MARKDOWN.render(text)
-    page = re.sub(r'href="([\w-]+)\.md(#[\w-]*)?"', lambda found: f'href="{found[1]}.html{found[2] or ""}"', page) if not raw else \
-        re.sub(r'(src|href)="(?!https?:|#|/|\.\.)([^"]+)"', rf'\g<1>="{html.escape(raw)}\g<2>"', page)
-    return Markup(page.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>"))
-
-
-def embed(figure: Any) -> Markup:
-    """JSON that may stand within a script element; numbers that are none become null."""
-    finite = json.loads(json.dumps(figure, default=str), parse_constant=lambda name: None)
-    return Markup(json.dumps(finite, allow_nan=False).replace("</", "<\\/"))

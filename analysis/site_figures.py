@@ -55,7 +55,8 @@ def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> 
     menu = [{"label": setting, "method": "update", "args": [{"visible": [found == setting for found in settings]}]}
             for setting in dict.fromkeys(settings)]
     layout = {"updatemenus": [{"buttons": menu, "x": 0, "xanchor": "left", "y": 1.2, "yanchor": "top"}], "height": 440,
-              "hovermode": "closest", "xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "loss"}}}
+              "hovermode": "closest", "xaxis": {"title": {"text": "steps trained"}, "type": "log", "dtick": "D2"},
+              "yaxis": {"title": {"text": "loss"}}}
     return {"title": "Loss while timed; one network's curves should lie on each other", "data": traces, "layout": layout}
 
 
@@ -99,7 +100,7 @@ def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str]) ->
             "error_x": _interval(values.loc[own.index]), "customdata": [links[trial] for trial in own["trial"]],
             "text": own["trial"].tolist(), "hovertemplate": "%{y}<br>%{x:.3g}<extra>%{fullData.name}</extra>"})
     height = FRAME_PIXELS + ROW_PIXELS * settings.nunique()
-    return {"data": traces, "layout": {"height": height, "yaxis": {"autorange": "reversed", "type": "category"}}}
+    return {"data": traces, "layout": {"height": height, "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1}}}
 
 
 def _titled(figure: Figure, title: str, axis: str, log: bool = False) -> Figure:

@@ -20,6 +20,9 @@ COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precisio
 ROWS = ["network", "framework", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision", "tuning",
         "hardware", "devices", "threads", "data", "release", "campaign"]
 
+UNITS = dict((*tables.TIME_UNITS, *tables.BYTE_UNITS))
+ABREAST = 4  # contestants that have room beside each other
+
 Groups = list[tuple[str, pd.DataFrame]]
 
 
@@ -122,16 +125,33 @@ def answer(published: Published) -> Grid:
             if trial:
                 shown = made.rows[number][position]
                 made.rows[number][position] = Cell(shown.text, published.pages[trial], shown.value)
-    return made
+    contestants = rows["contestant"].nunique()
+    return transposed(made, contestants) if contestants > max(ABREAST, len(made.rows)) else made
 
 
-def comparison(table: pd.DataFrame, home: str) -> Grid:
-    columns = [column for column in COMPARED if column in table]
-    ratios = [column for column in columns if column.startswith("ratio") or column == "visible"]
-    made = grid(table[columns].assign(**{column: pd.to_numeric(table[column]).map(tables.number) for column in ratios}))
-    for row, trial in zip(made.rows, table["trial_b"], strict=True):
-        position = columns.index("verdict")
-        row[position] = Cell(row[position].text, f"{home}{trial}.html" if trial else "")
+def transposed(table: Grid, contestants: int) -> Grid:
+    """Turn an answer with many contestants so that these are its rows; the last row is the verdict."""
+    first = len(table.columns) - 1 - contestants
+    heads = [", ".join(f"{column} {cell.text}" if column != "network" else cell.text
+                       for column, cell in zip(table.columns[:first], row, strict=False)) for row in table.rows]
+    unit = table.columns[first].rpartition(" ")[2]
+    names = [column.removesuffix(f" {unit}") for column in table.columns[first:]]
+    rows = [[Cell(name), *(row[first + place] for row in table.rows)] for place, name in enumerate(names)]
+    return Grid(["framework", *(f"{head} {unit}" for head in heads)], rows)
+
+
+def comparison(table: pd.DataFrame, links: Mapping[str, str]) -> Grid:
+    """The rows of a compare.csv, read as text; `links` leads from a trial to its page."""
+    shown = table[[column for column in COMPARED if column in table]].copy()
+    for column in {"ratio", "ratio_low", "ratio_high", "visible"} & set(shown):
+        shown[column] = pd.to_numeric(shown[column]).map(tables.number)
+    for side in ("a", "b"):
+        shown[f"{side.upper()} (ms)"] = (1e3 * pd.to_numeric(table[f"step_seconds_{side}"])).map(tables.number)
+    made = grid(shown)
+    for side in ("a", "b"):
+        position = made.columns.index(f"{side.upper()} (ms)")
+        for row, trial in zip(made.rows, table[f"trial_{side}"], strict=True):
+            row[position] = Cell(row[position].text, links.get(trial, ""), row[position].value)
     return made
 
 
@@ -146,11 +166,6 @@ def campaign_list(campaigns: Sequence[Published]) -> Grid:
             *map(Cell, listed),
             cell(len(found)), cell(int((found["verified"] == "yes").sum())), Cell(str(published.campaign.meta["started"])[:10])])
     return Grid(["campaign", "hardware", "frameworks", "networks", "precisions", "tunings", "rows", "verified", "started"], rows)
-
-
-def folder_list(folders: Sequence[Path]) -> Grid:
-    return Grid(["results", "files"], [[Cell(folder.name, f"campaigns/{folder.name}.html"),
-                                        cell(sum(path.is_file() for path in folder.rglob("*")))] for folder in folders])
 
 
 def linked(table: pd.DataFrame, column: str, links: Sequence[str]) -> Grid:
@@ -169,10 +184,10 @@ def grid(table: pd.DataFrame) -> Grid:
 
 
 def cell(value: Any) -> Cell:
-    """A cell that sorts by its number where it begins with one, as "2.10 (2.08 to 2.11)" does."""
+    """A cell that sorts by its number where it begins with one, as "2.10 (2.08 to 2.11)" and "321 us" do."""
     text = "" if pd.isna(value) else str(value)
-    number = re.match(r"-?[\d,]*\.?\d+(e[+-]?\d+)?(?=$|[ (])", text)
-    return Cell(text, value=float(number[0].replace(",", "")) if number else None)
+    found = re.match(r"([-+]?[\d,]*\.?\d+(?:e[+-]?\d+)?)(?:$|[ (,]([A-Za-z]*))", text)
+    return Cell(text, value=float(found[1].replace(",", "")) * UNITS.get(found[2], 1.0) if found else None)
 
 
 def _interval(row: "pd.Series[Any]") -> str:

@@ -3,7 +3,9 @@
 
 const FEW = 14; // distinct values from which a filter is a list to choose from and not a field to type into
 const PAGE = 50;
-const NARROW = 640; // pixels of a screen that has no room for Plotly's buttons
+const GLANCE = 5; // rows that need no filter
+const NARROW = 640; // pixels of a screen that has no room for Plotly's buttons, nor for many columns
+const ENTRY = 44, LETTER = 7, LINE = 20; // pixels of a legend: an entry's marker, a letter, a line
 
 function readCell(cell) {
   const link = cell.querySelector("a");
@@ -27,11 +29,13 @@ function showCell(cell) {
 }
 
 function describeColumn(title, number, rows) {
+  const column = { title, field: "c" + number, formatter: showCell, sorter: compareCells, variableHeight: true };
+  if (rows.length <= GLANCE) return column;
   const texts = [...new Set(rows.map((row) => row["c" + number].text))];
   const chosen = texts.length <= FEW && texts.length > 1;
   return {
-    title, field: "c" + number, formatter: showCell, sorter: compareCells,
-    headerFilter: chosen ? "list" : "input",
+    ...column, headerFilter: chosen ? "list" : "input",
+    headerFilterPlaceholder: chosen ? "any" : "filter",
     headerFilterParams: chosen ? { values: texts.sort((a, b) => a.localeCompare(b, undefined, { numeric: true })), clearable: true } : {},
     headerFilterFunc: (wanted, cell) => (chosen ? cell.text === wanted : cell.text.toLowerCase().includes(String(wanted).toLowerCase())),
   };
@@ -44,11 +48,21 @@ function enhanceTable(table) {
   if (!rows.length) return;
   const place = document.createElement("div");
   table.replaceWith(place);
-  new Tabulator(place, {
-    data: rows, layout: "fitDataFill", columns: titles.map((title, number) => describeColumn(title, number, rows)),
+  const made = new Tabulator(place, {
+    data: rows, layout: "fitDataFill", responsiveLayout: window.innerWidth < NARROW ? "collapse" : false, columns: titles.map((title, number) => describeColumn(title, number, rows)),
     columnDefaults: { headerTooltip: true, maxInitialWidth: 420 },
     ...(rows.length > PAGE ? { pagination: true, paginationSize: PAGE, paginationButtonCount: 3 } : {}),
   });
+  made.on("tableBuilt", () => sortByKeyboard(place));
+}
+
+function sortByKeyboard(place) {
+  for (const heading of place.querySelectorAll(".tabulator-col.tabulator-sortable .tabulator-col-content")) {
+    heading.tabIndex = 0;
+    heading.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && event.target === heading) heading.click();
+    });
+  }
 }
 
 function theme() {
@@ -64,10 +78,19 @@ function theme() {
   };
 }
 
+function legendHeight(data, width) {
+  const names = new Set(data.map((trace) => trace.name));
+  const widest = ENTRY + LETTER * Math.max(...[...names].map((name) => name.length));
+  return LINE * Math.ceil(names.size / Math.max(1, Math.floor(width / widest)));
+}
+
 function drawFigure(figure) {
   const { data, layout } = JSON.parse(figure.querySelector("script").textContent);
   const place = figure.querySelector("div");
   const colours = theme();
+  const legend = legendHeight(data, place.clientWidth);
+  layout.height += legend - LINE;
+  colours.margin.b += legend - LINE;
   for (const menu of layout.updatemenus || []) {
     menu.bgcolor = colours.hoverlabel.bgcolor;
     menu.font = colours.font;

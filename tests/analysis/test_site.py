@@ -11,7 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from analysis import site, trials
+from analysis import site, site_tables, site_writer, trials
+from analysis.site_tables import Cell, Grid
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFUSAL = "the processor has no bf16 instructions"
@@ -32,7 +33,12 @@ def published(tmp_path_factory, smoke, draw_records) -> Path:
     (root / "results/verify/verdicts.csv").write_text("framework,network,verdict\njax,fcn5,same\n")
     (root / "results/study").mkdir()
     (root / "results/study/study.html").write_text("<p>a study</p>")
-    (root / "results/study/study.md").write_text("# A study\n\n| shape | ms |\n| --- | --- |\n| 3 | 4 |\n")
+    (root / "results/study/study.md").write_text("# A study\n\n| shape | time |\n| --- | --- |\n| 3 | 4 ms |\n")
+    for name in ("fcn5", "alexnet"):
+        folder = root / "results/explained" / name
+        folder.mkdir(parents=True)
+        sentences = f"- {name}: jax is slower.\n- It is TF32.\n- No more.\n"
+        (folder / "explain.md").write_text(f"# Why jax and pytorch differ\n\nA is jax.\n\n{sentences}")
     site.publish(root / "results", DOCS, root / "site", {"smoke": "all holds"})
     return root / "site"
 
@@ -103,8 +109,35 @@ def test_results_that_are_no_campaign_have_a_page(published):
     assert {'campaigns/verify.html"', 'campaigns/study.html"'} <= set(re.findall(r'href="([^>]*)>', first))
     study = (published / "campaigns/study.html").read_text()
     assert "../results/study/study.html" in study
-    assert "<th>shape</th>" in study
+    assert '<td data-label="time" data-value="0.004">4 ms</td>' in study
     assert "<td data-label=\"verdict\">same</td>" in (published / "campaigns/verify.html").read_text()
+
+
+def test_the_first_page_groups_results_by_the_question_they_answer(published):
+    text = (published / "index.html").read_text()
+    questions = re.findall(r'<h2 id="q\d+">(.*?)</h2>(.*?)(?=<h2)', text, re.DOTALL)
+    assert {name: re.findall(r'<h3><a href="campaigns/([^"]+)"', cards) for name, cards in questions} == {
+        "Which framework is faster?": ["older/index.html", "smoke/index.html"], "What else was found?": ["study.html"],
+        "Why is one slower than another?": ["explained.html"], "Do they train the same network?": ["verify.html"]}
+    assert "2 differences taken apart; the first: alexnet: jax is slower. It is TF32.</p>" in text
+    assert "1 of 1 pairs of framework and network are the same.</p>" in text
+    parts = re.findall(r'<h3><a href="../(campaigns/[^"]+)"', (published / "campaigns/explained.html").read_text())
+    assert parts == ["campaigns/explained/alexnet.html", "campaigns/explained/fcn5.html"]
+    assert "fcn5: jax is slower" in (published / parts[1]).read_text()
+
+
+def test_many_contestants_stand_below_each_other_with_their_links():
+    row = [Cell("fcn5"), Cell("64"), Cell("1.5", "a.html", 1.5), Cell("2.5", "b.html", 2.5), Cell("a is faster")]
+    table = site_tables.transposed(Grid(["network", "batch", "a (ms)", "b (ms)", "verdict"], [row]), 2)
+    assert table.columns == ["framework", "fcn5, batch 64 (ms)"]
+    assert table.rows == [[Cell("a"), row[2]], [Cell("b"), row[3]], [Cell("verdict"), row[4]]]
+
+
+@pytest.mark.parametrize(("text", "value"), [("2.10 (2.08 to 2.11)", 2.1), ("321 us (213 to 423)", 321e-6), ("1,080 us", 1080e-6),
+                                             ("1.5 GiB", 1.5 * 2**30), ("-0.8 %", -0.8), ("1, the fastest", 1.0), ("fp32", None),
+                                             ("2026-11-21", None), ("", None)])
+def test_a_cell_sorts_by_its_number_in_its_unit(text, value):
+    assert site_tables.cell(text).value == (value if value is None else pytest.approx(value))
 
 
 def test_releases_of_one_workload_on_one_machine_stand_in_their_order(published):
@@ -121,20 +154,24 @@ def test_the_method_is_rendered_with_its_tables_and_links(published):
 
 
 def test_a_text_in_a_record_cannot_end_the_script_that_holds_it(published):
-    assert site.embed({"a": "</script>", "b": float("nan")}) == '{"a": "<\\/script>", "b": null}'
+    assert site_writer.embed({"a": "</script>", "b": float("nan")}) == '{"a": "<\\/script>", "b": null}'
+
+
+def scripted(page: Path, script: str) -> str:
+    """The text of `page` with a script that runs after it has loaded and leaves what it puts into `found` as the page's title."""
+    told = f"const found = {{}}; {script}; document.title = JSON.stringify(found);"
+    return page.read_text(encoding="utf-8").replace("</body>", f"<script>setTimeout(() => {{ {told} }}, 1500);</script></body>")
 
 
 def in_chromium(page: Path, script: str, width: int = 1280) -> dict:
-    """Open a copy of `page` in headless Chromium, run `script` after it has loaded and return what it puts into `found`."""
+    """Open a copy of `page` in headless Chromium, run `script` and return what it puts into `found`, on that page or the last."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not browser:
         pytest.skip("no Chromium here: apt-get install chromium")
     copy = page.with_name("tested.html")
-    told = f"const found = {{}}; {script}; document.title = JSON.stringify(found);"
-    wrapped = f"<script>setTimeout(() => {{ {told} }}, 1500);</script>"
-    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", wrapped + "</body>"), encoding="utf-8")
+    copy.write_text(scripted(page, script), encoding="utf-8")
     asked = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},900",
-             "--virtual-time-budget=6000", f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", copy.as_uri()]
+             "--virtual-time-budget=8000", f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", copy.as_uri()]
     shown = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True).stdout
     copy.unlink()
     return json.loads(re.search(r"<title>(\{.*?\})</title>", shown)[1].replace("&lt;", "<").replace("&amp;", "&"))
@@ -161,7 +198,33 @@ def test_in_chromium_tables_sort_and_filter_and_figures_are_drawn(published):
     assert drawn["figures"] == drawn["drawn"] == 3
 
 
-@pytest.mark.parametrize("page", ["index.html", "rows.html", "campaigns/smoke/index.html"])
+def test_in_chromium_a_click_on_a_number_and_one_more_lead_to_its_raw_windows(published, tmp_path):
+    home = shutil.copytree(published, tmp_path / "site") / "campaigns/smoke"
+    for page in home.glob("*-*.html"):
+        page.write_text(scripted(page, """
+          found.trial = document.querySelector("h1").textContent;
+          found.windows = Tabulator.findTable(".tabulator").at(-1).getDataCount();
+          const link = document.querySelector('a[href$=".windows.csv"]');
+          link.addEventListener("click", (event) => { event.preventDefault(); found.file = decodeURIComponent(link.pathname); });
+          link.click()"""), encoding="utf-8")
+    found = in_chromium(home / "index.html", "document.querySelector('.tabulator-row .tabulator-cell a').click()")
+    raw = (published / "results/smoke/windows.csv").read_text().splitlines()
+    reached = Path(found["file"]).read_text().splitlines()
+    assert len(reached) - 1 == found["windows"] == sum(line.startswith(found["trial"] + ",") for line in raw) > 20
+
+
+def test_in_chromium_a_table_sorts_by_keyboard(published):
+    found = in_chromium(published / "rows.html", """
+      const heading = document.querySelector('.tabulator-col[tabulator-field="c2"] .tabulator-col-content');
+      heading.focus();
+      found.focused = document.activeElement === heading;
+      heading.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+      found.sorted = Tabulator.findTable(".tabulator")[0].getSorters().map((sorter) => sorter.field)""")
+    assert found == {"focused": True, "sorted": ["c2"]}
+
+
+@pytest.mark.parametrize("page", ["index.html", "rows.html", "campaigns/smoke/index.html", "docs/method.html",
+                                  "campaigns/study.html"])
 def test_on_a_phone_no_page_is_wider_than_the_screen(published, page):
     script = "found.page = document.documentElement.scrollWidth; found.screen = window.innerWidth"
     found = in_chromium(published / page, script, width=420)

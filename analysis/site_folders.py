@@ -1,0 +1,71 @@
+"""Pages of results that are no campaign, or more than one: comparisons, bisections, explanations, studies, verdicts.
+
+Each shows the text that its command wrote, with tables that sort, or else its tables and images.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from analysis import site_index, site_tables, site_text
+from analysis.site_index import Card
+from analysis.site_tables import Grid
+from analysis.site_writer import Site
+
+RAW = ("trials.csv", "windows.csv", "processes.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv", "campaign.json",
+       "SHA256SUMS")
+REPORTS = ("report.html", "compare.html", "explain.html", "study.html")
+MOST_ROWS = 2000  # of a table in a page; a longer one is a link to its CSV
+
+Tables = list[tuple[str, Grid]]
+
+
+def write_folder(site: Site, folder: Path, trials: Mapping[str, str]) -> None:
+    """Write the page of a folder, and one of each part within it that has a text of its own.
+
+    `trials` has the page of each trial where the folder is a campaign too.
+    """
+    cards = []
+    for part in site_index.parts_of(folder):
+        card = site_index.of_folder(part)
+        card = replace(card, href=f"campaigns/{folder.name}/{'-'.join(part.relative_to(folder).parts)}.html")
+        cards.append(site.pictured(card, part))
+        _write(site, part, card.href, _compared(part, {}), [])
+    own = [] if trials and not (folder / "compare.csv").exists() else [*_compared(folder, trials), *_plain(folder)]
+    _write(site, folder, f"campaigns/{folder.name}.html", own, cards)
+
+
+def _write(site: Site, folder: Path, page: str, tables: Tables, cards: Sequence[Card]) -> None:
+    """Write one page: `tables`, then the text that a command wrote, or images where there is none."""
+    name = folder.relative_to(site.results).as_posix()
+    raw = "../" * page.count("/") + f"results/{name}/"
+    heading, _, text = site_index.text_of(folder).partition("\n")
+    files = sorted(path.name for path in folder.iterdir() if path.is_file())
+    images = [] if text else [f"plots/{path.name}" for path in sorted(folder.glob("plots/*.svg"))]
+    rows = f"{folder.name}/index.html" if "campaign.json" in files and folder.parent == site.results else ""
+    site.write(page, "folder.html.j2", heading.lstrip("# ") or folder.name, place=name, raw=raw, rows=rows, files=files,
+               report=next((name for name in REPORTS if name in files), ""), tables=tables, images=images, parts=cards,
+               text=site_text.render(text, raw, sortable=True))
+
+
+def _compared(folder: Path, trials: Mapping[str, str]) -> Tables:
+    """The verdicts of a comparison, each side's time with the page of its trial."""
+    file = folder / "compare.csv"
+    if not file.exists():
+        return []
+    table = pd.read_csv(file, dtype=str, keep_default_na=False)
+    return [(file.name, site_tables.comparison(table, {trial: f"{folder.name}/{page}" for trial, page in trials.items()}))]
+
+
+def _plain(folder: Path) -> Tables:
+    """The tables of a folder that no text shows, as those of a verification and of a bisection."""
+    if site_index.text_of(folder):
+        return []
+    tables = []
+    for file in sorted(folder.glob("*.csv")):
+        if file.name not in RAW and file.read_text(encoding="utf-8").strip():
+            table = pd.read_csv(file, dtype=str, keep_default_na=False)
+            tables += [(file.name, site_tables.grid(table))] if len(table) <= MOST_ROWS else []
+    return tables
