@@ -82,7 +82,7 @@ def reconcile(trial: Mapping[str, Any], times: list[statistics.Times], traced: p
     if not -MOST_EXCESS[kind] * step <= residual <= MOST_MISSING[kind] * step:
         raise NotExplained(
             f"{trial['trial']}: the parts do not add up: a timed step takes {1e3 * step:.4g} ms, and the trace accounts for "
-            f"{1e3 * (step - residual):.4g} ms; it is not whole, or of other work: run the suite again")
+            f"{1e3 * (step - residual):.4g} ms; it is not whole, of other work, or others computed beside it: run the suite again")
     parts = rows.groupby("class")["seconds"].sum()
     parts = pd.concat([parts, pd.Series({IDLE: idle, RESIDUAL: residual})]).reindex([*PARTS]).dropna()
     exact = bool(traced["exposed_seconds_per_step"].notna().any())

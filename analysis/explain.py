@@ -100,7 +100,7 @@ class Gap:
 def explain(a: Side, b: Side) -> Gap:
     """Split the difference of two steps into parts."""
     found = statistics.difference(b.breakdown.times, a.breakdown.times)
-    present = [part for part in PARTS if part in {*a.breakdown.parts.index, *b.breakdown.parts.index}]
+    present = [part for part in PARTS if part == RESIDUAL or a.seconds(part) or b.seconds(part)]
     parts = pd.DataFrame([{"class": part, "part": label(part, a, b), "seconds_a": a.seconds(part), "seconds_b": b.seconds(part)}
                           for part in present])
     fused = _fused(a, b)

@@ -80,7 +80,8 @@ def _part(gap: Gap, row: Mapping[Any, Any]) -> str:
         return f"{how} is residual: kernels took another time under the trace than when timed."
     longer = slower if share > 0 else faster
     remedy = f"; {REMEDIES[kind]}" if kind in REMEDIES else ""
-    return f"{how} is {row['part'].partition(',')[0]}, of which {longer.name} has more{remedy}."
+    part = row["part"].partition(",")[0].replace("(A ", f"({gap.a.name} ").replace("(B ", f"({gap.b.name} ")
+    return f"{how} is {part}, of which {longer.name} has more{remedy}."
 
 
 def _arithmetic(gap: Gap, kind: str) -> str:

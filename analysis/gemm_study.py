@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 import networks
 from analysis import plots, records, statistics, studies, study_report, tables
@@ -168,8 +169,10 @@ def draw_ratios(found: pd.DataFrame) -> Figure:
     able = found[found["status"] == "ok"]
     precisions = list(dict.fromkeys(able["precision"]))
     with mpl.rc_context(plots.STYLE):
-        figure = Figure(figsize=(8.6, 0.9 + 2.4 * max(1, -(-len(precisions) // 2))), layout="constrained")
-        grid = figure.subplots(max(1, -(-len(precisions) // 2)), 2, squeeze=False, sharex=True, sharey=True).ravel()
+        abreast = min(2, max(1, len(precisions)))
+        rows = max(1, -(-len(precisions) // abreast))
+        figure = Figure(figsize=(8.6, 0.9 + 2.4 * rows), layout="constrained")
+        grid = figure.subplots(rows, abreast, squeeze=False, sharex=True, sharey=True).ravel()
         for axes in grid[len(precisions):]:
             axes.set_axis_off()
         for axes, precision in zip(grid, precisions, strict=False):
@@ -181,6 +184,7 @@ def draw_ratios(found: pd.DataFrame) -> Figure:
                               label=name if axes is grid[0] else None)
             axes.axhline(1, color=plots.INK, linewidth=0.8)
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter("{x:g}")
             axes.grid(True)

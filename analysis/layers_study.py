@@ -21,10 +21,11 @@ def write(folders: Sequence[str | Path], out: Path) -> Path:
     study = studies.read(folders)
     found = studies.estimates(study)
     able = (found["status"] == "ok").any()
-    missing = pd.concat([studies.refused(found), absent(study.meta["settings"]["refused"])]).astype(object).fillna("")
+    missing = pd.concat([studies.refused(found).astype(str), absent(study.meta["settings"]["refused"])]).fillna("")
     parts = [
         Part("Layer by layer", "Time of one layer alone: forward, and forward with the gradients of all its float inputs. Each was "
-             "equal to the NumPy float64 reference in output and gradients before it was timed.", {"layers": by_layer(found)},
+             "equal to the NumPy float64 reference in output and gradients before it was timed.",
+             {"layers": by_layer(found), "sizes": sizes(study.points)},
              {"layers": draw(found)} if able else {}, {"measured": found}),
         Part("What a layout and half precision change", "Forward and backward of one framework: time in NHWC over that in "
              "NCHW, and in fp16 over that in fp32.", {"changes": changes(found)}),
@@ -51,6 +52,14 @@ def by_layer(found: pd.DataFrame) -> pd.DataFrame:
     return table[[*(column for column in table if column != "fastest"), "fastest"]] if len(table) else table
 
 
+def sizes(points: pd.DataFrame) -> pd.DataFrame:
+    """What each layer computes, in words."""
+    told = points.drop(columns=["layout", "precision"]).drop_duplicates("layer")
+    return pd.DataFrame([{"layer": str(row.pop("layer")).replace("_", " "),
+                          "size": ", ".join(f"{name} {value}" for name, value in row.items() if str(value))}
+                         for row in told.to_dict("records")])
+
+
 def changes(found: pd.DataFrame) -> pd.DataFrame:
     """A row a framework and layer: NHWC over NCHW (fp32), and fp16 over fp32 (its first layout), of forward and backward."""
     able = found[(found["status"] == "ok") & (found["candidate"] == "forward_backward")]
@@ -61,7 +70,7 @@ def changes(found: pd.DataFrame) -> pd.DataFrame:
         rows.append({"framework": bench, "layer": str(layer).replace("_", " "),
                      "NHWC / NCHW": number(seconds.get(("nhwc", "fp32"), np.nan) / seconds.get(("nchw", "fp32"), np.nan)),
                      "fp16 / fp32": number(seconds.get((layout, "fp16"), np.nan) / seconds.get((layout, "fp32"), np.nan))})
-    return pd.DataFrame(rows)
+    return pd.DataFrame([row for row in rows if row["NHWC / NCHW"] or row["fp16 / fp32"]])
 
 
 def errors(found: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +84,7 @@ def errors(found: pd.DataFrame) -> pd.DataFrame:
 
 def absent(reasons: dict[str, str]) -> pd.DataFrame:
     """The frameworks that are not in the study at all."""
-    return pd.DataFrame([{"bench": name, "status": "unsupported", "reason": reason} for name, reason in reasons.items()])
+    return pd.DataFrame([{"framework": name, "status": "unsupported", "reason": reason} for name, reason in reasons.items()])
 
 
 def draw(found: pd.DataFrame) -> Figure:

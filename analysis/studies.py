@@ -89,10 +89,12 @@ def ratio(records: Records, point: str, candidate: str, other: str, bench: str |
 
 
 def refused(found: pd.DataFrame) -> pd.DataFrame:
-    """Count what was not measured, a row a candidate, status and reason; `found` is what `estimates` returns."""
-    rows = found[found["status"] != "ok"]
-    alike = rows.groupby(["bench", "candidate", "status", "reason"], sort=False)["point"]
-    return alike.agg(["nunique", "min"]).reset_index().rename(columns={"nunique": "points", "min": "for example"})
+    """Count what was not measured, a row a framework, status and reason, with its candidates; `found` is that of `estimates`."""
+    rows = found[found["status"] != "ok"].rename(columns={"bench": "framework"})
+    alike = rows.groupby(["framework", "status", "reason"], sort=False)
+    table = alike.agg(candidates=("candidate", lambda names: ", ".join(dict.fromkeys(names))), points=("point", "nunique"),
+                      example=("point", "first")).reset_index()
+    return table.rename(columns={"example": "for example"})
 
 
 def faults(records: Records) -> list[tuple[str, str, str, str, str]]:

@@ -33,6 +33,16 @@ def test_layout_and_precision_are_compared_within_a_framework():
     assert (shown["NHWC / NCHW"], shown["fp16 / fp32"]) == ("0.500", "0.250")
 
 
+def test_a_layer_of_one_layout_and_precision_has_nothing_to_compare():
+    assert layers_study.changes(pd.DataFrame([row("jax", 2.0)])).empty
+
+
+def test_the_size_of_each_layer_is_told_once():
+    points = pd.DataFrame([{"layer": "max_pool", "layout": layout, "precision": "fp32", "batch": 8, "kernel": 3, "classes": ""}
+                           for layout in ("nchw", "nhwc")])
+    assert layers_study.sizes(points).values.tolist() == [["max pool", "batch 8, kernel 3"]]
+
+
 def test_the_worst_error_is_named_with_its_layer():
     found = pd.DataFrame([row("jax", 2.0), row("jax", 1.0, layout="nhwc", error=3e-5)])
     (shown,) = layers_study.errors(found).to_dict("records")

@@ -177,6 +177,14 @@ def swept(tmp_path):
     return study(tmp_path, "conv", points, rows, {"batches": {}, "sweep": True})
 
 
+def test_what_was_not_measured_for_one_reason_is_one_row():
+    rows = [("p1", "nn", "unsupported", "no TF32"), ("p1", "nt", "unsupported", "no TF32"), ("p2", "nn", "unsupported", "no TF32"),
+            ("p2", "tt", "failed", "crashed"), ("p1", "tt", "ok", "")]
+    found = pd.DataFrame(rows, columns=["point", "candidate", "status", "reason"]).assign(bench="pytorch")
+    assert studies.refused(found).values.tolist() == [["pytorch", "unsupported", "no TF32", "nn, nt", 2, "p1"],
+                                                      ["pytorch", "failed", "crashed", "tt", 1, "p2"]]
+
+
 def test_what_failed_or_is_wrong_is_counted_with_its_first_reason():
     rows = [("FFT", "different", "relative error 0.5"), ("FFT", "different", "relative error 0.6"), ("GEMM", "ok", ""),
             ("DIRECT", "unsupported", "3000"), ("GEMM", "failed", "timed_out")]
