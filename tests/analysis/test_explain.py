@@ -126,7 +126,8 @@ def test_an_optimiser_that_one_side_fuses_is_set_against_its_element_wise_work()
     fused = side("fused", 1.0, ("element-wise", "", 0.9), wall=3.0)
     apart = side("apart", 1.2, ("element-wise", "", 0.6), ("optimiser", "", 0.5), wall=3.0)
     gap = explain.explain(fused, apart)
-    assert any("element-wise and optimiser (fused fuses them), of which apart has more" in each for each in explain_words.sentences(gap))
+    assert any("element-wise and optimiser (fused fuses them), of which apart has more" in sentence
+               for sentence in explain_words.sentences(gap))
     parts = gap.parts
     assert parts["part"].tolist() == ["GPU idle, waiting for the host", "element-wise and optimiser (A fuses them)", "residual"]
     assert parts["difference_seconds"].iloc[1] == pytest.approx(0.2 * MS)
