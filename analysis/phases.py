@@ -16,6 +16,7 @@ from analysis.statistics import Estimate, Times
 PARTS = {  # name: the variant that has it, and the one that has all but it
     "forward": ("F", ""), "backward": ("FB", "F"), "exposed": ("FBA", "FB"), "update": ("FBAU", "FBA"),
 }
+ALONE = {**PARTS, "exposed": ("", ""), "update": ("FBAU", "FB")}  # one device aggregates nothing: its FBA is FB once more
 WHOLE = {"step": "FBAU", "isolated": "A"}  # isolated: the aggregation alone, of buffers of the gradients' shapes
 HIDDEN = "hidden"
 NAMES = (*PARTS, *WHOLE, HIDDEN)
@@ -23,13 +24,14 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
-    """Estimate each of `NAMES` in seconds a step; one whose variants were not timed is nan."""
+    """Estimate each of `NAMES` in seconds a step; one whose variants were not timed is nan, as is aggregation on one device."""
+    devices = next(each["devices"] for each in campaign.trials if each["trial"] == trial)
     own = campaign.phases[(campaign.phases["trial"] == trial) & (campaign.phases["window"] >= 0)]
     own = own.assign(step_seconds=own["seconds"] / own["steps"])
     table = own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
-    found = {name: _estimate(table, *variants) for name, variants in PARTS.items()}
+    found = {name: _estimate(table, *variants) for name, variants in (PARTS if devices > 1 else ALONE).items()}
     found |= {name: _estimate(table, variant, "") for name, variant in WHOLE.items()}
-    return {**found, HIDDEN: _hidden(table)}
+    return {**found, HIDDEN: _hidden(table) if devices > 1 else NOTHING}
 
 
 def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,8 @@ from analysis.scaling import PARTS, WORKLOAD
 from analysis.tables import TIME_UNITS, best_unit
 
 PHASE_COLOURS = {"forward": "#56b4e9", "backward": "#0072b2", "exposed": "#d55e00", "update": "#8c8c8c"}
-PANEL = (4.3, 2.9)
+PANEL = (4.3, 2.9)  # inches
+TITLE_WIDTH = 5.6  # of a figure whose panels are narrower than its title
 ROW_HEIGHT = 0.32  # inches
 
 
@@ -88,7 +89,7 @@ def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, l
     across = min(2, len(groups))
     down = -(-len(groups) // across)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(PANEL[0] * across, 0.8 + PANEL[1] * down), layout="constrained")
+        figure = Figure(figsize=(max(TITLE_WIDTH, PANEL[0] * across), 0.8 + PANEL[1] * down), layout="constrained")
         grid = list(figure.subplots(down, across, squeeze=False).ravel())
         for axes in grid[len(groups):]:
             axes.set_axis_off()

@@ -94,7 +94,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         if suite.check_jobs > 1:
             unproved = [trial for trial, process in rounds.planned
                         if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
-            checks.ahead(unproved, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checking")))
+            checks.ahead(unproved, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checked")))
         waiting = [(trial, process, number) for number, (trial, process) in enumerate(rounds.planned)
                    if (trial.trial, process) not in finished]
         with records.in_agreement(), Ahead(bench, waiting, suite.prepare_jobs) as ahead:

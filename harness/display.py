@@ -43,7 +43,9 @@ class Display:
         self.progress.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def watch(self, sight: Sight) -> None:
-        """Show what the process at work does."""
+        """Show what the process at work does. Checks made ahead are no process's own time."""
+        if sight.phase == "checked":
+            self.began = time.monotonic()
         self.progress.update(self.task, now=describe(sight, self.suite.windows))
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:

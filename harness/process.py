@@ -35,7 +35,7 @@ class Sight:
 
     trial: Trial
     process: int
-    phase: str  # starting, checking, building, warm-up, timing, tracing
+    phase: str  # checked (ahead of all), checking, starting, building, warm-up, timing, tracing
     window: int = 0
     step_seconds: float = math.nan
     loss: float = math.nan

@@ -39,6 +39,16 @@ def test_what_overlaps_is_hidden_and_what_does_not_is_not(scaled):
     assert phases.of_trial(campaign, names["ring"])["hidden"].value < 0.05 * each["A"]
 
 
+def test_one_device_has_an_update_and_nothing_to_aggregate_however_noisy_its_parts_are(scaled):
+    made, names, folder = scaled
+    for row in made.phases:
+        if (row["trial"], row["variant"]) == (names["one"], "FBA"):
+            row.update(stop=3 * row["stop"], seconds=3 * row["seconds"])  # the same as FB, while others computed
+    found = phases.of_trial(read(made, folder), names["one"])
+    assert found["update"].contains(PHASES["fcn5"][2])
+    assert [name for name in phases.NAMES if math.isnan(found[name].value)] == ["exposed", "isolated", "hidden"]
+
+
 def test_a_difference_is_paired_so_processes_that_differ_do_not_blur_it(scaled):
     made, names, folder = scaled
     campaign = read(made, folder)

@@ -53,6 +53,16 @@ def test_a_log_gets_a_line_a_process(trial: Trial):
     assert text == "1/1 pytorch-2.13.0-tiny_fcn-b4-cpux1-t1-fp32-stock-host process 0: 12.5 ms a step, about 0 us left\n"
 
 
+def test_checks_made_ahead_do_not_count_as_the_first_process(trial: Trial, monkeypatch: pytest.MonkeyPatch):
+    now = iter([0.0, 600.0, 601.0])  # begun, checks made, the first process done
+    monkeypatch.setattr("harness.display.time.monotonic", lambda: next(now, 601.0))
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    with Display(console, Suite(), [(trial, 0), (trial, 1)]) as display:
+        display.watch(Sight(trial, 0, "checked"))
+        display.done(Outcome({"trial": trial.trial, "process": 0, "status": "ok"}, [{"step_seconds": 0.0125}]), 1, total=2)
+    assert console.file.getvalue().endswith("about 1 s left\n")
+
+
 def test_a_failure_is_shown_with_its_reason_word_for_word(trial: Trial):
     reason = "crashed: KeyError: no [weight] in [/tmp]"
     text = shown(trial, {"status": "failed", "reason": reason})
