@@ -21,7 +21,8 @@ from harness.frameworks import Parallel
 from harness.worker import POLL_SECONDS, Failed, Unsupported, Worker, cpu_seconds, oom_kills, parse
 
 GRACE_SECONDS = 1.0  # in which the death that made another rank fail shows itself
-LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended, and clears away
+LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended, or ends by itself behind ranks that closed
+CLEARING_SECONDS = 10.0  # in which one that is told to end clears away: 1 to 2.3 s, and more than 3 on a busy machine
 
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {  # of what ranks may answer differently; everything else must be equal
     "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max, "pid": lambda values: values[0],
@@ -89,7 +90,7 @@ class Ranks(Worker):
                 self.process.wait(timeout=LAST_WORDS_SECONDS)
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=LAST_WORDS_SECONDS)
+            self.process.wait(timeout=CLEARING_SECONDS)
         super().end()
 
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
