@@ -74,11 +74,10 @@ def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
 def releases(groups: Sequence[tuple[str, pd.DataFrame]], links: Mapping[tuple[str, str], str]) -> Figure:
     """Time by release relative to the first one, a curve a workload with its intervals; `links` by campaign and trial."""
     traces = []
-    first_rows = pd.DataFrame([rows.iloc[0] for _, rows in groups])
-    styles = looks.looks(pd.Series([label for label, _ in groups], index=first_rows.index), first_rows)
-    for label, rows in groups:
+    distinct = list(dict.fromkeys(looks.STRATEGIES.values()))
+    for number, (label, rows) in enumerate(groups):
         first = rows["step_seconds"].iloc[0]
-        marker = _marker(styles[label])
+        marker = _marker(Look(*distinct[number % len(distinct)], number // len(distinct)))
         traces.append({"x": (rows["framework"] + " " + rows["release"]).tolist(), "name": label, "mode": "lines+markers",
                        "y": (rows["step_seconds"] / first).tolist(), "marker": marker, "error_y": _interval(
                            rows[["step_seconds", "step_seconds_low", "step_seconds_high"]] / first),

@@ -3,6 +3,7 @@
 Each shows the text that its command wrote, with tables that sort, or else its tables and images.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,5 +68,10 @@ def _plain(folder: Path) -> Tables:
     for file in sorted(folder.glob("*.csv")):
         if file.name not in RAW and file.read_text(encoding="utf-8").strip():
             table = pd.read_csv(file, dtype=str, keep_default_na=False)
-            tables += [(file.name, site_tables.grid(table))] if len(table) <= MOST_ROWS else []
+            tables += [(file.name, site_tables.grid(table.map(_shortened)))] if len(table) <= MOST_ROWS else []
     return tables
+
+
+def _shortened(text: str) -> str:
+    """A number of many digits with three of them; other text as it is."""
+    return f"{float(text):.3g}" if re.fullmatch(r"-?\d+\.\d{4,}(e[-+]\d+)?", text) else text

@@ -15,8 +15,7 @@ from analysis import records, tables, trials
 from analysis.records import Campaign
 
 WORKLOAD = ["framework", "network", "batch", "devices", "strategy", "device_kind", "threads", "precision", "tuning", "data"]
-COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precision", "data", "ratio", "ratio_low", "ratio_high",
-            "visible", "verdict", "reason")
+COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precision", "data")
 ROWS = ["network", "framework", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision", "tuning",
         "hardware", "devices", "threads", "data", "release", "campaign"]
 
@@ -142,15 +141,17 @@ def transposed(table: Grid, contestants: int) -> Grid:
 
 def comparison(table: pd.DataFrame, links: Mapping[str, str]) -> Grid:
     """The rows of a compare.csv, read as text; `links` leads from a trial to its page."""
-    shown = table[[column for column in COMPARED if column in table]].copy()
-    for column in {"ratio", "ratio_low", "ratio_high", "visible"} & set(shown):
-        shown[column] = pd.to_numeric(shown[column]).map(tables.number)
+    numbers = table[["ratio", "ratio_low", "ratio_high", "visible", "step_seconds_a", "step_seconds_b"]].apply(pd.to_numeric)
+    shown = table[list(COMPARED)].assign(**{
+        "A (ms)": (1e3 * numbers["step_seconds_a"]).map(tables.number),
+        "B (ms)": (1e3 * numbers["step_seconds_b"]).map(tables.number), "B / A": numbers["ratio"].map(tables.number),
+        "interval": list(map(tables.span, numbers["ratio_low"], numbers["ratio_high"])),
+        "visible from (%)": (100 * numbers["visible"]).map(tables.number), "verdict": table["verdict"], "reason": table["reason"]})
+    made = grid(shown.loc[:, (shown != "").any()])
     for side in ("a", "b"):
-        shown[f"{side.upper()} (ms)"] = (1e3 * pd.to_numeric(table[f"step_seconds_{side}"])).map(tables.number)
-    made = grid(shown)
-    for side in ("a", "b"):
-        position = made.columns.index(f"{side.upper()} (ms)")
-        for row, trial in zip(made.rows, table[f"trial_{side}"], strict=True):
+        heading = f"{side.upper()} (ms)"
+        for row, trial in zip(made.rows if heading in made.columns else [], table[f"trial_{side}"], strict=False):
+            position = made.columns.index(heading)
             row[position] = Cell(row[position].text, links.get(trial, ""), row[position].value)
     return made
 
