@@ -57,6 +57,7 @@ class Ranks(Worker):
         self.links: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
         self.closed = False
+        self.ending = threading.Lock()
         self.listener = socket.socket(socket.AF_UNIX)
         super().__init__(interpreter, module, log, variables, **options)
 
@@ -85,13 +86,16 @@ class Ranks(Worker):
 
         One whose ranks have closed ends by itself; torchrun, told to, would leave a traceback in the log.
         """
-        if self.closed:
+        with self.ending:  # whoever waits for an answer and whoever stops the campaign may both end it
+            if self.ended:
+                return
+            if self.closed:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(timeout=LAST_WORDS_SECONDS)
+            self.process.terminate()  # once: a second signal keeps mpiexec from clearing away
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=LAST_WORDS_SECONDS)
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=CLEARING_SECONDS)
-        super().end()
+                self.process.wait(timeout=CLEARING_SECONDS)
+            super().end()
 
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
         wire = str(Path(self.folder.name) / "wire")

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -123,6 +124,18 @@ def test_orphans_of_a_rank_do_not_survive(ready):
     children = {child.pid for child in psutil.Process(worker.pids[1]).children()}
     assert children and children <= {process.pid for process in processes_with(worker.token)}
     worker.end()
+    assert processes_with(worker.token) == []
+
+
+def test_a_launcher_is_told_to_end_once_however_many_end_its_ranks(ranks, monkeypatch):
+    worker = ranks()
+    worker.ask("hello", limit=60)
+    told = []
+    end = worker.process.terminate
+    monkeypatch.setattr(worker.process, "terminate", lambda: told.append("SIGTERM") or end())
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: worker.end(), range(3)))
+    assert told == ["SIGTERM"]
     assert processes_with(worker.token) == []
 
 
