@@ -35,4 +35,4 @@ class AtWork:
             self.stopped = True
             workers = list(self.workers)
         with ThreadPoolExecutor(max(1, len(workers))) as pool:
-            list(pool.map(Worker.end, workers))
+            list(pool.map(lambda worker: worker.end(), workers))  # not Worker.end, for ranks end in their own way

@@ -10,8 +10,10 @@ from harness import campaign
 from harness.at_work import AtWork
 from harness.checks import Checks
 from harness.process import Sight
+from harness.ranks import Launch, Ranks
 from harness.suite import Suite
 from harness.worker import Failed, Worker, processes_with
+from tests.parallel import PARALLEL
 
 
 def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
@@ -23,6 +25,15 @@ def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
     with pytest.raises(Failed, match="crashed: stopped with its campaign"):
         at_work.add(late)
     assert processes_with(early.token) == processes_with(late.token) == []
+
+
+def test_ranks_are_ended_by_their_launcher(tmp_path, monkeypatch):
+    ranks = Ranks(Launch(PARALLEL, 2), sys.executable, "tests.workers.ranks", tmp_path / "log")
+    at_work, told, end = AtWork(), [], ranks.process.terminate
+    monkeypatch.setattr(ranks.process, "terminate", lambda: told.append("SIGTERM") or end())
+    at_work.add(ranks)
+    at_work.stop()
+    assert (told, processes_with(ranks.token)) == (["SIGTERM"], [])
 
 
 def test_a_worker_that_is_forgotten_is_left_to_who_ends_it(tmp_path):
