@@ -19,6 +19,7 @@ from analysis.tables import TIME_UNITS, best_unit
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#8b5a2b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 PANEL = (2.9, 2.4)  # inches
+TITLE_WIDTH = 6.6  # of a figure whose panels are narrower than its title
 ABREAST = 3
 ROW_HEIGHT, LEGEND_ENTRY = 0.3, 2.1
 WORDS = {
@@ -157,7 +158,7 @@ def _workload(row: "pd.Series[Any]", table: pd.DataFrame) -> str:
 def _panels(count: int, size: tuple[float, float], abreast: int = ABREAST) -> tuple[Figure, list[Axes]]:
     across = min(abreast, count)
     down = -(-count // across)
-    figure = Figure(figsize=(size[0] * across, 0.8 + size[1] * down), layout="constrained")
+    figure = Figure(figsize=(max(TITLE_WIDTH, size[0] * across), 0.8 + size[1] * down), layout="constrained")
     grid = list(figure.subplots(down, across, squeeze=False).ravel())
     for axes in grid[count:]:
         axes.set_axis_off()
