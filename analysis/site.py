@@ -36,7 +36,8 @@ SECTIONS = {  # of a campaign's page: a table that its report wrote, the heading
 def publish(results: Path, docs: Path, out: Path, audits: Mapping[str, str]) -> list[Path]:
     """Write the site of the folders in `results` and the pages in `docs` into `out`, in place of what a former call wrote.
 
-    `audits` says of each campaign's name what its audit found. Returns the pages. Raises BadRecords, OSError.
+    `audits` says what the audit of each campaign and study found, by its folder within `results`. Returns the pages. Raises
+    BadRecords, OSError.
     """
     folders = sorted(folder for folder in results.iterdir() if folder.is_dir())
     for part in ("assets", "campaigns", "docs", "results"):
@@ -50,7 +51,7 @@ def publish(results: Path, docs: Path, out: Path, audits: Mapping[str, str]) -> 
     others = [folder for folder in folders if site_index.is_other(folder)]
     pages = {published.name: published.pages for published in campaigns}
     for folder in others:
-        site_folders.write_folder(site, folder, pages.get(folder.name, {}))
+        site_folders.write_folder(site, folder, pages.get(folder.name, {}), audits)
     write_rows(site, campaigns)
     write_releases(site, campaigns, [folder for folder in others if (folder / "compare.csv").exists()])
     headings = write_docs(site, docs)

@@ -4,14 +4,14 @@ Each shows the text that its command wrote, with tables that sort, or else its t
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from analysis import site_index, site_tables, site_text
-from analysis.site_index import Card
 from analysis.site_tables import Grid
 from analysis.site_writer import Site
 
@@ -23,23 +23,24 @@ MOST_ROWS = 2000  # of a table in a page; a longer one is a link to its CSV
 Tables = list[tuple[str, Grid]]
 
 
-def write_folder(site: Site, folder: Path, trials: Mapping[str, str]) -> None:
+def write_folder(site: Site, folder: Path, trials: Mapping[str, str], audits: Mapping[str, str]) -> None:
     """Write the page of a folder, and one of each part within it that has a text of its own.
 
-    `trials` has the page of each trial where the folder is a campaign too.
+    `trials` has the page of each trial where the folder is a campaign too, `audits` what the audit of each folder found.
     """
     cards = []
     for part in site_index.parts_of(folder):
         card = site_index.of_folder(part)
         card = replace(card, href=f"campaigns/{folder.name}/{'-'.join(part.relative_to(folder).parts)}.html")
         cards.append(site.pictured(card, part))
-        _write(site, part, card.href, _compared(part, {}), [])
+        audit = audits.get(part.relative_to(site.results).as_posix(), "")
+        _write(site, part, card.href, tables=_compared(part, {}), parts=[], audit=audit)
     own = [] if trials and not (folder / "compare.csv").exists() else [*_compared(folder, trials), *_plain(folder)]
-    _write(site, folder, f"campaigns/{folder.name}.html", own, cards)
+    _write(site, folder, f"campaigns/{folder.name}.html", tables=own, parts=cards, audit=audits.get(folder.name, ""))
 
 
-def _write(site: Site, folder: Path, page: str, tables: Tables, cards: Sequence[Card]) -> None:
-    """Write one page: `tables`, then the text that a command wrote, or images where there is none."""
+def _write(site: Site, folder: Path, page: str, **shown: Any) -> None:
+    """Write one page: `tables` and cards of `parts`, then the text that a command wrote, or images where there is none."""
     name = folder.relative_to(site.results).as_posix()
     raw = "../" * page.count("/") + f"results/{name}/"
     heading, _, text = site_index.text_of(folder).partition("\n")
@@ -47,8 +48,8 @@ def _write(site: Site, folder: Path, page: str, tables: Tables, cards: Sequence[
     images = [] if text else [f"plots/{path.name}" for path in sorted(folder.glob("plots/*.svg"))]
     rows = f"{folder.name}/index.html" if "campaign.json" in files and folder.parent == site.results else ""
     site.write(page, "folder.html.j2", heading.lstrip("# ") or folder.name, place=name, raw=raw, rows=rows, files=files,
-               report=next((name for name in REPORTS if name in files), ""), tables=tables, images=images, parts=cards,
-               text=site_text.render(text, raw, sortable=True))
+               report=next((name for name in REPORTS if name in files), ""), images=images,
+               text=site_text.render(text, raw, sortable=True), **shown)
 
 
 def _compared(folder: Path, trials: Mapping[str, str]) -> Tables:

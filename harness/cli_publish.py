@@ -1,4 +1,4 @@
-"""The word of `dlbench publish`: it audits every campaign, then lets `analysis.site` write the pages."""
+"""The word of `dlbench publish`: it audits every campaign and study, then lets `analysis.site` write the pages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,7 @@ def publish(
     if out.exists() and any(out.iterdir()) and not (out / "assets" / "site.js").exists():
         raise WrongUse(f"--out {out}: holds something else than a site; name an empty folder, for parts of it would be replaced")
     audits = {}
-    for file in sorted(results.glob("*/campaign.json")):
+    for file in sorted(path for name in ("campaign.json", "study.json") for path in results.glob(f"**/{name}")):
         found = audit.audit(file.parent)
         findings = [finding for finding in found if (finding.file, finding.row or finding.column) != INTERRUPTED]
         if findings:
@@ -34,7 +34,8 @@ def publish(
             console.print(said, highlight=False, soft_wrap=True)
             raise typer.Exit(1)
         verdict = "interrupted; what there is holds" if found else "all holds"
-        audits[file.parent.name] = f"{verdict}; {audit.origin(file.parent)}"
-        console.print(f"{file.parent.name}: {verdict}", style="dim", highlight=False)
+        name = file.parent.relative_to(results).as_posix()
+        audits[name] = f"{verdict}; {audit.origin(file.parent)}"
+        console.print(f"{name}: {verdict}", style="dim", highlight=False)
     pages = site.publish(results, CHECKOUT / "docs", out, audits)
     console.print(f"{len(pages)} pages: {out / 'index.html'}", highlight=False, soft_wrap=True)
