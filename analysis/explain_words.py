@@ -69,7 +69,7 @@ def notes(gap: Gap) -> list[str]:
 def _part(gap: Gap, row: Mapping[Any, Any]) -> str:
     kind, share = row["class"], row["share"]
     slower, faster = (gap.b, gap.a) if gap.difference.value >= 0 else (gap.a, gap.b)
-    how = f"{100 * share:.0f} % of the gap" if share > 0 else f"{100 * -share:.0f} % of the gap the other way"
+    how = _how_much(gap, share)
     if kind in (PRODUCT, CONVOLUTION):
         return f"{how} is {_arithmetic(gap, kind)}"
     if kind == RESIDUAL:
@@ -82,6 +82,15 @@ def _part(gap: Gap, row: Mapping[Any, Any]) -> str:
     remedy = f"; {REMEDIES[kind]}" if kind in REMEDIES else ""
     part = row["part"].partition(",")[0].replace("(A ", f"({gap.a.name} ").replace("(B ", f"({gap.b.name} ")
     return f"{how} is {part}, of which {longer.name} has more{remedy}."
+
+
+def _how_much(gap: Gap, share: float) -> str:
+    """A share of the gap in percent; a part larger than the gap, which others cancel, as a time."""
+    way = "" if share > 0 else " the other way"
+    if abs(share) <= 1:
+        return f"{100 * abs(share):.0f} % of the gap{way}"
+    unit, scale = best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
+    return f"{number(abs(share * gap.difference.value) / scale)} {unit}{way}, {number(abs(share))} times the gap,"
 
 
 def _arithmetic(gap: Gap, kind: str) -> str:

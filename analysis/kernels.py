@@ -45,15 +45,16 @@ RULES = tuple((re.compile(pattern), kind) for pattern, kind in (
 
     (r"multi_tensor_apply|[Mm]omentum|FusedSgd|[Aa]dam|Sgd|SGD|ApplyGradientDescent|amp_(update|non_finite)", OPTIMISER),
     (r"split_?[Kk]_?reduce|[Rr]educe_?[Ss]plit_?K|reduce_wgrad", REDUCTION),  # the second half of a product split along K
+    (r"[Rr]adix_?[Ss]ort|[Uu]nique_?[Bb]y_?[Kk]ey|compute_grad_weight", REDUCTION),  # an embedding's gradient: sort, sum by word
     (r"init_device_workspace|scale\w*Tensor|RNN_init|RNN_copy", ELEMENTWISE),
     (r"[fd]prop|dgrad|wgrad|[Cc]onvol|[Cc]onv[12]d|[Dd]epthwise|[Ww]inograd|[sh]cudnn|\dcudnn_|fft2d|flip_filter", CONVOLUTION),
     (r"nchw\w*[Tt]o_?[Nn]|nhwc\w*[Tt]o_?[Nn]|AddPadding|PadInput|convertTensor|tensorTransform|[Tt]ranspos|[Pp]ermut|Shuffl|SwapDim"
-     r"|im2col|col2im|direct_copy|copy_kernel|CopyKernel|copyKernel|CatArray|[Cc]oncat|ConversionOp|StridedSlic", LAYOUT),
+     r"|im2col|col2im|direct_copy|copy_kernel|CopyKernel|copyKernel|CatArray|[Cc]oncat|ConversionOp|StridedSlic|nhwcSlice", LAYOUT),
     (r"gemm|Gemm|GEMM|nvjet|gemv|dot_kernel|cutlass|ampere_lstm|[Pp]ersist(RNN_|_fp_|_bp_)(?!init)", PRODUCT),
     (r"[Rr]educ|[Ss]oft_?[Mm]ax|[Nn]ormaliz|[Bb]atch_?[Nn]orm|bn_(fw|bw)|layer_norm|[Pp]ool|nll_loss|CrossEntropy|BiasGrad|[Aa]rg_?(Max|Min)"
      r"|DeviceScan|[Ww]elford", REDUCTION),
     (r"[Ee]lem(ent)?_?[Ww]ise|EigenMetaKernel|[Pp]ointwise|_GPU_DT_|[Ff]ill|[Dd]ropout|distribution|[Rr]andom|[Pp]hilox|[Ss]igmoid|[Rr]elu"
-     r"|[Bb]ias|[Gg]ather|[Ss]catter|[Ii]ndex|[Ee]mbedding|op_tensor|op_generic|addTensor|Broadcast|ForRange|epilogue|arange|persistRNN_init",
+     r"|[Bb]ias|[Gg]ather|[Ss]catter|[Ii]ndex|[Ee]mbedding|op_tensor|op_generic|addTensor|Broadcast|ForRange|scal_kernel|epilogue|arange|persistRNN_init",
      ELEMENTWISE),
 ))
 

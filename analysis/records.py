@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.kernels import LAST_ROWS
+from analysis.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
 
@@ -105,7 +105,14 @@ def read(folder: str | Path) -> Campaign:
     counters = counters.merge(finished, on=["trial", "process"], how="inner")
     phases = phases.drop_duplicates(["trial", "process", "variant", "window"], keep="last")
     phases = phases.merge(finished, on=["trial", "process"], how="inner")
-    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, _ended(kernels), _ended(operators), phases)
+    return Campaign(folder, meta, processes.reset_index(drop=True), windows, counters, _classed(_ended(kernels)), _ended(operators),
+                    phases)
+
+
+def _classed(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Class anew what the release that traced it could not class: rules grow with the kernels that are met."""
+    unclassified = kernels["class"] == UNCLASSIFIED
+    return kernels.assign(**{"class": kernels["class"].mask(unclassified, kernels["kernel"].map(lambda name: classify(name).name))})
 
 
 def _read_meta(file: Path) -> dict[str, Any]:

@@ -122,6 +122,14 @@ def test_equal_arithmetic_is_told_by_its_rates():
                        "network's own count.")
 
 
+def test_a_part_larger_than_the_gap_is_told_as_a_time():
+    slow = side("slow", 1.1, ("matrix product", "tf32", 0.8), ("element-wise", "", 0.2), wall=6.0)
+    told = [sentence.split(", ")[:2] for sentence in explain_words.sentences(explain.explain(FAST, slow))[1:]]
+    assert told[0][0] == "0.400 ms"
+    assert told[0][1].endswith(" times the gap")
+    assert ["0.200 ms the other way" in first for first, *_ in told].count(True) == 1
+
+
 def test_an_optimiser_that_one_side_fuses_is_set_against_its_element_wise_work():
     fused = side("fused", 1.0, ("element-wise", "", 0.9), wall=3.0)
     apart = side("apart", 1.2, ("element-wise", "", 0.6), ("optimiser", "", 0.5), wall=3.0)

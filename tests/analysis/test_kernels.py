@@ -48,6 +48,11 @@ RECORDED = [(framework, name) for framework in ("pytorch", "jax") for name in st
     ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(int)", Kind("matrix product", "fp32", "")),
     ("void gemvNSP_kernel<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 1, 32, 4>(int)", Kind("matrix product", "bf16", "")),
     ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float, true>(int)", Kind("reduction")),
+    ("at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<at_cuda_detail::cub::detail .. ::Opaque",
+     Kind("reduction")),
+    ("void at::native::(anonymous namespace)::compute_grad_weight<float, long>(long)", Kind("reduction")),
+    ("void nhwcSliceCKernel<float, float, float, true, (cudnnKernelDataType_t)0>(float)", Kind("layout")),
+    ("void scal_kernel<float, float, 1, true, 6, 5, 5, 3>(float)", Kind("element-wise")),
     # cuDNN
     ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32_g1_execute_kernel__5x_cudnn",
      Kind("convolution", "tf32")),
