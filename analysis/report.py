@@ -24,6 +24,7 @@ from analysis import (
     limits,
     phases,
     plots,
+    reasons,
     records,
     scaling,
     scaling_plots,
@@ -118,6 +119,9 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
     times = gpu_time.by_class(campaign.kernels, rows)
     if len(times):
         shown["gpu_time"] = gpu_time.table(times)
+    gaps = reasons.table(campaign, speeds)
+    if len(gaps):
+        shown["reasons"] = gaps
     bounded = limits.by_trial(campaign, rows)
     if len(bounded):
         shown["limits"] = limits.table(bounded)
