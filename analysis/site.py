@@ -25,6 +25,7 @@ SECTIONS = {  # of a campaign's page: a table that its report wrote, the heading
     "strategies": ("Which strategy of aggregation is fastest", ()),
     "phases": ("What a step is made of", ("phases",)),
     "speed_up": ("The GPU's speed-up over the processor", ("speed_up",)),
+    "reasons": ("Why the slower ones are slower", ()),
     "limits": ("How near the machine's limit", ("limits",)),
     "gpu_time": ("Where the time on the device goes", ("gpu_time",)),
     "traffic": ("What a mini-batch moves and costs", ("pcie_received", "energy")),

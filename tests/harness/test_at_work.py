@@ -45,6 +45,15 @@ def test_a_worker_that_is_forgotten_is_left_to_who_ends_it(tmp_path):
         assert not worker.ended
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT raises KeyboardInterrupt here, although a shell lets what runs in its background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("runner", "devices"), [("hang", 1), ("ranks_hang", 2)])
 def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stand_in, workers_in, monkeypatch, runner, devices):
     stand_in(one=runner, two=runner)

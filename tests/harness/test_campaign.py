@@ -265,7 +265,8 @@ def drive(folder: Path, temporary: Path | None = None) -> subprocess.Popen[str]:
     suite.write_text(yaml.safe_dump({**SMALL, "frameworks": "reference", "networks": NETWORKS}))
     command = [*DRIVER, "run", str(suite), "--out", str(folder), "--interpreter", f"reference={sys.executable}"]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "COLUMNS": "200", "TMPDIR": str(temporary or "/tmp")}, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background ignores it
 
 
 def test_a_killed_campaign_resumes_and_loses_nothing_that_was_finished(tmp_path, workers_in):
