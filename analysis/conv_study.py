@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import networks
-from analysis import records, studies, study_report, sweep, tables
+from analysis import conv_plot, records, studies, study_report, sweep, tables
 from analysis.convolution_kernels import family
 from analysis.kernels import CONVOLUTION
 from analysis.study_report import Part
@@ -38,7 +38,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
         parts.append(Part(
             "What the choice of algorithm is worth in a mini-batch", "Time of all convolutions of one training step, one algorithm "
             "for each layer and pass; 8 MiB is Caffe's limit of workspace; the library's first is what its heuristics recommend.",
-            {"strategies": by_network(layers)}))
+            {"strategies": by_network(layers)}, {"choices": conv_plot.choices(layers, STRATEGIES)} if len(layers) else {}))
         listed = by_layer(found, layers)
         each = {f"layers_{name}": group for name, group in listed.groupby("network", sort=False)} if len(listed) else {}
         parts.append(Part("Layer by layer", "The fastest algorithm, its workspace, and the others as multiples of its time.",

@@ -64,5 +64,6 @@ def figure(pairs: pd.DataFrame) -> Figure:
         axes.invert_yaxis()
         axes.grid(axis="x")
         axes.set_xlabel("times as fast as the processor")
-        axes.set_title("A GPU's speed-up over the processor, with 95 % intervals")
+        known = "with 95 % intervals" if pairs["speed_up_low"].notna().any() else "too few processes for intervals"
+        axes.set_title(f"A GPU's speed-up over the processor, {known}")
     return figure
