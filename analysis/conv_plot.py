@@ -28,8 +28,8 @@ def choices(layers: pd.DataFrame, strategies: Sequence[str]) -> Figure:
         panels = figure.subplots(1, len(maths), squeeze=False, sharey=True)[0]
         for axes, math in zip(panels, maths, strict=True):
             mine = totals[totals["math"] == math].reset_index(drop=True)
-            for place, (strategy, colour) in enumerate(zip(strategies, COLOURS, strict=True)):
-                rows = [row + (place - 1.5) * BAR_HEIGHT for row in mine.index]
+            for place, (strategy, colour) in enumerate(zip(strategies, COLOURS, strict=False)):
+                rows = [row + (place - (len(strategies) - 1) / 2) * BAR_HEIGHT for row in mine.index]
                 axes.barh(rows, mine[strategy] / scale, height=0.9 * BAR_HEIGHT, color=colour, label=strategy)
                 for row, value in zip(rows, mine[strategy] / scale, strict=True):
                     axes.annotate(f" {number(value)}" if value == value else " none", (value if value == value else 0, row),
