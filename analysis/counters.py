@@ -4,7 +4,8 @@ A cumulative counter is interpolated at a window's edges. A trial's value is the
 as with times. Windows whose counters were broken are left out, and said; nothing is guessed.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,11 +48,12 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     devices = devices_of(trial)
     if windows.empty or own.empty:
         return found
+    samples = defaultdict(lambda: own.iloc[:0], list(own.groupby(["process", "device"])))
     for column, (counter, link, name) in QUANTITIES.items():
         known = own[own["device"].isin(devices) & own[counter].notna()]
         if set(known["device"]) != set(devices):
             continue  # not measured in any row of this trial: campaign.json says why
-        values, reasons = _per_step(own, windows, devices, (counter, link))
+        values, reasons = _per_step(samples, windows, devices, (counter, link))
         found.columns[column] = float(windows.assign(value=values).groupby("process")["value"].median().median())
         if reasons:
             why, _ = Counter(reasons).most_common(1)[0]
@@ -114,14 +116,18 @@ def throttled(rows: pd.DataFrame, windows: pd.DataFrame) -> NDArray[np.int64]:
     return found
 
 
-def _per_step(own: pd.DataFrame, windows: pd.DataFrame, devices: list[str], what: tuple[str, str]) -> tuple[Values, list[str]]:
-    """Integrate a counter over the windows; returns units a step, nan where not measured, and why for each of those."""
+def _per_step(samples: Mapping[Any, pd.DataFrame], windows: pd.DataFrame, devices: list[str], what: tuple[str, str]
+              ) -> tuple[Values, list[str]]:
+    """Integrate a counter over the windows; returns units a step, nan where not measured, and why for each of those.
+
+    `samples` are a trial's rows by process and device.
+    """
     counter, link = what
     values = np.zeros(len(windows))
     reasons: dict[int, str] = {}  # by window
     for process, those in windows.groupby("process"):
         for device in devices:
-            rows = own[(own["process"] == process) & (own["device"] == device)]
+            rows = samples[process, device]
             moved = interpolate(rows, counter, those["stop"]) - interpolate(rows, counter, those["start"])
             broken = _breaks(rows, those, link)
             each = np.where(broken == "", moved / those["steps"].to_numpy(), np.nan)
@@ -134,7 +140,7 @@ def _per_step(own: pd.DataFrame, windows: pd.DataFrame, devices: list[str], what
 def _breaks(rows: pd.DataFrame, windows: pd.DataFrame, link: str) -> NDArray[np.str_]:
     """Say for each window why its counter of `link` is broken; empty where it is not."""
     found = np.full(len(windows), "", dtype=object)
-    for kind in rows["kind"].unique():
+    for kind in rows.loc[rows["broken"] != "", "kind"].unique():
         those = _since_the_last(rows[rows["kind"] == kind])
         those = those[those["broken"] != ""]
         for text, during in zip(those["broken"], _overlaps(those, windows), strict=True):
