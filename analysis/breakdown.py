@@ -21,7 +21,7 @@ RESIDUAL = "residual"
 PARTS = (*CLASSES, IDLE, RESIDUAL)
 WHOLE = 0.01  # of the busy time, that its parts may miss it by: rounding of what was written
 # Of a step: what a trace may lack of it, or have beyond it, and still be one of the step that was timed. Profilers of a CPU write
-# their records within the operators; XLA's command buffers, which a trace goes without, let kernels overlap (4 % at most on an H200).
+# their records within the operators; XLA's command buffers, which a trace goes without, let kernels overlap (4 % on an H200).
 MOST_MISSING = {"cuda": 0.1, "cpu": 0.25}
 MOST_EXCESS = 0.3
 MOST_BROKEN = 0.1  # of the busy time, in kernels that did not run equally often in every step

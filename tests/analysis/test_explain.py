@@ -105,7 +105,7 @@ def test_a_trace_of_other_work_is_refused(milliseconds, wall):
 def test_kernels_that_ran_side_by_side_when_timed_are_said_to_be_the_residual():
     close = side("close", 0.8, ("matrix product", "fp32", 1.0))
     assert close.breakdown.parts["residual"] == pytest.approx(close.breakdown.step_seconds - MS)
-    slow = side("slow", 3.0, ("matrix product", "fp32", 3.0))
+    slow = side("slow", 2.0, ("matrix product", "fp32", 2.0))
     assert any(sentence.endswith("is residual: under the trace the kernels of close took longer than its timed step, in which they "
                                  "may run side by side.") for sentence in explain_words.sentences(explain.explain(close, slow)))
 
