@@ -90,7 +90,7 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
                       "model: between devices, to the host": f"{_size(row['wire_bytes'])}, {_size(row['host_bytes'])}",
                       **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()}}
-        rows.append({**cells, "why not": row["reason"]})
+        rows.append({**cells, "remark": row["reason"]})
     return _without_empty(pd.DataFrame(rows))
 
 

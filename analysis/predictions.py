@@ -161,9 +161,15 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
             "legs": "; ".join(f"{leg.link} {aggregation.total([leg], chosen).value:.3g}" for leg in legs) if known else "",
             "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen), default=math.nan),
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
-            "reason": aggregation.missing(strategy, chosen),
+            "reason": aggregation.missing(strategy, chosen) or _of_others(legs, gradients.devices, chosen),
             "wire_bytes": aggregation.wire_bytes(strategy, gradients) if known else math.nan,
             "host_bytes": aggregation.host_bytes(strategy, gradients) if known else math.nan}
+
+
+def _of_others(legs: Sequence[Leg], devices: int, chosen: Mapping[str, Fit]) -> str:
+    """Say where the links were measured in a group of another size, the nearest one there is; empty where they were not."""
+    others = sorted({chosen[leg.link].devices for leg in legs} - {devices})
+    return f"predicted by links of {' and '.join(map(str, others))} devices" if others else ""
 
 
 def _estimate(name: str, found: Estimate) -> dict[str, float]:

@@ -39,6 +39,13 @@ def test_a_prediction_says_what_it_is_made_of(read, fits):
     assert 0 <= row["residual"] < 0.05
 
 
+def test_a_prediction_by_the_links_of_another_group_says_so(read, fits):
+    found = predictions.of_campaign(read(strategies=("gather",), counts=(1, 2, 4)), fits).set_index("devices")
+    assert found["reason"].to_dict() == {2: "", 4: ""}
+    only = predictions.of_campaign(read(strategies=("gather",), counts=(1, 4)), [each for each in fits if each.devices == 2])
+    assert only["reason"].to_list() == ["predicted by links of 2 devices"]
+
+
 def test_an_aggregation_half_as_long_again_misses_the_model_by_a_third(read, fits):
     found = predictions.of_campaign(read(strategies=("ring",), isolated=1.5), fits)
     assert found["error"].to_list() == pytest.approx([-1 / 3] * 2, abs=0.05)
