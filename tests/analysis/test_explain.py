@@ -189,6 +189,18 @@ def test_with_equal_arithmetic_the_gap_is_what_the_host_does(h200):
     assert abs(parts["matrix product"]) < 0.2
 
 
+def test_what_an_older_release_could_not_class_is_classed_anew_and_nothing_else(h200):
+    table = pd.read_csv(h200 / "kernels.csv", keep_default_na=False)
+    first, second = table.index[table["class"] == "element-wise"][:2]
+    table.loc[first, ["class", "kernel"]] = ["unclassified", "at::native::compute_grad_weight<float, long>"]
+    table.loc[second, ["class", "kernel"]] = ["unclassified", "no rule knows this one"]
+    table.to_csv(h200 / "kernels.csv", index=False)
+    found = records.read(h200).kernels["class"]
+    assert (found[first], found[second]) == ("reduction", "unclassified")
+    rest = [row for row in table.index if row not in (first, second)]
+    assert found[rest].tolist() == table.loc[rest, "class"].tolist()
+
+
 def test_half_a_trace_is_refused(h200):
     lines = (h200 / "kernels.csv").read_text().splitlines(keepends=True)
     own = [line for line in lines if line.startswith(PYTORCH)]
