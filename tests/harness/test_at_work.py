@@ -70,5 +70,6 @@ def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stan
     with pytest.raises(KeyboardInterrupt):
         campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, interrupt, lambda text: None,
                      lambda outcome, number, total: None)
-    assert {checked.verdict.failure for checked in made[0].made.values()} == {"crashed"}  # else they had timed out
+    # Those that had begun were ended; else they would have timed out. The interrupt may come before any has.
+    assert {checked.verdict.failure for checked in made[0].made.values()} <= {"crashed"}
     assert workers_in(tmp_path) == []
