@@ -10,13 +10,13 @@ import os
 import platform
 import time
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from runners import pytorch_parallel
 from runners.protocol import Task, Unsupported, timed_run
 from runners.pytorch_aggregation import exchange
+from runners.pytorch_host import add_up, pin, shared_floats
 
 FLOAT_BYTES = 4
 IDLE_SECONDS = 0.005  # after which PyTorch's threads sleep; they look for work for about a millisecond first
@@ -181,20 +181,39 @@ def from_host(here, count):
 
 
 def host_sum_one(here, count):
-    """One thread of rank 0 adds one buffer of host memory to another (NumPy has no more); the others wait for it."""
-    targets, sources = ((buffer.numpy() for buffer in here.in_turn(count, host=True)) for _ in range(2))
-    return host_sum(here, lambda: np.add(target := next(targets), next(sources), out=target))
+    """One thread of rank 0 makes the mean of all ranks' buffers in host memory (NumPy has no more); the others wait for it."""
+    return host_sum(here, count, torch.Tensor.numpy, nothing)
 
 
 def host_sum_all(here, count):
     """All threads of rank 0 do, which slept as between two steps: waking 64 takes longer than adding up a small network."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))  # of a CPU's rank its own cores, else all of the host's
-    work = add(here.in_turn(count, host=True), here.in_turn(count, host=True))
-    return host_sum(here, lambda: (pause(IDLE_SECONDS), work()))
+    return host_sum(here, count, torch.Tensor.detach, lambda: pause(IDLE_SECONDS))
 
 
-def host_sum(here, work):
-    return (lambda: (work(), here.meet())) if here.rank == 0 else here.meet
+def host_sum(here, count, kind, before):
+    """The strategies' own mean of n buffers, so large that it touches as much memory as an addition of `count` to `count`.
+
+    A copy, n - 1 additions and a division of buffers are as much as n + 1/3 additions.
+    """
+    buffer = max(1, round(count / (here.ranks + 1 / 3)))
+    rows = max(1, COLD_BYTES // (FLOAT_BYTES * buffer * (here.ranks + 1))) * (here.ranks + 1)
+    if here.group:
+        memory = shared_floats(rows, buffer, here.rank, here.group)
+    else:
+        memory = here.floats(rows * buffer, host=True).view(rows, buffer)
+    if here.rank:
+        return here.meet
+    turns = itertools.cycle([kind(turn) for turn in memory.split(here.ranks + 1)])
+
+    def work():
+        before()
+        add_up(next(turns))
+        here.meet()
+
+    if here.group and here.device.type == "cuda":
+        pin(work, memory)
+    return work
 
 
 def device_sum(here, count):
