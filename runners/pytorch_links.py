@@ -16,7 +16,7 @@ import torch.distributed as dist
 from runners import pytorch_parallel
 from runners.protocol import Task, Unsupported, timed_run
 from runners.pytorch_aggregation import exchange
-from runners.pytorch_host import add_up, pin, shared_floats
+from runners.pytorch_host import add_up, adding_threads, pin, shared_floats
 
 FLOAT_BYTES = 4
 IDLE_SECONDS = 0.005  # after which PyTorch's threads sleep; they look for work for about a millisecond first
@@ -187,7 +187,7 @@ def host_sum_one(here, count):
 
 def host_sum_all(here, count):
     """All threads of rank 0 do, which slept as between two steps: waking 64 takes longer than adding up a small network."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))  # of a CPU's rank its own cores, else all of the host's
+    torch.set_num_threads(adding_threads(here.ranks) if here.device.type == "cuda" else here.threads)
     return host_sum(here, count, torch.Tensor.detach, lambda: pause(IDLE_SECONDS))
 
 
