@@ -1,7 +1,8 @@
 """Integrates counters.csv over each timed window: bytes and joules per mini-batch, throttled windows, and what stands against them.
 
-A cumulative counter is interpolated at a window's edges. A trial's value is the median over processes of the median over windows,
-as with times. Windows whose counters were broken are left out, and said; nothing is guessed.
+A cumulative counter is interpolated at a window's edges; NVLink's, which nothing moves between windows and which takes milliseconds
+to read, counts from the last reading before a window to the first after it. A trial's value is the median over processes of the
+median over windows, as with times. Windows whose counters were broken are left out, and said; nothing is guessed.
 """
 
 from collections import Counter, defaultdict
@@ -23,6 +24,7 @@ QUANTITIES = {  # column of trials.csv: column of counters.csv, what breaks it, 
     "nvlink_bytes_per_step": ("nvlink_tx_bytes", "nvlink", "NVLink bytes"),  # what one GPU sends another receives
     "energy_joules_per_step": ("energy_joules", "energy", "energy"),
 }
+STILL_BETWEEN_WINDOWS = ("nvlink_tx_bytes",)
 THROTTLES = {  # bits of nvml.h, nvmlClocksEventReasons; idle, application clocks and sync boost are no faults
     0x04: "software power cap", 0x08: "hardware slowdown", 0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown", 0x80: "hardware power brake",
@@ -43,7 +45,7 @@ class Found:
 def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     """Integrate the counters of a trial's processes that ended well. Bytes and joules a step are sums over its devices."""
     found = Found()
-    windows = timed_windows(campaign, trial["trial"])
+    windows, every = timed_windows(campaign, trial["trial"]), campaign.windows[campaign.windows["trial"] == trial["trial"]]
     own = campaign.counters[campaign.counters["trial"] == trial["trial"]]
     devices = devices_of(trial)
     if windows.empty or own.empty:
@@ -53,7 +55,7 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
         known = own[own["device"].isin(devices) & own[counter].notna()]
         if set(known["device"]) != set(devices):
             continue  # not measured in any row of this trial: campaign.json says why
-        values, reasons = _per_step(samples, windows, devices, (counter, link))
+        values, reasons = _per_step(samples, every, windows, devices, (counter, link))
         found.columns[column] = float(windows.assign(value=values).groupby("process")["value"].median().median())
         if reasons:
             why, _ = Counter(reasons).most_common(1)[0]
@@ -108,6 +110,25 @@ def interpolate(rows: pd.DataFrame, column: str, moments: "pd.Series[float]") ->
     return values
 
 
+def moved_around(rows: pd.DataFrame, column: str, windows: pd.DataFrame, every: pd.DataFrame) -> Values:
+    """Return by how much a cumulative column moved from the last reading before each window to the first after it.
+
+    nan where one of them is missing, or where another of `every` window of the process lies between them in part.
+    """
+    known = rows[rows[column].notna()].sort_values("seconds")
+    times, totals = known["seconds"].to_numpy(), known[column].to_numpy()
+    before = np.searchsorted(times, windows["start"], side="right") - 1
+    after = np.searchsorted(times, windows["stop"], side="left")
+    found = np.full(len(windows), np.nan)
+    for number, (first, last) in enumerate(zip(before, after, strict=True)):
+        if first < 0 or last == len(times):
+            continue
+        between = (every["stop"] > times[first]) & (every["start"] < times[last])
+        if between.sum() == 1:  # the window itself
+            found[number] = totals[last] - totals[first]
+    return found
+
+
 def throttled(rows: pd.DataFrame, windows: pd.DataFrame) -> NDArray[np.int64]:
     """Return the bits of `THROTTLES` that were set during each window; `rows` are one GPU's samples of the same process."""
     fast = _since_the_last(rows[rows["event_reasons"].notna()])
@@ -116,11 +137,11 @@ def throttled(rows: pd.DataFrame, windows: pd.DataFrame) -> NDArray[np.int64]:
     return found
 
 
-def _per_step(samples: Mapping[Any, pd.DataFrame], windows: pd.DataFrame, devices: list[str], what: tuple[str, str]
-              ) -> tuple[Values, list[str]]:
-    """Integrate a counter over the windows; returns units a step, nan where not measured, and why for each of those.
+def _per_step(samples: Mapping[Any, pd.DataFrame], every: pd.DataFrame, windows: pd.DataFrame, devices: list[str],
+              what: tuple[str, str]) -> tuple[Values, list[str]]:
+    """Integrate a counter over the timed windows; returns units a step, nan where not measured, and why for each of those.
 
-    `samples` are a trial's rows by process and device.
+    `samples` are a trial's rows by process and device, `every` its windows, those of its warm-up too.
     """
     counter, link = what
     values = np.zeros(len(windows))
@@ -128,12 +149,15 @@ def _per_step(samples: Mapping[Any, pd.DataFrame], windows: pd.DataFrame, device
     for process, those in windows.groupby("process"):
         for device in devices:
             rows = samples[process, device]
-            moved = interpolate(rows, counter, those["stop"]) - interpolate(rows, counter, those["start"])
+            if counter in STILL_BETWEEN_WINDOWS:
+                moved = moved_around(rows, counter, those, every[every["process"] == process])
+            else:
+                moved = interpolate(rows, counter, those["stop"]) - interpolate(rows, counter, those["start"])
             broken = _breaks(rows, those, link)
             each = np.where(broken == "", moved / those["steps"].to_numpy(), np.nan)
             values[those.index] += each
             for index, text in zip(those.index[np.isnan(each)], broken[np.isnan(each)], strict=True):
-                reasons.setdefault(int(index), str(text) or f"no samples of {device} on both sides")
+                reasons.setdefault(int(index), str(text) or f"no samples of {device} on both sides of it alone")
     return values, list(reasons.values())
 
 

@@ -24,6 +24,7 @@ COLUMNS: Mapping[str, type] = {
     "steps": float, "start": float, "stop": float, "seconds": float,
 }
 WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "all_reduce")  # between devices; the others stay within one or its host
+HOST_SUMS = ("host_sum_one", "host_sum_all")
 Values = NDArray[np.float64]
 
 GROUP = ["wire", "devices", "link"]

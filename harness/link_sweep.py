@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.links import COLUMNS, WIRED
+from analysis.links import COLUMNS, HOST_SUMS, WIRED
 from harness.checks import start, task_of
 from harness.environments import BuildFailed, Environment
 from harness.plan import Trial
@@ -37,9 +37,9 @@ class Effort:
     largest_bytes: int = 2**28
     seed: int = 1
 
-    @property
-    def sizes(self) -> list[int]:
-        count = 1 + int(math.log(self.largest_bytes / SMALLEST_BYTES, GROWTH) + 1e-9)
+    def sizes(self, link: str) -> list[int]:
+        """The transfers' sizes; one more for the sum of n buffers of S bytes, which counts as n + 1/3 times as many."""
+        count = 1 + int(math.log(self.largest_bytes / SMALLEST_BYTES, GROWTH) + 1e-9) + (link in HOST_SUMS)
         return [SMALLEST_BYTES * GROWTH**number for number in range(count)]
 
 
@@ -93,7 +93,7 @@ def measure(group: Group, environment: Environment | BuildFailed, effort: Effort
                 if refusal:
                     yield {"link": link, "status": "unsupported", "reason": refusal}
                     continue
-                for size_bytes in effort.sizes:
+                for size_bytes in effort.sizes(link):
                     yield from _windows(worker, link, size_bytes, effort)
     except (Failed, Unsupported) as error:
         yield {"link": "", "status": "failed" if isinstance(error, Failed) else "unsupported", "reason": str(error)}

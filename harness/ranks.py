@@ -25,7 +25,8 @@ LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended, or 
 CLEARING_SECONDS = 10.0  # in which one that is told to end clears away: 1 to 2.3 s, and more than 3 on a busy machine
 
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {  # of what ranks may answer differently; everything else must be equal
-    "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max, "pid": lambda values: values[0],
+    "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max, "idle_seconds": max,
+    "pid": lambda values: values[0],
     "losses": lambda values: [statistics.fmean(of_step) for of_step in zip(*values, strict=True)],
     "hashes": lambda values: [value for hashes in values for value in hashes],
 }

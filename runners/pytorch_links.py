@@ -5,6 +5,7 @@ device and its host's memory, or within a memory, to add them up. Transfers foll
 parts of a step do. A group of one rank measures what needs no second one.
 """
 
+import contextlib
 import itertools
 import os
 import platform
@@ -49,11 +50,12 @@ class Session:
     def transfer(self, link, size_bytes, steps):
         """Time `steps` transfers over a link; the first of a size places its buffers and runs once unseen.
 
-        `idle_seconds` of the time between start and stop are pauses that are no part of the transfers.
+        `idle_seconds` of the time between start and stop are no part of the transfers.
         """
         part = self.links.part(link, size_bytes)
+        self.links.idle_seconds = 0.0
         start, stop = timed_run(part, steps)
-        return {"steps": steps, "start": start, "stop": stop, "idle_seconds": steps * self.links.idle_seconds(link)}
+        return {"steps": steps, "start": start, "stop": stop, "idle_seconds": self.links.idle_seconds}
 
     def close(self):
         return {}
@@ -69,6 +71,7 @@ class Links:
         self.device = pytorch_parallel.join(task) if task.ranks > 1 else torch.device(task.device)
         self.group = dist.new_group(backend="gloo") if task.ranks > 1 else None  # for the host's own barrier
         self.placed = {}
+        self.idle_seconds = 0.0
 
     def refusal(self, name):
         """Why there is no such link here; empty where there is one."""
@@ -76,9 +79,12 @@ class Links:
             return "a single device has no other to send to"
         return ""
 
-    def idle_seconds(self, name):
-        """What a transfer pauses before it moves anything."""
-        return IDLE_SECONDS if name == "host_sum_all" else 0.0
+    @contextlib.contextmanager
+    def idle(self):
+        """What runs within is no part of a transfer."""
+        begin = time.monotonic()
+        yield
+        self.idle_seconds += time.monotonic() - begin
 
     def part(self, name, size_bytes):
         """The transfer as `timed_run` wants it. Only the last one is kept, so that large buffers do not add up."""
@@ -182,33 +188,38 @@ def from_host(here, count):
 
 def host_sum_one(here, count):
     """One thread of rank 0 makes the mean of all ranks' buffers in host memory (NumPy has no more); the others wait for it."""
-    return host_sum(here, count, torch.Tensor.numpy, nothing)
+    return host_sum(here, count, torch.Tensor.numpy, 0.0)
 
 
 def host_sum_all(here, count):
     """All threads of rank 0 do, which slept as between two steps: waking 64 takes longer than adding up a small network."""
     torch.set_num_threads(adding_threads(here.ranks) if here.device.type == "cuda" else here.threads)
-    return host_sum(here, count, torch.Tensor.detach, lambda: pause(IDLE_SECONDS))
+    return host_sum(here, count, torch.Tensor.detach, IDLE_SECONDS)
 
 
-def host_sum(here, count, kind, before):
+def host_sum(here, count, kind, rest_seconds):
     """The strategies' own mean of n buffers, so large that it touches as much memory as an addition of `count` to `count`.
 
-    A copy, n - 1 additions and a division of buffers are as much as n + 1/3 additions.
+    A copy, n - 1 additions and a division of buffers are as much as n + 1/3 additions. As in a step each buffer was written just
+    before, and no other memory was: what fits into the processor's cache is added faster.
     """
     buffer = max(1, round(count / (here.ranks + 1 / 3)))
-    rows = max(1, COLD_BYTES // (FLOAT_BYTES * buffer * (here.ranks + 1))) * (here.ranks + 1)
     if here.group:
-        memory = shared_floats(rows, buffer, here.rank, here.group)
+        memory = shared_floats(here.ranks + 1, buffer, here.rank, here.group)
     else:
-        memory = here.floats(rows * buffer, host=True).view(rows, buffer)
+        memory = here.floats((here.ranks + 1) * buffer, host=True).view(-1, buffer)
     if here.rank:
         return here.meet
-    turns = itertools.cycle([kind(turn) for turn in memory.split(here.ranks + 1)])
+    gradient, addends = here.floats(buffer), kind(memory)
 
     def work():
-        before()
-        add_up(next(turns))
+        with here.idle():
+            end = time.monotonic() + rest_seconds
+            for row in memory[:-1]:
+                row.copy_(gradient, non_blocking=True)
+            here.wait()
+            stay_awake_until(end)
+        add_up(addends)
         here.meet()
 
     if here.group and here.device.type == "cuda":
@@ -236,9 +247,8 @@ def add(targets, sources):
     return lambda: next(targets).add_(next(sources))
 
 
-def pause(seconds):
-    """Return so many seconds later; this thread stays awake, for a sleep would end late."""
-    end = time.monotonic() + seconds
+def stay_awake_until(end):
+    """Return then; a sleep would end late."""
     while time.monotonic() < end:
         pass
 

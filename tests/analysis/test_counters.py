@@ -87,19 +87,55 @@ def test_a_lost_gpu_breaks_all_its_quantities(sampled, tmp_path):
 def test_a_window_without_samples_on_both_sides_is_not_extrapolated(sampled, tmp_path):
     _, window = at(sampled, 4, 4)
     sampled.counters = [row for row in sampled.counters if row["process"] != 4 or row["seconds"] < window["stop"]]
-    assert "PCIe bytes of 1 of 25 windows not measured: no samples of gpu0 on both sides" in row_of(sampled, tmp_path)["reason"]
+    reason = row_of(sampled, tmp_path)["reason"]
+    assert "PCIe bytes of 1 of 25 windows not measured: no samples of gpu0 on both sides of it alone" in reason
 
 
 def test_devices_are_added(sampled, tmp_path):
     sampled.trial(PYTORCH)["devices"] = 2
     assert pd.isna(row_of(sampled, tmp_path / "one")["pcie_rx_bytes_per_step"])  # the second was not sampled
-    sampled.counters += [{**row, "device": "gpu1", "nvlink_tx_bytes": row.get("pcie_rx_bytes", "")} for row in sampled.counters]
+    sampled.counters += [{**row, "device": "gpu1"} for row in sampled.counters]
     row = row_of(sampled, tmp_path / "two")
     assert row["pcie_rx_bytes_per_step"] == pytest.approx(6e9 * row["step_seconds"], rel=1e-3)
-    assert pd.isna(row["nvlink_bytes_per_step"])
-    for counter in sampled.counters:
-        counter["nvlink_tx_bytes"] = counter.get("pcie_rx_bytes", "")
-    assert row_of(sampled, tmp_path / "three")["nvlink_bytes_per_step"] == pytest.approx(row["pcie_rx_bytes_per_step"])
+
+
+def read_nvlink(made, devices, before=0.015, after=0.001):
+    """Read NVLink's counter so long before and after each window; a step sends 1 MB, the time between windows nothing."""
+    for process in range(5):
+        done = 0
+        for window in (row for row in made.windows_of(PYTORCH) if row["process"] == process):
+            for seconds, steps in ((window["start"] - before, 0), (window["stop"] + after, window["steps"])):
+                done += steps
+                made.counters += [{"trial": PYTORCH, "process": process, "device": device, "kind": "edge", "seconds": seconds,
+                                   "nvlink_tx_bytes": 1e6 * done, "broken": ""} for device in devices]
+
+
+@pytest.fixture
+def with_pauses(sampled):
+    """The campaign with 20 ms between windows, in which NVLink's counters can be read."""
+    for window in sampled.windows_of(PYTORCH):
+        window["start"] += 0.02
+        window["seconds"] -= 0.02
+    return sampled
+
+
+def test_nvlink_bytes_are_those_from_reading_to_reading_however_long_one_takes(with_pauses, tmp_path):
+    with_pauses.trial(PYTORCH)["devices"] = 2
+    with_pauses.counters += [{**row, "device": "gpu1"} for row in with_pauses.counters]
+    read_nvlink(with_pauses, ["gpu0"])
+    assert pd.isna(row_of(with_pauses, tmp_path / "one")["nvlink_bytes_per_step"])  # the second was not read
+    read_nvlink(with_pauses, ["gpu1"])
+    assert row_of(with_pauses, tmp_path / "two")["nvlink_bytes_per_step"] == 2e6
+
+
+def test_nvlink_bytes_of_two_windows_between_readings_are_not_shared_out(with_pauses, tmp_path):
+    read_nvlink(with_pauses, ["gpu0"])
+    first, second = (row for row in with_pauses.windows_of(PYTORCH) if row["process"] == 0 and row["window"] in (1, 2))
+    with_pauses.counters = [row for row in with_pauses.counters
+                            if row["kind"] != "edge" or row["process"] or not first["stop"] <= row["seconds"] <= second["start"]]
+    row = row_of(with_pauses, tmp_path)
+    assert row["nvlink_bytes_per_step"] == 1e6
+    assert "NVLink bytes of 2 of 25 windows not measured: no samples of gpu0 on both sides of it alone" in row["reason"]
 
 
 @pytest.mark.parametrize(("bits", "reason"), [

@@ -51,8 +51,12 @@ def test_gpus_are_swept_with_and_without_their_direct_path_but_one_alone_has_non
 
 
 def test_sizes_grow_fourfold_up_to_the_largest():
-    assert Effort(largest_bytes=2**19).sizes == [2**14, 2**16, 2**18]
-    assert Effort().sizes[-1] == 2**28
+    assert Effort(largest_bytes=2**19).sizes("send") == [2**14, 2**16, 2**18]
+    assert Effort().sizes("send")[-1] == 2**28
+
+
+def test_a_sum_of_several_buffers_is_measured_up_to_what_a_strategy_adds():
+    assert Effort(largest_bytes=2**28).sizes("host_sum_all")[-1] == 2**30 > (3 + 1 / 3) * 2**28  # of three devices
 
 
 def test_each_link_and_size_of_each_process_has_its_windows(simulated, tmp_path):
@@ -60,7 +64,7 @@ def test_each_link_and_size_of_each_process_has_its_windows(simulated, tmp_path)
     sweep([Group("default", trial(2))], simulated, EFFORT, tmp_path, lambda _: None)
     rows = [row for row in rows_of(tmp_path) if row["link"] == "send"]
     assert [(row["process"], row["bytes"], row["window"]) for row in rows] == [
-        (str(process), str(size), str(window)) for process in range(3) for size in EFFORT.sizes for window in range(2)]
+        (str(process), str(size), str(window)) for process in range(3) for size in EFFORT.sizes("send") for window in range(2)]
     for row in rows:
         assert float(row["stop"]) - float(row["start"]) >= EFFORT.window_seconds
         assert float(row["seconds"]) / int(row["steps"]) == pytest.approx(2e-5 + int(row["bytes"]) / 4e10)  # without pauses

@@ -23,6 +23,9 @@ def test_two_ranks_have_every_link_and_large_transfers_take_longer(tmp_path):
     quickest = {(link, size): min(row["seconds"] / row["steps"] for row in rows if (row["link"], row["bytes"]) == (link, size))
                 for link in WITHIN | BETWEEN for size in (2**14, 2**24)}  # others may compute on this machine
     assert all(quickest[link, 2**24] > quickest[link, 2**14] > 0 for link in WITHIN | BETWEEN)
+    for row in rows:
+        if row["link"] == "host_sum_all":  # the threads' sleep is no part of it
+            assert row["stop"] - row["start"] - row["seconds"] >= 0.005 * row["steps"]
 
 
 def test_a_device_alone_says_why_it_sends_to_no_other(tmp_path):
