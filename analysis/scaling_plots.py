@@ -20,6 +20,7 @@ PHASE_COLOURS = {"forward": "#56b4e9", "backward": "#0072b2", "exposed": "#d55e0
 PANEL = (4.3, 2.9)  # inches
 TITLE_WIDTH = 5.6  # of a figure whose panels are narrower than its title
 ROW_HEIGHT = 0.32  # inches
+TITLE_ROWS = 2.5  # what a panel's title and axis take, in rows
 
 
 def throughput(scaled: pd.DataFrame) -> Figure:
@@ -38,14 +39,15 @@ def throughput(scaled: pd.DataFrame) -> Figure:
 
 
 def efficiency(scaled: pd.DataFrame) -> Figure:
-    """Draw efficiency over devices with 95 % intervals, a panel a workload: 100 % is n times one device."""
+    """Draw efficiency over devices with 95 % intervals where there are any, a panel a workload: 100 % is n times one device."""
     def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
         value, low, high = (100 * own[f"efficiency{end}"].to_numpy(float) for end in ("", "_low", "_high"))
         error = np.nan_to_num([value - low, high - value])
         axes.errorbar(own["devices"].astype(float), value, yerr=error, linewidth=1.4, elinewidth=1.2, capsize=3,
                       **look)
 
-    figure, grid = _by_workload(scaled, draw, "Efficiency by devices, with 95 % intervals")
+    known = scaled["efficiency_low"].notna().any()
+    figure, grid = _by_workload(scaled, draw, "Efficiency by devices" + (", with 95 % intervals" if known else ""))
     for axes in grid:
         axes.axhline(100, color=INK, linewidth=0.8, zorder=1)
         axes.set_ylabel("efficiency (%)")
@@ -54,33 +56,48 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
 
 
 def phases(parts: pd.DataFrame) -> Figure:
-    """Draw the parts of each step stacked; aggregation that the backward pass hides is hatched. `parts`: `phases.table`."""
-    unit, scale = best_unit(parts["step"], TIME_UNITS)
-    labels = [f"{name}, {tables.setting(row, parts)}"
-              for name, (_, row) in zip(tables.contestants(parts), parts.iterrows(), strict=True)]
+    """Draw the parts of each step stacked, a panel a network and batch; aggregation that the backward pass hides is hatched.
+
+    `parts`: `phases.table`. Rows none of whose parts were measured are left to the table.
+    """
+    measured = parts[parts[list(PARTS)].notna().any(axis=1)]
+    names = tables.contestants(measured)
+    groups = [group for _, group in measured.groupby(["network", "batch"], sort=False)]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(PANEL[0] * 2, 1.7 + ROW_HEIGHT * len(parts)), layout="constrained")
-        axes = figure.subplots()
-        places, left = np.arange(len(parts)), np.zeros(len(parts))
-        widths = {name: np.clip(parts[name].fillna(0.0).to_numpy(float) / scale, 0.0, None) for name in (*PARTS, "hidden")}
-        for name, words in PARTS.items():
-            axes.barh(places, widths[name], left=left, height=0.72, color=PHASE_COLOURS[name], label=words)
-            left = left + widths[name]
-            if name == "backward":  # only there can aggregation hide
-                hidden = np.minimum(widths["hidden"], widths[name])
-                axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
-        axes.set_yticks(places, labels)
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(parts) - 0.4, -0.6)
-        axes.grid(axis="x")
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.set_xlabel(f"time of a step ({unit})")
+        heights = [TITLE_ROWS + len(group) for group in groups]
+        figure = Figure(figsize=(PANEL[0] * 2, 0.9 + ROW_HEIGHT * sum(heights)), layout="constrained")
+        grid = figure.subplots(len(groups), squeeze=False, height_ratios=heights).ravel()
+        for axes, group in zip(grid, groups, strict=True):
+            unit = _stack(axes, group, names[group.index])
+            axes.set_xlabel(f"time of a step ({unit})")
+            axes.set_title(f"{group['network'].iloc[0]}, batch {group['batch'].iloc[0]}")
         figure.suptitle("What a step is made of", x=0.01, ha="left", fontweight="bold")
-        handles, _ = axes.get_legend_handles_labels()
+        handles, _ = grid[0].get_legend_handles_labels()
         hatched = Patch(facecolor=PHASE_COLOURS["backward"], hatch="////", edgecolor="white", linewidth=0,
                         label="aggregation, hidden behind it")
         figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=5)
         return figure
+
+
+def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
+    """Draw the stacked parts of one panel's rows; return the unit of its axis."""
+    unit, scale = best_unit(group["step"], TIME_UNITS)
+    places, left = np.arange(len(group)), np.zeros(len(group))
+    widths = {name: np.clip(group[name].fillna(0.0).to_numpy(float) / scale, 0.0, None) for name in (*PARTS, "hidden")}
+    for name, words in PARTS.items():
+        axes.barh(places, widths[name], left=left, height=0.72, color=PHASE_COLOURS[name], label=words)
+        left = left + widths[name]
+        if name == "backward":  # only there can aggregation hide
+            hidden = np.minimum(widths["hidden"], widths[name])
+            axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
+    settings = [tables.setting(row, group, dropped=["batch"]).removeprefix(str(row["network"])) for _, row in group.iterrows()]
+    axes.set_yticks(places, [name + setting for name, setting in zip(names, settings, strict=True)])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(group) - 0.4, -0.6)
+    axes.set_xlim(0, 1.04 * left.max() or 1.0)
+    axes.grid(axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    return unit
 
 
 def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, list[Axes]]:

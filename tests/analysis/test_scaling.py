@@ -91,7 +91,17 @@ def test_every_figure_has_a_panel_a_workload_and_a_row_a_trial(read):
     scaled = scaling.curves(campaign, rows)
     for figure in (scaling_plots.throughput(scaled), scaling_plots.efficiency(scaled)):
         assert [axes.get_title(loc="left") for axes in figure.axes] == ["fcn5, batch 64 each", "resnet56, batch 64 each"]
-    assert len(scaling_plots.phases(phases.table(campaign, rows)).axes[0].get_yticks()) == len(rows)
+    panels = scaling_plots.phases(phases.table(campaign, rows)).axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["fcn5, batch 64", "resnet56, batch 64"]
+    labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in panels]
+    assert sum(map(len, labels)) == len(rows) and {"pytorch ddp, 2 devices", "pytorch ring, 2 devices"} <= set(labels[0])
+
+
+def test_a_step_none_of_whose_parts_were_measured_has_no_row_in_the_figure(read):
+    campaign, rows = read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ring",)))
+    parts = phases.table(campaign, rows)
+    parts.loc[parts["devices"] == 2, ["forward", "backward", "exposed", "update"]] = float("nan")
+    assert [label.get_text() for label in scaling_plots.phases(parts).axes[0].get_yticklabels()] == ["pytorch"]
 
 
 def test_a_report_shows_scaling_only_where_there_are_several_devices(draw_records, tmp_path):
