@@ -1,8 +1,9 @@
 """The workers that are alive in any thread, so that whoever stops a campaign ends them all and waits for no thread in vain."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from harness.worker import Failed, Worker
 
@@ -23,6 +24,15 @@ class AtWork:
         if stopped:
             worker.end()
             raise Failed("crashed", "stopped with its campaign")
+
+    @contextmanager
+    def of(self, worker: Worker) -> Iterator[None]:
+        """Note a worker for as long as the block lasts."""
+        self.add(worker)
+        try:
+            yield
+        finally:
+            self.discard([worker])
 
     def discard(self, workers: Sequence[Worker]) -> None:
         """Forget workers that somebody else ends."""

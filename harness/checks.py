@@ -13,7 +13,6 @@ from typing import Any
 
 import networks
 from harness import frameworks
-from harness.at_work import AtWork
 from harness.environments import BuildFailed, Environment
 from harness.judge import Judge, Verdict
 from harness.machine import THREAD_VARIABLES, cores
@@ -41,7 +40,7 @@ class Checks:
         self.limits = limits
         self.logs = logs
         self.made: dict[str, Checked] = {}
-        self.at_work = AtWork()
+        self.at_work = judge.at_work
 
     def ahead(self, trials: Sequence[Trial], jobs: int, made: Callable[[Trial, Checked], None]) -> None:
         """Make the checks of these trials, `jobs` at a time; `made` hears of each in the order of the trials."""
@@ -77,12 +76,8 @@ class Checks:
     @contextmanager
     def _worker(self, trial: Trial, log: Path) -> Iterator[Worker]:
         log.unlink(missing_ok=True)
-        with start(self.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker:
-            self.at_work.add(worker)
-            try:
-                yield worker
-            finally:
-                self.at_work.discard([worker])
+        with start(self.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker, self.at_work.of(worker):
+            yield worker
 
 
 def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",

@@ -17,6 +17,7 @@ import numpy as np
 import networks
 from analysis.tolerances import LOSSY, Tolerance, kinks_of, tolerance_of
 from harness import arrays, copies
+from harness.at_work import AtWork
 from harness.machine import THREAD_VARIABLES, cores
 from harness.worker import Failed, Unsupported, Worker
 from networks import work
@@ -27,6 +28,7 @@ FLOOR = 0.1  # of a layer's gradient: below it a tensor's own norm says more of 
 MANY_ACTIVATIONS = 30_000_000  # bytes a sample: above, some pre-activations always lie at a kink (GoogLeNet 40 MB, VGG-16 115)
 FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-56); Nesterov's momentum is 0.4 off after three steps
 OTHER_OPTIMISER = "the optimiser differs"
+REFERENCE = "runners.reference_runner"
 REFERENCE_THREADS = 8  # of NumPy's products; more gain little, and several references may be at work
 # The reference's layers each ask for new memory and return it. glibc hands large blocks back to the kernel, whose fresh pages then
 # took half the time of AlexNet's backward pass; so the worker keeps them (mallopt(3)).
@@ -71,6 +73,7 @@ class Judge:
         self.limit = limit
         self.losses: dict[Path, list[float]] = {}
         self.locks: dict[Path, threading.Lock] = {}  # one a question: several checks may ask the same one at a time
+        self.at_work = AtWork()
 
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any]) -> Verdict:
         """Ask `worker` for its check of `network` under `task` (device, threads, precision, tuning) and compare.
@@ -136,7 +139,8 @@ class Judge:
         threads = len(cores(REFERENCE_THREADS)) if asked.devices == 1 else 1
         variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
         task = {"device": "cpu", "threads": threads, "precision": "fp32", "tuning": "stock", "devices": asked.devices}
-        with Worker(sys.executable, "runners.reference_runner", question.reference.with_suffix(".log"), variables) as worker:
+        log = question.reference.with_suffix(".log")
+        with Worker(sys.executable, REFERENCE, log, variables) as worker, self.at_work.of(worker):
             _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:

@@ -4,10 +4,11 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import pytest
 
-from harness import campaign
+from harness import campaign, judge
 from harness.at_work import AtWork
 from harness.checks import Checks
 from harness.process import Sight
@@ -73,4 +74,26 @@ def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stan
         campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, interrupt, lambda text: None,
                      lambda outcome, number, total: None)
     assert {checked.verdict.failure for checked in made[0].made.values()} == {"crashed"}  # else they had timed out
+    assert workers_in(tmp_path) == []
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_ends_the_reference_that_a_check_waits_for(tmp_path, stand_in, workers_in, monkeypatch):
+    stand_in(one="reference")
+    monkeypatch.setattr(judge, "REFERENCE", "tests.workers.hang")
+    suite = Suite.model_validate({
+        "networks": "tiny_fcn", "batches": 4, "frameworks": ["one"], "device": "cpu", "threads": 1, "peaks": False, "processes": 1,
+        "check_jobs": 2, "telemetry": False, "limits": {"check": 60}})
+    started, began = judge.Worker, time.monotonic()
+
+    def worker(interpreter, module, *arguments):
+        if module == "tests.workers.hang":
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return started(interpreter, module, *arguments)
+
+    monkeypatch.setattr(judge, "Worker", worker)
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
+                     lambda outcome, number, total: None)
+    assert time.monotonic() - began < 40  # the reference alone would have hung for 60
     assert workers_in(tmp_path) == []
