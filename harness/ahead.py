@@ -11,7 +11,9 @@ from typing import TypeVar
 
 from harness.plan import Trial
 from harness.process import Bench, Outcome, Ready, get_ready, time_process
-from harness.worker import Worker
+from harness.worker import Failed, Unsupported, Worker
+
+REST_SECONDS = 60.0  # for a worker to let go of its network; one that takes longer is not worth keeping
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,14 +47,16 @@ class Ahead:
     def _let_go(self) -> None:
         """Keep the workers of the group for the next one, or let them end; those that nobody took from the shelf end too."""
         ended = self.bench.shelf.clear()
-        for worker, trial in self.timed:
-            if self.bench.suite.keep_workers and self.waiting and not worker.ended:
+        timed, self.timed = self.timed, []
+        keep = self.bench.suite.keep_workers and self.waiting
+        kept = self._side_by_side(_rests, [worker for worker, _ in timed]) if keep else [False] * len(timed)
+        for (worker, trial), rests in zip(timed, kept, strict=True):
+            if rests:
                 self.bench.shelf.put(worker, trial)
             else:
                 ended.append(worker)
         self._side_by_side(Worker.finish, ended)
         self.bench.checks.at_work.discard(ended)
-        self.timed = []
 
     def _take(self, trial: Trial, process: int, order: int) -> Ready:
         if not self.ready and self.waiting and self.waiting[0][:2] == (trial, process):
@@ -73,3 +77,14 @@ class Ahead:
             raise
         finally:
             pool.shutdown()
+
+
+def _rests(worker: Worker) -> bool:
+    """Let a worker let go of its network, and say whether it did; one that fails at it is ended."""
+    if worker.ended:
+        return False
+    try:
+        worker.ask("rest", REST_SECONDS)
+    except (Failed, Unsupported):
+        worker.end()
+    return not worker.ended

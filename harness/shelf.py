@@ -2,7 +2,7 @@
 
 A process of a trial needs a worker that has not served this trial before: that is what makes a trial's processes independent of
 each other. It may have served another one, for a worker builds every network anew. Alike are trials whose workers are started
-alike: of one framework, kind and number of devices, threads, precision and tuning.
+alike: of one framework, kind and number of devices, threads, precision and tuning. Here they rest: they hold no network.
 """
 
 from threading import Lock

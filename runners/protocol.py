@@ -123,6 +123,10 @@ class Runner:
         return {}
 
     @staticmethod
+    def return_memory():
+        """Return to the device what the framework keeps of memory that nothing uses; nothing where it has no call for that."""
+
+    @staticmethod
     def product(size, task):
         """Return a `Product` of two `size` x `size` matrices of random numbers that lie on the task's device already, with its
         threads and precision (there is no network); raise `Unsupported`."""
@@ -211,10 +215,16 @@ class Session:
         versions.update(self.runner_class.describe())
         return versions
 
-    def build(self, **task):
+    def rest(self):
+        """Let go of the network and of its memory; the next command is `build`."""
         self.runner = None
         self.parts = {}
-        gc.collect()  # frees the old one's memory first: frameworks' objects hold each other
+        gc.collect()  # frameworks' objects hold each other
+        self.runner_class.return_memory()
+        return {}
+
+    def build(self, **task):
+        self.rest()  # frees the old one's memory first
         self.task = Task(rank=self.rank, **task)
         self.runner = self.runner_class(self.task)
         return {"parameters": int(sum(array.size for array in self.runner.parameters().values()))}

@@ -234,6 +234,11 @@ class Runner(BaseRunner):
                 for event in recorded.events()]
 
     @staticmethod
+    def return_memory():
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+    @staticmethod
     def product(size, task):
         refuse_what_is_missing(task)
         set_arithmetic(task)

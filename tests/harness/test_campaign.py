@@ -416,6 +416,16 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
+def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in):
+    networks = ["tiny_fcn", "tiny_lstm"]
+    stand_in(one="memory_of_one", two="reference_restless")
+    done = run(tmp_path / "kept", frameworks="one", networks=networks, batches=4, processes=3, keep_workers=True)
+    assert (set(done.processes["status"]), "shortages" in done.meta) == ({"ok"}, False)  # no worker holds the memory meanwhile
+    assert done.processes["log"].nunique() < 6
+    done = run(tmp_path / "ended", frameworks="two", networks=networks, batches=4, processes=3, keep_workers=True)
+    assert (set(done.processes["status"]), done.processes["log"].nunique()) == ({"ok"}, 6)
+
+
 def test_what_waits_for_its_turn_ends_with_a_campaign_that_is_stopped(tmp_path, stand_in):
     stand_in(one="reference")
 

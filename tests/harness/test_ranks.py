@@ -67,6 +67,15 @@ def test_ranks_answer_as_one(ready):
     assert one == other
 
 
+def test_ranks_that_rested_build_and_train_again(ready):
+    worker = ready("ranks_memory")
+    with pytest.raises(Failed, match=r"out_of_memory: rank [01]: MemoryError: another worker holds the memory"):
+        ready("ranks_memory")
+    worker.ask("run", limit=60, steps=1)
+    assert worker.ask("rest", limit=60) == {}
+    assert ready("ranks_memory").ask("run", limit=60, steps=1)["steps"] == 1
+
+
 def test_two_ranks_have_the_loss_of_one_device_with_the_whole_batch(ready):
     losses = [[ready(count=count).ask("run", limit=60, steps=1)["loss"] for _ in range(2)] for count in (1, 2)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)

@@ -3,6 +3,8 @@
 import pytest
 
 import networks
+from harness import arrays
+from harness.worker import Worker
 
 SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
 
@@ -80,6 +82,21 @@ def test_a_dead_branch_is_caught_with_the_layer_where_it_begins(verdict):
     found = verdict("pytorch", "tiny_resnet", plant=cut_a_branch)
     assert found.verdict == "different"
     assert "gradients differ" in found.reason
+
+
+@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_path, interpreter_of, tuning):
+    network = networks.get("tiny_fcn")
+    arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
+    arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
+    log = tmp_path / "log"
+    with Worker(interpreter_of("pytorch"), "tests.workers.pytorch_returns_memory", log, {"CUDA_VISIBLE_DEVICES": ""}) as worker:
+        worker.ask("build", limit=120, network=network.to_json(), batch=4, tuning=tuning)
+        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
+        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+        worker.ask("run", limit=300, steps=2)
+        assert worker.ask("rest", limit=60) == {}
+    assert log.read_text().count("emptied beside 0 models") == 2  # the first time as it built
 
 
 def add_relu_to_the_logits(network):

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -453,6 +454,29 @@ def test_a_session_checks_and_runs(residence, tmp_path):
     with np.load(tmp_path / "check.npz") as arrays:
         assert set(arrays.files) == set(wanted)
         assert all(arrays[name].dtype == np.float64 and np.array_equal(arrays[name], wanted[name]) for name in wanted)
+
+
+def test_a_session_at_rest_holds_no_network_and_builds_another(tmp_path):
+    held = []
+
+    class Watched(Runner):
+        @staticmethod
+        def return_memory():
+            held.append([runner() is not None for runner in built])
+
+    network, built = networks.get("tiny_fcn"), []
+    weights, batches = write_arrays(tmp_path, network)
+    session = Session(Watched)
+    for _ in range(2):
+        session.build(network=network.to_json(), batch=4)
+        built.append(weakref.ref(session.runner))
+        session.runner.itself = session.runner  # as frameworks' objects hold each other
+        session.load(weights)
+        session.feed(batches, "host")
+        session.parts["FBAU"] = session.runner
+        assert session.run(1)["steps"] == 1
+    assert session.rest() == {}
+    assert held == [[], [False], [False, False]]
 
 
 def find_python36():
