@@ -186,6 +186,7 @@ def provenance(campaign: Campaign) -> list[tuple[str, str]]:
         ("GPUs", ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none"),
         ("not measured", "; ".join((meta.get("telemetry") or {}).get("not_measured", ()))),
         ("dirty", "; ".join(meta.get("dirty") or ())),
+        ("memory ran short", "; ".join(meta.get("shortages") or ())),
         ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture") if system.get(key))),
     ]
     return [(name, value) for name, value in listed if value]

@@ -1,7 +1,8 @@
 """Runs a campaign's processes, several of which get ready at a time: it need not wait for each one's imports and compilers alone.
 
 Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
-They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`).
+They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process that runs
+out of memory beside others runs once more, alone; after that fewer get ready at a time, and no worker is kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +21,18 @@ Result = TypeVar("Result")
 
 
 class Ahead:
-    """The processes of a campaign, in groups of `jobs` in the order of `waiting`: trial, process, place in the order."""
+    """The processes of a campaign, in groups of `jobs` in the order of `waiting`: trial, process, place in the order.
 
-    def __init__(self, bench: Bench, waiting: Sequence[tuple[Trial, int, int]], jobs: int):
+    `note` hears, in a line, of memory that ran short.
+    """
+
+    def __init__(self, bench: Bench, waiting: Sequence[tuple[Trial, int, int]], note: Callable[[str], None]):
         self.bench = bench
         self.waiting = list(waiting)
-        self.jobs = jobs
+        self.note = note
+        self.jobs = bench.suite.prepare_jobs
+        self.keep = bench.suite.keep_workers
+        self.company = False  # whether there were other workers when this group got ready
         self.ready: list[Ready] = []
         self.timed: list[tuple[Worker, Trial]] = []
 
@@ -37,19 +44,47 @@ class Ahead:
 
     def run(self, trial: Trial, process: int, order: int) -> Outcome:
         """Run the process that is next; one that was not among those waiting gets ready now."""
-        ready = self._take(trial, process, order)
-        outcome = time_process(self.bench, ready)
-        self.timed += [(ready.worker, trial)] if ready.worker else []
+        outcome = self._time(self._take(trial, process, order))
+        if outcome.out_of_memory and self.company:
+            self._make_room(outcome)
+            outcome = self._time(get_ready(self.bench, trial, process, order))
         if not self.ready:
             self._let_go()
         return outcome
+
+    def _take(self, trial: Trial, process: int, order: int) -> Ready:
+        if not self.ready:
+            group = [(trial, process, order)]
+            if self.waiting and self.waiting[0][:2] == (trial, process):
+                group, self.waiting = self.waiting[:self.jobs], self.waiting[self.jobs:]
+            self.company = len(group) > 1 or bool(self.bench.shelf.waiting)
+            self.ready = self._side_by_side(lambda each: get_ready(self.bench, *each), group)
+        return self.ready.pop(0)
+
+    def _time(self, ready: Ready) -> Outcome:
+        outcome = time_process(self.bench, ready)
+        self.timed += [(ready.worker, ready.trial)] if ready.worker else []
+        return outcome
+
+    def _make_room(self, outcome: Outcome) -> None:
+        """End all workers, for a process that has run out of memory. Those that were ready get ready again later.
+
+        Workers are not kept any more because those of some frameworks never give memory back while they live.
+        """
+        self.jobs = max(1, self.jobs // 2)
+        self.keep = False
+        self.note(f"{outcome.row['trial']} process {outcome.row['process']} failed beside other workers ({outcome.row['reason']}): "
+                  f"it runs again alone; from now on processes get ready {self.jobs} at a time and no worker is kept")
+        self.waiting = [(each.trial, each.outcome.row["process"], each.outcome.row["order"]) for each in self.ready] + self.waiting
+        self.timed += [(each.worker, each.trial) for each in self.ready if each.worker]
+        self.ready = []
+        self._let_go()
 
     def _let_go(self) -> None:
         """Keep the workers of the group for the next one, or let them end; those that nobody took from the shelf end too."""
         ended = self.bench.shelf.clear()
         timed, self.timed = self.timed, []
-        keep = self.bench.suite.keep_workers and self.waiting
-        kept = self._side_by_side(_rests, [worker for worker, _ in timed]) if keep else [False] * len(timed)
+        kept = self._side_by_side(_rests, [worker for worker, _ in timed]) if self.keep and self.waiting else [False] * len(timed)
         for (worker, trial), rests in zip(timed, kept, strict=True):
             if rests:
                 self.bench.shelf.put(worker, trial)
@@ -57,12 +92,6 @@ class Ahead:
                 ended.append(worker)
         self._side_by_side(Worker.finish, ended)
         self.bench.checks.at_work.discard(ended)
-
-    def _take(self, trial: Trial, process: int, order: int) -> Ready:
-        if not self.ready and self.waiting and self.waiting[0][:2] == (trial, process):
-            group, self.waiting = self.waiting[:self.jobs], self.waiting[self.jobs:]
-            self.ready = self._side_by_side(lambda each: get_ready(self.bench, *each), group)
-        return self.ready.pop(0) if self.ready else get_ready(self.bench, trial, process, order)
 
     def _side_by_side(self, job: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Do a job for each of these; where that is stopped, nobody waits for the workers that are still at it."""

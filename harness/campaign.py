@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,9 @@ def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaig
 
 
 def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight], None],
-        built: Callable[[str], None], done: Callable[[Outcome, int, int], None]) -> None:
-    """Run a campaign into `folder`. `built` hears of environments, `watch` of windows, `done` of each finished process.
+        note: Callable[[str], None], done: Callable[[Outcome, int, int], None]) -> None:
+    """Run a campaign into `folder`. `watch` hears of windows, `done` of each finished process, `note` of environments that are
+    built and of memory that runs short.
 
     Raises WrongUse, before anything starts, where the folder or the machine is not fit for it.
     """
@@ -74,9 +76,9 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
         refuse_existing(folder)  # before environments are built
     dirty = pass_gate(campaign.machine, campaign.gpus, campaign.allow_dirty)
     records = Records.resume(folder, planned, campaign.suite.model_dump(mode="json")) if resume else None
-    ready = make_environments(campaign, built)
+    ready = make_environments(campaign, note)
     suite = campaign.suite
-    workshop = peaks.Workshop(ready, folder / "logs", built)
+    workshop = peaks.Workshop(ready, folder / "logs", note)
     if records is None:
         before = peaks.measure(campaign.trials, workshop) if suite.peaks else []
         records = Records.create(folder, {**first_page(campaign, folder, ready), "peaks": before})
@@ -97,7 +99,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
             checks.ahead(unproved, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checked")))
         waiting = [(trial, process, number) for number, (trial, process) in enumerate(rounds.planned)
                    if (trial.trial, process) not in finished]
-        with records.in_agreement(), Ahead(bench, waiting, suite.prepare_jobs) as ahead:
+        with records.in_agreement(), Ahead(bench, waiting, partial(_note_shortage, records, note)) as ahead:
             for number, (trial, process) in enumerate(rounds):
                 if (trial.trial, process) not in finished:
                     outcome = ahead.run(trial, process, number)
@@ -165,6 +167,12 @@ def _refuse_missing(trial: Trial) -> Trial:
     """Refuse a trial whose framework's recipe has nothing for this kind of device."""
     reason = frameworks.unsupported(trial.framework, trial.release, frameworks.device_of(trial.device_kind))
     return replace(trial, status="unsupported", reason=reason) if reason else trial
+
+
+def _note_shortage(records: Records, note: Callable[[str], None], text: str) -> None:
+    """Tell that memory ran short, and keep it in the record."""
+    note(text)
+    records.add("shortages", [text])
 
 
 def _sampler(campaign: Campaign) -> AbstractContextManager[Sampler]:

@@ -32,7 +32,7 @@ class Checked:
 
 
 class Checks:
-    """Makes each trial's check once and keeps what came of it."""
+    """Makes each trial's check and keeps what came of it."""
 
     def __init__(self, judge: Judge, environments: Mapping[str, Environment | BuildFailed], limits: Limits, logs: Path):
         self.judge = judge
@@ -56,10 +56,14 @@ class Checks:
             pool.shutdown()
 
     def of(self, trial: Trial) -> Checked:
-        """Return the trial's check, made now where it is not made yet. Whatever happens to its worker is in the verdict."""
-        if trial.trial not in self.made:
-            self.made[trial.trial] = self._make(trial)
-        return self.made[trial.trial]
+        """Return the trial's check. Whatever happens to its worker is in the verdict.
+
+        It is made now where it is not made yet, or where it ran out of memory, which other workers may have held.
+        """
+        made = self.made.get(trial.trial)
+        if made is None or made.verdict.failure == "out_of_memory":
+            self.made[trial.trial] = made = self._make(trial)
+        return made
 
     def _make(self, trial: Trial) -> Checked:
         log = self.logs / f"{trial.trial}-check.log"

@@ -50,6 +50,10 @@ class Outcome:
     counters: list[dict[str, Any]] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def out_of_memory(self) -> bool:
+        return self.row["status"] == "failed" and str(self.row["reason"]).startswith("out_of_memory")
+
 
 @dataclass(frozen=True)
 class Bench:

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from analysis import consistency, records, trials
+from analysis import consistency, records, report, trials
 from analysis.records import Campaign
 from harness import campaign, environments, gate
 from harness.checks import variables
@@ -41,9 +41,9 @@ DRIVER = [sys.executable, "-c", "from harness.cli import main; main()"]
 
 
 def run(folder: Path, resume: bool = False, watch: Callable[[Sight], None] = lambda sight: None, allow_dirty: bool = False,
-        **suite: Any) -> Campaign:
+        note: Callable[[str], None] = lambda text: None, **suite: Any) -> Campaign:
     prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml", allow_dirty)
-    campaign.run(prepared, folder, resume, watch, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, folder, resume, watch, note, lambda outcome, number, total: None)
     return records.read(folder)
 
 
@@ -414,6 +414,63 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
     served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
     assert set(map(len, served)) == {1}  # of one framework
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize("limited", ["memory_of_one", "memory_of_one_in_training"])
+def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_lost(tmp_path, stand_in, limited):
+    stand_in(one=limited, two="reference")
+    before = set(psutil.Process().children(recursive=True))
+    told: list[str] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=4, prepare_jobs=4, keep_workers=True, note=told.append)
+    rows = done.processes
+    assert (rows["order"].tolist(), set(rows["status"]), set(rows["reason"])) == (list(range(8)), {"ok"}, {""})
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+    timed = done.windows[done.windows["window"] >= 0]
+    assert set(timed.groupby(["trial", "process"]).size()) == {2} and len(timed) == 16
+    assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
+    assert told and told == done.meta["shortages"]
+    assert ("memory ran short", "; ".join(told)) in report.provenance(done)
+    assert rows["log"].nunique() == len(rows)  # no worker is kept after a shortage
+    assert not any("MemoryError" in (tmp_path / log).read_text() for log in rows["log"])
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
+    stand_in(one="memory_of_one_in_training")
+    seen: list[Sight] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=4, watch=seen.append, note=told.append)
+    assert (done.processes["process"].tolist(), set(done.processes["status"])) == (list(range(7)), {"ok"})
+    starts = [sight.process for sight in seen if sight.phase == "starting"]
+    assert (sorted(starts[:4]), starts[4], sorted(starts[5:7]), starts[7:]) == ([0, 1, 2, 3], 0, [1, 2], [1, 2, 3, 4, 5, 6])
+    trial = done.processes["trial"][0]
+    assert told == [f"{trial} process {process} failed beside other workers (out_of_memory: MemoryError: another worker holds the "
+                    f"memory): it runs again alone; from now on processes get ready {jobs} at a time and no worker is kept"
+                    for process, jobs in ((0, 2), (1, 1))]
+
+
+@pytest.mark.parametrize(("check_jobs", "shortages"), [(1, 1), (2, 0)])
+def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in, check_jobs, shortages):
+    stand_in(one="memory_at_second", two="reference")
+    told: list[str] = []
+    run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
+    assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
+    assert len(told) == shortages
+
+
+def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
+    stand_in(one="memory", two="reference")
+    seen: list[Sight] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=4, watch=seen.append, note=told.append)
+    rows = done.processes
+    assert rows["order"].tolist() == list(range(4))
+    assert {row.trial.partition("-")[0]: row.status for row in rows.itertuples()} == {"one": "failed", "two": "ok"}
+    failed = rows[rows["status"] == "failed"]
+    assert set(failed["reason"]) == {"out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"}
+    assert [sight.phase for sight in seen if sight.trial.framework == "one" and not sight.process].count("checking") > 1
+    alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
+    assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)
 
 
 def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in):
