@@ -17,7 +17,8 @@ from analysis.records import Campaign, of_devices
 from analysis.statistics import Estimate
 from networks import work
 
-OVERLAPPING = ("ddp", "all_reduce", "nccl")  # aggregate while the backward pass still runs; the others wait for its end
+USUAL = ("ddp", "all_reduce", "nccl")  # of frameworks that nobody asked for another strategy
+OVERLAPPING = (*USUAL, "bf16_compress")  # aggregate while the backward pass still runs; the others wait for its end
 BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others send one flat buffer
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
 WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv
@@ -205,6 +206,6 @@ def _largest(campaign: Campaign) -> list[dict[str, Any]]:
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in _several(campaign):
         key = tuple(trial[column] for column in WORKLOAD)
-        if of_devices(trial)["strategy"] in OVERLAPPING and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
+        if of_devices(trial)["strategy"] in USUAL and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
             found[key] = trial
     return list(found.values())

@@ -63,7 +63,10 @@ class Ahead:
 
     def _time(self, ready: Ready) -> Outcome:
         outcome = time_process(self.bench, ready)
-        self.timed += [(ready.worker, ready.trial)] if ready.worker else []
+        if ready.worker:
+            self.timed.append((ready.worker, ready.trial))
+            if self.ready or (self.keep and self.waiting):
+                _rest(ready.worker)  # at once, so that of a group only the one being timed holds what training takes
         return outcome
 
     def _make_room(self, outcome: Outcome) -> None:
@@ -83,15 +86,14 @@ class Ahead:
     def _let_go(self) -> None:
         """Keep the workers of the group for the next one, or let them end; those that nobody took from the shelf end too."""
         ended = self.bench.shelf.clear()
-        timed, self.timed = self.timed, []
-        kept = self._side_by_side(_rests, [worker for worker, _ in timed]) if self.keep and self.waiting else [False] * len(timed)
-        for (worker, trial), rests in zip(timed, kept, strict=True):
-            if rests:
+        for worker, trial in self.timed:
+            if self.keep and self.waiting and not worker.ended:
                 self.bench.shelf.put(worker, trial)
             else:
                 ended.append(worker)
         self._side_by_side(Worker.finish, ended)
         self.bench.checks.at_work.discard(ended)
+        self.timed = []
 
     def _side_by_side(self, job: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Do a job for each of these; where that is stopped, nobody waits for the workers that are still at it."""
@@ -108,12 +110,10 @@ class Ahead:
             pool.shutdown()
 
 
-def _rests(worker: Worker) -> bool:
-    """Let a worker let go of its network, and say whether it did; one that fails at it is ended."""
-    if worker.ended:
-        return False
-    try:
-        worker.ask("rest", REST_SECONDS)
-    except (Failed, Unsupported):
-        worker.end()
-    return not worker.ended
+def _rest(worker: Worker) -> None:
+    """Let a worker let go of its network; one that fails at it is ended."""
+    if not worker.ended:
+        try:
+            worker.ask("rest", REST_SECONDS)
+        except (Failed, Unsupported):
+            worker.end()
