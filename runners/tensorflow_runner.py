@@ -105,8 +105,12 @@ class Runner(protocol.Runner):
             return loss, aggregate(*gradients)
 
         def aggregate(*gradients):
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients)) if strategy else list(gradients)
+            if not strategy:
+                return list(gradients)
+            # Arguments of a graph, as part A gets them, have no device. NCCL refuses them, and the other operations would not know
+            # where to copy to. An identity has its replica's device, and on that device copies nothing.
+            placed = [tf.identity(gradient) for gradient in gradients]
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed)
 
         def train_step(inputs, targets):
             loss, gradients = forward_and_backward(inputs, targets)

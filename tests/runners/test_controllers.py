@@ -68,6 +68,14 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
         assert after[0] == after[1] != before[0]
 
 
+@pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])  # an embedding's rows go another way
+@pytest.mark.parametrize("part", ["A", "FBA", "FBAU"])
+def test_every_gradient_that_tensorflow_gives_to_nccl_has_a_device(tmp_path, network, part):
+    """NCCL's code refuses one without when it is traced."""
+    with worker_of("tensorflow", tmp_path, 2, network, "tests.workers.tensorflow_nccl", strategy="nccl_on_cpus") as worker:
+        assert worker.ask("phase", 120, variant=part, steps=1)["steps"] == 1
+
+
 @pytest.mark.parametrize("framework", DEFAULTS)
 def test_one_device_has_nothing_to_aggregate(tmp_path, framework):
     with worker_of(framework, tmp_path, devices=1) as worker:
@@ -107,7 +115,7 @@ def worker_of(framework, folder, devices, name="tiny_fcn", module=None, **task):
     arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
     arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 2 * devices, 2, seed=1))
     worker = started(framework, module, folder / "log", {"devices": devices})
-    build(worker, network, devices=devices, strategy=DEFAULTS[framework] if devices > 1 else "", **task)
+    build(worker, network, **{"devices": devices, "strategy": DEFAULTS[framework] if devices > 1 else "", **task})
     worker.ask("load", 60, weights=str(folder / "weights.npz"))
     worker.ask("feed", 60, batches=str(folder / "batches.npz"), residence="device")
     return worker
