@@ -23,6 +23,7 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "order": int, "status": str, "reason": str, "window_steps": float, "parameters": float,
     "check": str, "check_reason": str, "loss_error": float, "gradient_error": float, "trajectory_error": float,
     "peak_memory_bytes": float, "build_seconds": float, "started": str, "release": str, "device_name": str, "log": str,
+    "copies_error": float,
 }
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float, "stop": float,
@@ -40,7 +41,7 @@ KERNEL_COLUMNS: Mapping[str, type] = {
     "trial": str, "steps": float, "class": str, "arithmetic": str, "transposition": str, "kernel": str, "count_per_step": float,
     "seconds_per_step": float, "bytes_per_step": float, "reason": str, "exposed_seconds_per_step": float,
 }
-LATER = ("exposed_seconds_per_step",)  # columns that campaigns of older releases do not have: not measured there
+LATER = ("exposed_seconds_per_step", "copies_error")  # columns that campaigns of older releases do not have: not measured there
 PHASE_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "variant": str, "window": float, "steps": float, "start": float, "stop": float, "seconds": float,
     "reason": str,

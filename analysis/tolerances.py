@@ -31,6 +31,14 @@ CHAOS = 0.5  # where the tolerance passes this, single losses can no longer be c
 # sends two of them whole and was 0.34 off with FCN-5 on four H200s; bf16 was 0.19 off on three ranks with eight small networks, two
 # batches and two seeds. One bit was 0.6 to 1.0 off, and 3.0 in a bottleneck: nothing is asked, for what does not move is 1 off.
 LOSSY = {"power_sgd": 0.7, "bf16_compress": 0.4, "one_bit": math.inf}
+# How far the copies of a parameter on several devices may differ, as a share of the largest change that training made to it. A copy
+# that missed one update of N is off by about 1 / N of that, so of 100,000 one is still seen. Rounding is near 1e-7: where one of
+# two logical CPUs added an embedding's rows in random order, 3.5e-7 after 120 steps of LSTM-32 (batch 32 on each, seed 1).
+COPIES = 1e-5
+# Beyond these units in the last place of what is stored, for an update may round up on one device and down on another. The check's
+# three steps change LSTM-32's embedding by 2e-4 at most, of which one unit in a weight of 0.1 is 4e-5 (2 samples on each of two and
+# four logical CPUs, seed 1: never more than two units in 12 random orders).
+STORED_UNITS = 2
 UNKNOWN_KINKS = 64  # of a network that this release does not know: more than any of ours has
 
 

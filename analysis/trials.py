@@ -23,12 +23,13 @@ COLUMNS = (
     "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
     "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS,
-    "side", "warm_up_windows", "strategy", "global_batch",
+    "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
          "processes_planned", "throttled_windows", "warm_up_windows", "global_batch")
 SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
             "trial", "parameters", "flops_per_step", "processes_planned")
+ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error")  # of a trial the largest of its processes'
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
@@ -136,7 +137,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "warm_up_windows": warm_up.leading(timed(campaign, trial["trial"])),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
-        **{error: processes[error].max() for error in ("loss_error", "gradient_error", "trajectory_error")}, **counted.columns,
+        **{error: processes[error].max() for error in ERRORS}, **counted.columns,
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
     }
 
@@ -160,6 +161,9 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
         remarks.append(f"no interval: {len(ok)} of at least {statistics.MINIMUM_PROCESSES} processes")
     if trial.get("dropout"):
         remarks.append(f"dropout: losses compared at the first step only, within {100 * DROPOUT_LOSS:.0f} %")
+    rounded = ok.loc[ok["check"] != "different", "copies_error"].max()
+    if rounded == rounded:
+        remarks.append(f"the devices' copies of the parameters differ by rounding: at most {rounded:.1e} of what training changed")
     return remarks
 
 

@@ -59,6 +59,7 @@ class Verdict:
     loss_error: float = math.nan
     gradient_error: float = math.nan
     trajectory_error: float = math.nan
+    copies_error: float = math.nan  # of several devices, where their copies are not equal in every bit
     failure: str = ""  # the kind, where the worker failed instead of answering
 
 
@@ -100,9 +101,7 @@ class Judge:
             if OTHER_OPTIMISER in verdict.reason:
                 _ask(worker, question, task, 1, answers)
                 verdict = replace(verdict, reason=f"{verdict.reason}; {_first_step(question, answers)}")
-            if question.devices > 1 and (stale := copies.fault(worker, question.devices, question.limit)):
-                verdict = replace(verdict, verdict="different", reason="; ".join(filter(None, [verdict.reason, stale])))
-            return verdict
+            return _with_copies(verdict, worker, question) if question.devices > 1 else verdict
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
         except Failed as failure:
@@ -183,6 +182,15 @@ class Judge:
                            f"(relative error {moves[worst]:.2g}, allowed {limits[worst].trajectory:.2g}): {OTHER_OPTIMISER}")
         return Verdict("different" if reasons else "same", "; ".join(reasons), parameters, loss_error, gradient_error,
                        trajectory_error)
+
+
+def _with_copies(verdict: Verdict, worker: Worker, question: Question) -> Verdict:
+    """Add to a verdict what the devices' copies of the parameters say."""
+    found = copies.compare(worker, question.devices, question.limit)
+    verdict = replace(verdict, copies_error=found.error)
+    if not found.fault:
+        return verdict
+    return replace(verdict, verdict="different", reason="; ".join(filter(None, [verdict.reason, found.fault])))
 
 
 def _wrong_scale(question: Question, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> str:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import networks
 from harness import copies, phases
 from harness.checks import Checks, start, task_of
@@ -175,11 +177,19 @@ def _run(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome) -> None:
     for _ in range(suite.windows):
         _window(bench, trial, worker, outcome, length, "timing")
     outcome.row.update(window_steps=length)
-    if trial.devices > 1 and (stale := copies.fault(worker, trial.devices, suite.limits.window)):
-        raise Failed("different", stale)
+    if trial.devices > 1:
+        _compare_copies(worker, trial, suite.limits.window, outcome)
     if suite.phases:
         bench.watch(Sight(trial, outcome.row["process"], "parts of the step"))
         outcome.phases = phases.measure(worker, suite, trial, outcome.row["process"], length)
+
+
+def _compare_copies(worker: Worker, trial: Trial, limit: float, outcome: Outcome) -> None:
+    """Note how far the devices' copies differ, or have differed in the check; raise Failed where that is more than rounding."""
+    found = copies.compare(worker, trial.devices, limit)
+    outcome.row["copies_error"] = float(np.fmax(outcome.row.get("copies_error", math.nan), found.error))
+    if found.fault:
+        raise Failed("different", found.fault)
 
 
 def _window(bench: Bench, trial: Trial, worker: Worker, outcome: Outcome, steps: int, phase: str) -> float:
@@ -208,7 +218,8 @@ def _note_check(outcome: Outcome, verdict: Verdict) -> None:
     if verdict.failure:  # nothing more can be asked of this worker: one that hangs would hang again
         raise Failed(verdict.failure, verdict.reason.partition(": ")[2])
     outcome.row.update(check=verdict.verdict, check_reason=verdict.reason, loss_error=verdict.loss_error,
-                       gradient_error=verdict.gradient_error, trajectory_error=verdict.trajectory_error)
+                       gradient_error=verdict.gradient_error, trajectory_error=verdict.trajectory_error,
+                       copies_error=verdict.copies_error)
 
 
 def _number(windows: list[dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ SCHEMA = records.SCHEMA
 PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check", "check_reason", "loss_error",
     "gradient_error", "trajectory_error", "peak_memory_bytes", "build_seconds", "started", "release", "device_name", "log",
+    "copies_error",
 )
 WHOLE_OR_EMPTY = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")  # read as floats, for they may be empty
 # Keys of a suite that trials do not show.

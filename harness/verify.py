@@ -18,6 +18,7 @@ from harness.suite import Suite
 from harness.validation import validate
 
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error", "verdict", "reason")
+OF_SEVERAL = ("devices", "copies_error")
 COLOURS = {"same": "green", "different": "bold red", "unsupported": "yellow"}
 
 
@@ -30,7 +31,7 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
 
     def note(trial: Trial, verdict: Verdict) -> None:
         row = {"framework": trial.framework, "network": trial.network, "devices": trial.devices, **verdict.__dict__}
-        rows.append({column: row[column] for column in (*COLUMNS, "devices")})
+        rows.append({column: row[column] for column in (*COLUMNS, *OF_SEVERAL)})
         console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
 
     for trial in prepared.trials:
@@ -47,8 +48,8 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the verdicts as CSV, with the devices where there are several."""
-    columns = [*COLUMNS, *(["devices"] if any(row["devices"] > 1 for row in rows) else [])]
+    """Write the verdicts as CSV, where there are several devices with their number and how far their copies differ."""
+    columns = [*COLUMNS, *(OF_SEVERAL if any(row["devices"] > 1 for row in rows) else ())]
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
@@ -89,6 +90,8 @@ def _line(row: dict[str, Any]) -> str:
         return f"{text}  {reason}"
     text += (f"  {row['parameters']:>11,} parameters, relative errors: loss {row['loss_error']:.1e}, "
              f"gradient {row['gradient_error']:.1e}, trajectory {row['trajectory_error']:.1e}")
+    if row["copies_error"] == row["copies_error"]:
+        text += f", copies {row['copies_error']:.1e}"
     return f"{text}  {reason}".rstrip()
 
 

@@ -208,6 +208,7 @@ class Session:
         self.rank = rank
         self.runner = None
         self.task = None
+        self.weights = None  # the file of those that training began with
         self.parts = {}
 
     def hello(self):
@@ -232,6 +233,7 @@ class Session:
     def load(self, weights):
         with np.load(weights) as arrays:
             self.runner.load({name: arrays[name] for name in arrays.files})
+        self.weights = weights
         return {}
 
     def feed(self, batches, residence):
@@ -257,9 +259,15 @@ class Session:
             np.savez(out, **arrays)
         return {"losses": losses}
 
-    def copies(self):
-        """A hash of the parameters that each device of this process holds."""
-        return {"hashes": [_hash(parameters) for parameters in self.runner.copies()]}
+    def copies(self, units=0):
+        """A hash of the parameters that each device of this process holds, and where these differ, by how much they are `apart`;
+        `beyond` leaves out so many units in the last place."""
+        copies = self.runner.copies()
+        answer = {"hashes": [_hash(parameters) for parameters in copies]}
+        if len(set(answer["hashes"])) > 1:
+            with np.load(self.weights) as weights:
+                answer["apart"] = _apart(copies, weights, units)
+        return answer
 
     def phase(self, variant, steps):
         """Time `steps` runs of a part of the step; its first run builds it."""
@@ -410,6 +418,25 @@ def _hash(parameters):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(parameters[name], dtype=np.float32).tobytes())
     return digest.hexdigest()
+
+
+def _apart(copies, weights, units):
+    """By name of each parameter that differs: the largest difference between two copies as a `share` of the largest change that a
+    copy has made since `weights`, and that of what is left `beyond` so many units in the last place of the stored values; inf where
+    a value is not finite."""
+    found = {}
+    for name in copies[0]:
+        values = [np.ascontiguousarray(copy[name], dtype=np.float32) for copy in copies]
+        if len({value.tobytes() for value in values}) == 1:
+            continue
+        low, high = np.minimum.reduce(values), np.maximum.reduce(values)
+        place = np.spacing(np.maximum(np.abs(low), np.abs(high))).astype(np.float64)
+        low, high = low.astype(np.float64), high.astype(np.float64)
+        difference = high - low
+        change = max(np.abs(bound - weights[name]).max() for bound in (low, high)) or 1.0  # 0 and -0 differ and nothing has changed
+        parts = {"share": difference.max() / change, "beyond": np.maximum(difference - units * place, 0).max() / change}
+        found[name] = {key: float(part) if np.isfinite(part) else float("inf") for key, part in parts.items()}
+    return found
 
 
 def _peak_resident_bytes():

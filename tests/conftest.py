@@ -11,7 +11,7 @@ from harness import environments, frameworks
 from harness.judge import Judge
 from harness.ranks import Launch, Ranks
 from harness.worker import Worker
-from tests.parallel import PARALLEL
+from tests.parallel import parallel_of
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +25,9 @@ def verdict(judge, tmp_path):
     """Return the verdict on a network in a framework's own worker: `verdict("pytorch", "tiny_fcn")`.
 
     `plant` changes the network's JSON on its way to the worker, `module` puts a faulty runner of tests.workers in the place of
-    the framework's; other keywords change the task, as `devices=2, strategy="ddp"`: the reference then runs as ranks of the
-    tests' own launcher. Skips with its reason where the framework has no environment here.
+    the framework's; other keywords change the task, as `devices=2, strategy="ddp"`: those of the reference then run as their
+    names say, as ranks of the tests' own launcher or as one controller. Skips with its reason where the framework has no
+    environment here.
     """
 
     def ask(framework, network, plant=None, module=None, **task):
@@ -52,7 +53,7 @@ def started(framework, module, log, task):
     variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}
     if devices == 1:
         return Worker(environment.interpreter, module, log, variables)
-    parallel = PARALLEL if framework == "reference" else frameworks.load(framework).parallel
+    parallel = parallel_of(module) or frameworks.load(framework).parallel
     variables |= {"OMP_NUM_THREADS": "1", **parallel.variables_of("cpu", devices)}
     if parallel.kind == "controller":
         return Worker(environment.interpreter, module, log, variables)

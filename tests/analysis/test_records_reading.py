@@ -108,10 +108,16 @@ def test_a_trace_of_an_older_release_has_no_exposed_times_and_can_be_read():
     assert kernels["exposed_seconds_per_step"].isna().all()
 
 
+def test_processes_of_an_older_release_say_nothing_of_their_copies_and_can_be_read():
+    folder = Path(__file__).parent / "recorded" / "h200-fcn5"
+    assert "copies_error" not in (folder / "processes.csv").read_text()
+    assert records.read(folder).processes["copies_error"].isna().all()
+
+
 def test_a_row_of_the_wrong_length_is_named(made, tmp_path):
     made.write(tmp_path)
     lines = (tmp_path / "processes.csv").read_text().splitlines()
     lines[3] += ",more"
     (tmp_path / "processes.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(BadRecords, match=r"processes\.csv: row 4 has 19 fields, the header has 18; delete that row"):
+    with pytest.raises(BadRecords, match=r"processes\.csv: row 4 has 20 fields, the header has 19; delete that row"):
         records.read(tmp_path)

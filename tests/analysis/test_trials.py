@@ -100,6 +100,18 @@ def test_too_few_processes_leave_the_interval_empty_and_say_so(made, tmp_path):
     assert pd.isna(row["step_seconds_low"]) and pd.isna(row["step_seconds_high"]) and row["verified"] == "yes"
 
 
+def test_copies_that_differ_by_rounding_are_said_but_not_of_a_check_that_refused_them(made, tmp_path):
+    for row, share in zip(made.processes_of(PYTORCH), (2e-7, "", 3.14e-7, "", 1e-7), strict=True):
+        row["copies_error"] = share
+    row = row_of(made, tmp_path / "same")
+    assert (row["verified"], row["copies_error"]) == ("yes", 3.14e-7)
+    assert row["reason"] == "the devices' copies of the parameters differ by rounding: at most 3.1e-07 of what training changed"
+    made.processes_of(PYTORCH)[0].update(check="different", check_reason="apart", copies_error=0.3)
+    row = row_of(made, tmp_path / "different")
+    assert (row["verified"], row["copies_error"]) == ("no", 0.3)
+    assert "apart; the devices' copies of the parameters differ by rounding: at most 3.1e-07 of what" in row["reason"]
+
+
 def test_dropout_is_said(made, tmp_path):
     for trial in made.meta["trials"]:
         trial["dropout"] = True

@@ -12,20 +12,20 @@ from harness import environments, frameworks
 from harness.environments import Environment
 from harness.errors import WrongUse
 from harness.frameworks import Framework
-from tests.parallel import PARALLEL
+from tests.parallel import parallel_of
 
 
 @pytest.fixture
 def stand_in(monkeypatch) -> Callable[..., list[str]]:
     """Make frameworks out of runners, `stand_in(good="reference", bad="raises")`; returns the list of what was built since.
 
-    Those whose names begin with `ranks` train on several devices."""
+    Those whose names begin with `ranks` or `controller` train on several devices."""
 
     def make(**modules: str) -> list[str]:
         recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
         known = {
             name: Framework(title=name, runner=f"tests.workers.{module}", distributions=["numpy"], default=np.__version__,
-                            releases={np.__version__: recipe}, parallel=PARALLEL if module.startswith("ranks") else None)
+                            releases={np.__version__: recipe}, parallel=parallel_of(module))
             for name, module in modules.items()
         }
         built = []

@@ -1,5 +1,6 @@
 """Several devices train what one device with the whole batch trains; whatever aggregates otherwise is different and named."""
 
+import math
 import re
 
 import pytest
@@ -33,6 +34,25 @@ def test_ranks_are_the_same_as_one_device_or_with_batch_norm_as_shards(verdict, 
 def test_a_fault_of_aggregation_is_different_and_named(verdict, network, fault, reason):
     found = verdict("reference", network, module=f"tests.workers.ranks_{fault}", devices=2)
     assert (found.verdict, worded(found.reason)) == ("different", reason)
+
+
+def test_copies_of_a_controller_that_differ_by_one_unit_in_the_last_place_are_the_same_and_the_share_is_told(verdict):
+    found = verdict("reference", "tiny_lstm", module="tests.workers.controller_rounds", devices=2)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.copies_error == pytest.approx(3.3e-4, rel=0.01)  # three steps change some weights by 2000 units only
+
+
+def test_copies_of_a_controller_that_differ_by_a_ten_thousandth_of_the_change_are_refused(verdict):
+    found = verdict("reference", "tiny_fcn", module="tests.workers.controller_off", devices=2)
+    assert found.verdict == "different"
+    assert found.reason == ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; parameters that "
+                            "differ: 8, most of all dense4.bias, by 0.0001 of what training changed (allowed 1e-05)")
+    assert found.copies_error == pytest.approx(1e-4, rel=0.1)
+
+
+def test_equal_copies_leave_the_error_empty(verdict):
+    found = verdict("reference", "tiny_fcn", module="tests.workers.controller_stale_late", devices=2)
+    assert (found.verdict, math.isnan(found.copies_error)) == ("same", True)
 
 
 def test_one_copy_for_two_devices_is_not_believed(verdict):

@@ -1,13 +1,14 @@
 """Campaigns on several devices: what they record, and what a fault of one rank costs."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from analysis import records
+from analysis import records, report
 from analysis.records import Campaign
 from harness import campaign
 from harness.suite import Suite
@@ -72,6 +73,32 @@ def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, s
     assert (row["status"], row["verified"]) == ("failed", "no")
     assert row["reason"] == "different: the devices' parameters have come apart: device 1 of 2 holds others than the rest"
     assert workers_in(tmp_path) == []
+
+
+def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_worst_parameter_named(tmp_path, stand_in):
+    stand_in(one="controller_stale_late")
+    done = run(tmp_path, frameworks="one", devices=2)
+    (row,) = rows(tmp_path)
+    assert (row["status"], row["verified"], row["copies_error"]) == ("failed", "no", "")
+    said = re.fullmatch(r"different: the devices' parameters have come apart: device 1 of 2 holds others than the rest; "
+                        r"parameters that differ: 8, most of all dense\d\.\w+, by (\S+) of what training changed \(allowed 1e-05\)",
+                        row["reason"])
+    assert float(said[1]) > 1e-3
+    assert done.processes["copies_error"].item() == pytest.approx(float(said[1]), rel=0.05)
+
+
+def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(tmp_path, stand_in):
+    stand_in(one="controller_rounds", other="ranks")
+    done = run(tmp_path, frameworks=["one", "other"], devices=2)
+    row, equal = rows(tmp_path)
+    share = float(row["copies_error"])
+    assert 1e-7 < share < 1e-3
+    assert done.processes["copies_error"].max() == share
+    assert (row["status"], row["verified"], equal["verified"], equal["copies_error"]) == ("ok", "yes", "yes", "")
+    remark = f"the devices' copies of the parameters differ by rounding: at most {share:.1e} of what training changed"
+    assert remark in row["reason"]
+    report.write([tmp_path], tmp_path / "report", plots=False)
+    assert remark in (tmp_path / "report" / "tables" / "remarks.csv").read_text()
 
 
 def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_path, stand_in):
