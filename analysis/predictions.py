@@ -71,6 +71,7 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Set the step of the layer-wise model beside the measured one, for every trial on several devices with phases.
 
     Forward, backward and update are the trial's own measured ones; only the exposed aggregation is the model's.
+    DistributedDataParallel copies gradients into its buckets and back, unless its tuned form lets them lie there.
     """
     rows = []
     for trial in _several(campaign):
@@ -80,13 +81,17 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
             continue
         for grouping in overlap.GROUPINGS if strategy in OVERLAPPING else ("whole",):
             found = _overlap(trial["network"], parts["backward"].value, grouping, _seconds(strategy, devices, chosen))
-            step = parts["forward"].value + parts["backward"].value + found.exposed_seconds + parts["update"].value
+            exposed = found.exposed_seconds
+            if strategy in BUCKETED and trial["tuning"] == "stock":
+                copied = 2 * work.parameter_bytes(networks.get(trial["network"]))
+                exposed += aggregation.total([Leg("device_copy", 2, copied)], chosen).value
+            step = parts["forward"].value + parts["backward"].value + exposed + parts["update"].value
             rows.append({
                 "campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
                 "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire_of(campaign),
                 "grouping": grouping,
                 **{f"{name}_seconds": parts[name].value for name in ("forward", "backward", "update")},
-                "aggregation_seconds": found.aggregation_seconds, "exposed_seconds": found.exposed_seconds,
+                "aggregation_seconds": found.aggregation_seconds, "exposed_seconds": exposed,
                 **_estimate("measured_exposed_seconds", parts["exposed"]), "step_seconds": step,
                 **_estimate("measured_step_seconds", parts["step"]), "error": step / parts["step"].value - 1,
             })

@@ -77,6 +77,17 @@ def test_the_layer_wise_model_finds_the_step_that_was_made_in_buckets(read, fits
     assert found.loc[("ring", "whole"), "error"].abs().max() < 0.02
 
 
+def test_ddp_copies_gradients_into_its_buckets_and_back_unless_tuned(read, fits):
+    campaign = read("fcn5", strategies=("ddp", "ring"))
+    stock = predictions.overlaps(campaign, fits).set_index(["strategy", "grouping", "devices"])["exposed_seconds"]
+    for trial in campaign.trials:
+        trial["tuning"] = "tuned"
+    tuned = predictions.overlaps(campaign, fits).set_index(["strategy", "grouping", "devices"])["exposed_seconds"]
+    copies = simulated.truth("device_copy").seconds(2, 2 * 56_823_848)
+    assert (stock - tuned)["ddp"].to_list() == pytest.approx([copies] * 6, rel=0.03)  # three groupings on two and four devices
+    assert (stock - tuned)["ring"].abs().max() == 0
+
+
 def test_what_if_keeps_the_fitted_link_and_falls_with_slower_ones(read, fits):
     found = predictions.what_if(read("fcn5"), fits).set_index(["link", "devices"])
     assert set(found.index.get_level_values("devices")) == {2, 4, 8, 16}
