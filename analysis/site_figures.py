@@ -27,7 +27,7 @@ def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     ranked = rows[rows["verified"] == "yes"]
     unit, scale = tables.best_unit(ranked["step_seconds"], TIME_UNITS)
     columns = ["step_seconds", "step_seconds_low", "step_seconds_high"]
-    figure = _dots(ranked, ranked[columns] / scale, links)
+    figure = _dots(ranked, ranked[columns] / scale, links, rows)
     return _titled(figure, "Time per mini-batch with its 95 % interval; lower is faster", f"time ({unit})", log=True)
 
 
@@ -36,7 +36,7 @@ def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str,
     several = speeds[speeds.groupby(tables.GROUP, dropna=False)["trial"].transform("count") > 1]
     found = rows.merge(several[["trial", "relative_speed", "relative_speed_low", "relative_speed_high"]], on="trial")
     columns = ["relative_speed", "relative_speed_low", "relative_speed_high"]
-    return _titled(_dots(found, found[columns], links), "Speed relative to the fastest of each setting", "1 is the fastest")
+    return _titled(_dots(found, found[columns], links, rows), "Speed relative to the fastest of each setting", "1 is the fastest")
 
 
 def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
@@ -86,9 +86,13 @@ def releases(groups: Sequence[tuple[str, pd.DataFrame]], links: Mapping[tuple[st
     return {"title": "Time by release, relative to the first; lower is faster", "data": traces, "layout": layout}
 
 
-def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str]) -> Figure:
-    """A line for each setting, a dot for each framework with its interval; `values` has the estimate, its low and its high."""
-    settings = rows.apply(lambda row: tables.setting(row, rows, dropped=["tuning"]), axis=1)
+def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str], every: pd.DataFrame) -> Figure:
+    """A line for each setting, a dot for each framework with its interval; `values` has the estimate, its low and its high.
+
+    Settings come in the order of `every` row of the campaign: where a framework's row is missing, another's stands in its place.
+    """
+    settings = rows.apply(lambda row: tables.setting(row, every, dropped=["tuning"]), axis=1)
+    order = every.apply(lambda row: tables.setting(row, every, dropped=["tuning"]), axis=1).drop_duplicates()
     series = _series(rows)
     traces = []
     for name, look in looks.looks(series, rows).items():
@@ -99,7 +103,9 @@ def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str]) ->
             "error_x": _interval(values.loc[own.index]), "customdata": [links[trial] for trial in own["trial"]],
             "text": own["trial"].tolist(), "hovertemplate": "%{y}<br>%{x:.3g}<extra>%{fullData.name}</extra>"})
     height = FRAME_PIXELS + ROW_PIXELS * settings.nunique()
-    return {"data": traces, "layout": {"height": height, "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1}}}
+    lines = {"autorange": "reversed", "type": "category", "dtick": 1, "categoryorder": "array",
+             "categoryarray": order[order.isin(settings)].tolist()}
+    return {"data": traces, "layout": {"height": height, "yaxis": lines}}
 
 
 def _titled(figure: Figure, title: str, axis: str, log: bool = False) -> Figure:
