@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TypeVar
 
+from harness.at_work import results
 from harness.plan import Trial
 from harness.process import Bench, Outcome, Ready, get_ready, time_process
 from harness.worker import Failed, Unsupported, Worker
@@ -101,7 +102,7 @@ class Ahead:
             return [job(item) for item in items]
         pool = ThreadPoolExecutor(len(items))
         try:
-            return list(pool.map(job, items))
+            return list(results([pool.submit(job, item) for item in items]))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             self.bench.checks.at_work.stop()

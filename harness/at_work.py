@@ -2,10 +2,15 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import TypeVar
 
 from harness.worker import Failed, Worker
+
+SIGNAL_SECONDS = 0.5  # at most, until a signal is heard
+
+Result = TypeVar("Result")
 
 
 class AtWork:
@@ -46,3 +51,11 @@ class AtWork:
             workers = list(self.workers)
         with ThreadPoolExecutor(max(1, len(workers))) as pool:
             list(pool.map(lambda worker: worker.end(), workers))  # not Worker.end, for ranks end in their own way
+
+
+def results(futures: Sequence[Future[Result]]) -> Iterator[Result]:
+    """Yield the results in their order. Waits are short, for one without an end does not hear a signal that comes as it begins."""
+    for future in futures:
+        while not future.done():
+            wait([future], SIGNAL_SECONDS)
+        yield future.result()

@@ -13,6 +13,7 @@ from typing import Any
 
 import networks
 from harness import frameworks
+from harness.at_work import results
 from harness.environments import BuildFailed, Environment
 from harness.judge import Judge, Verdict
 from harness.machine import THREAD_VARIABLES, cores
@@ -46,7 +47,7 @@ class Checks:
         """Make the checks of these trials, `jobs` at a time; `made` hears of each in the order of the trials."""
         pool = ThreadPoolExecutor(jobs)
         try:
-            for trial, checked in zip(trials, pool.map(self.of, trials), strict=True):
+            for trial, checked in zip(trials, results([pool.submit(self.of, trial) for trial in trials]), strict=True):
                 made(trial, checked)
         except BaseException:  # Ctrl-C: nobody waits for what the checks at work would still say
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,15 +1,17 @@
 """Who stops a campaign ends every worker of every thread, also one that is only being started."""
 
+import _thread
 import os
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from harness import campaign, judge
-from harness.at_work import AtWork
+from harness.at_work import AtWork, results
 from harness.checks import Checks
 from harness.process import Sight
 from harness.ranks import Launch, Ranks
@@ -97,3 +99,27 @@ def test_an_interrupt_ends_the_reference_that_a_check_waits_for(tmp_path, stand_
                      lambda outcome, number, total: None)
     assert time.monotonic() - began < 40  # the reference alone would have hung for 60
     assert workers_in(tmp_path) == []
+
+
+def test_results_come_in_their_order_and_a_failure_comes_through():
+    with ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(lambda seconds: time.sleep(seconds) or seconds, seconds) for seconds in (0.6, 0.0, 0.1)]
+        assert list(results(futures)) == [0.6, 0.0, 0.1]
+        with pytest.raises(TimeoutError, match="its own"):
+            list(results([pool.submit(fail)]))
+
+
+def fail():
+    raise TimeoutError("its own")
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_wait_for_results_hears_an_interrupt_that_woke_nobody():
+    done, began = threading.Event(), time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(done.wait, 20)
+        threading.Timer(0.2, _thread.interrupt_main).start()  # sets the flag and wakes nobody
+        with pytest.raises(KeyboardInterrupt):
+            list(results([future]))
+        done.set()
+    assert time.monotonic() - began < 10
