@@ -135,6 +135,7 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         shown["strategies"] = best
     if len(parts):
         shown["phases"] = scaling.phase_table(parts)
+    if parts[list(scaling.PARTS)].notna().any(axis=None):
         figures["phases"] = scaling_plots.phases(parts)
     if (rows["verified"] == "yes").any():
         figures["step_time"] = plots.step_time(rows)

@@ -104,6 +104,16 @@ def test_a_step_none_of_whose_parts_were_measured_has_no_row_in_the_figure(read)
     assert [label.get_text() for label in scaling_plots.phases(parts).axes[0].get_yticklabels()] == ["pytorch"]
 
 
+def test_a_report_of_steps_none_of_whose_parts_were_measured_has_the_table_and_no_figure(draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(1, 2))
+    made.phases = [{"trial": row["trial"], "process": row["process"], "variant": row["variant"], "reason": "not offered"}
+                   for row in made.phases]
+    written = report.write([made.write(tmp_path / "refused")], tmp_path / "a", plots=True)
+    assert not any(path.stem == "phases" and path.suffix == ".svg" for path in written)
+    assert any(path.name == "phases.csv" for path in written)
+
+
 def test_a_report_shows_scaling_only_where_there_are_several_devices(draw_records, tmp_path):
     made = draw_records(networks=())
     simulated.add_scaling(made, "fcn5", counts=(1, 2))
