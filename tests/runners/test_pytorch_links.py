@@ -1,5 +1,9 @@
 """PyTorch's links between two gloo ranks, and within one: every transfer runs, and a larger one takes longer."""
 
+import os
+import subprocess
+from pathlib import Path
+
 from harness.link_sweep import Effort, Group, measure
 from harness.plan import Trial
 from tests.conftest import environment_of
@@ -33,3 +37,9 @@ def test_a_device_alone_says_why_it_sends_to_no_other(tmp_path):
     assert {row["link"] for row in rows if row["status"] == "ok"} == WITHIN
     assert {(row["link"], row["reason"]) for row in rows if row["status"] != "ok"} == {
         (link, "a single device has no other to send to") for link in BETWEEN}
+
+
+def test_beside_gpus_a_core_is_left_to_each_rank_and_one_thread_adds_at_least():
+    asked = "from runners.pytorch_host import adding_threads; print(adding_threads(1), adding_threads(999))"
+    said = subprocess.check_output([environment_of("pytorch").interpreter, "-c", asked], text=True, cwd=Path(__file__).parents[2])
+    assert said.split() == [str(max(1, len(os.sched_getaffinity(0)) - 1)), "1"]

@@ -1,0 +1,129 @@
+"""Processes that get ready several at a time: their order, kept workers, and what happens when memory does not do for all."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+import psutil
+import pytest
+
+from analysis import consistency, report
+from harness.process import Sight
+from tests.harness.campaigns import run, table
+
+
+@pytest.mark.parametrize(("jobs", "turns"), [(1, "get ready, time, " * 4), (2, "get ready, time, " * 2)])
+def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path, stand_in, jobs, turns):
+    stand_in(one="reference")
+    seen = []
+    done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=jobs, watch=seen.append)
+    phases = ["time, " if sight.phase in ("warm-up", "timing") else "get ready, " for sight in seen]
+    assert "".join(phase for phase, _ in groupby(phases)) == turns
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1, 2, 3], {"ok"})
+    began = datetime.fromisoformat(done.meta["started"])
+    starts = [(began + timedelta(seconds=10 * (number // jobs))).isoformat() for number in range(4)]  # a group at a time
+    ended = {**done.meta, "finished": (began + timedelta(seconds=99)).isoformat()}
+    for moved, faults in ((starts, 0), (starts[::-1], 4 - jobs)):
+        told = replace(done, meta=ended, processes=done.processes.assign(started=moved))
+        assert [finding.column for finding in consistency.check(told) if finding.file == "processes.csv"] == ["started"] * faults
+
+
+def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
+    stand_in(one="reference", two="reference_refuses", three="import_fails")
+    done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)
+    statuses = {row.trial.partition("-")[0]: row.status for row in done.processes.itertuples()}
+    assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
+
+
+def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_in):
+    stand_in(one="reference", two="reference")
+    networks = ["tiny_fcn", "tiny_lstm"]
+    before = set(psutil.Process().children(recursive=True))
+    done = run(tmp_path, frameworks=["one", "two"], networks=networks, batches=4, processes=3, prepare_jobs=4, keep_workers=True)
+    rows = done.processes
+    assert set(rows["status"]) == {"ok"}
+    assert (rows.groupby("trial")["log"].nunique() == 3).all()  # a worker writes one log
+    assert 6 <= rows["log"].nunique() < len(rows) == 12
+    served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
+    assert set(map(len, served)) == {1}  # of one framework
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize("limited", ["memory_of_one", "memory_of_one_in_training"])
+def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_lost(tmp_path, stand_in, limited):
+    stand_in(one=limited, two="reference")
+    before = set(psutil.Process().children(recursive=True))
+    told: list[str] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=4, prepare_jobs=4, keep_workers=True, note=told.append)
+    rows = done.processes
+    assert (rows["order"].tolist(), set(rows["status"]), set(rows["reason"])) == (list(range(8)), {"ok"}, {""})
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+    timed = done.windows[done.windows["window"] >= 0]
+    assert set(timed.groupby(["trial", "process"]).size()) == {2} and len(timed) == 16
+    assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
+    assert told and told == done.meta["shortages"]
+    assert ("memory ran short", "; ".join(told)) in report.provenance(done)
+    assert rows["log"].nunique() == len(rows)  # no worker is kept after a shortage
+    assert not any("MemoryError" in (tmp_path / log).read_text() for log in rows["log"])
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
+    stand_in(one="memory_of_one_in_training")
+    seen: list[Sight] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=4, watch=seen.append, note=told.append)
+    assert (done.processes["process"].tolist(), set(done.processes["status"])) == (list(range(7)), {"ok"})
+    starts = [sight.process for sight in seen if sight.phase == "starting"]
+    assert (sorted(starts[:4]), starts[4], sorted(starts[5:7]), starts[7:]) == ([0, 1, 2, 3], 0, [1, 2], [1, 2, 3, 4, 5, 6])
+    trial = done.processes["trial"][0]
+    assert told == [f"{trial} process {process} failed beside other workers (out_of_memory: MemoryError: another worker holds the "
+                    f"memory): it runs again alone; from now on processes get ready {jobs} at a time and no worker is kept"
+                    for process, jobs in ((0, 2), (1, 1))]
+
+
+@pytest.mark.parametrize(("check_jobs", "shortages"), [(1, 1), (2, 0)])
+def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in, check_jobs, shortages):
+    stand_in(one="memory_at_second", two="reference")
+    told: list[str] = []
+    run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
+    assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
+    assert len(told) == shortages
+
+
+def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
+    stand_in(one="memory", two="reference")
+    seen: list[Sight] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=4, watch=seen.append, note=told.append)
+    rows = done.processes
+    assert rows["order"].tolist() == list(range(4))
+    assert {row.trial.partition("-")[0]: row.status for row in rows.itertuples()} == {"one": "failed", "two": "ok"}
+    failed = rows[rows["status"] == "failed"]
+    assert set(failed["reason"]) == {"out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"}
+    assert [sight.phase for sight in seen if sight.trial.framework == "one" and not sight.process].count("checking") > 1
+    alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
+    assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)
+
+
+def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in):
+    networks = ["tiny_fcn", "tiny_lstm"]
+    stand_in(one="memory_of_one", two="reference_restless")
+    done = run(tmp_path / "kept", frameworks="one", networks=networks, batches=4, processes=3, keep_workers=True)
+    assert (set(done.processes["status"]), "shortages" in done.meta) == ({"ok"}, False)  # no worker holds the memory meanwhile
+    assert done.processes["log"].nunique() < 6
+    done = run(tmp_path / "ended", frameworks="two", networks=networks, batches=4, processes=3, keep_workers=True)
+    assert (set(done.processes["status"]), done.processes["log"].nunique()) == ({"ok"}, 6)
+
+
+def test_what_waits_for_its_turn_ends_with_a_campaign_that_is_stopped(tmp_path, stand_in):
+    stand_in(one="reference")
+
+    def stop(sight: Sight) -> None:
+        if sight.phase == "timing":
+            raise KeyboardInterrupt
+
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", processes=3, prepare_jobs=3, watch=stop)
+    assert set(psutil.Process().children(recursive=True)) <= before
