@@ -64,8 +64,8 @@ class HostAll(HostOne):
 def adding_threads(ranks):
     """How many threads add on the host of GPUs: a core each, but for one that is left to each rank's own thread.
 
-    With as many threads as cores one of them shares its core with a thread that waits awake, and everyone waits for it until the
-    scheduler's next turn, which comes after 4 or 8 ms: 32 threads on 32 cores took 0.4 or 8 ms for 57 MB, 16 always 0.6.
+    With as many threads as cores 57 MB took 0.4 ms, or 4 or 8 more (32 on the 32 cores of two H200s), with 16 always 0.6: as if one
+    thread shared its core with one that waits awake, and all waited for the scheduler's next turn.
     """
     return max(1, len(os.sched_getaffinity(0)) - ranks)
 
