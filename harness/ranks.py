@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.frameworks import Parallel
+from harness.shortage import Shortage
 from harness.worker import POLL_SECONDS, Failed, Unsupported, Worker, cpu_seconds, oom_kills, parse
 
 GRACE_SECONDS = 1.0  # in which the death that made another rank fail shows itself
@@ -66,6 +67,7 @@ class Ranks(Worker):
         """Send one command to all ranks, wait at most `limit` seconds for all their answers, and merge them."""
         self.number += 1
         deadline = self.clock() + limit
+        self.shortage = Shortage(self.log, self.clock)
         self.signs = dict.fromkeys(range(self.launch.ranks), self.clock())
         self.used = {rank: cpu_seconds(pid) for rank, pid in list(self.pids.items())}
         while len(self.links) < self.launch.ranks:  # before the first command
@@ -150,8 +152,8 @@ class Ranks(Worker):
                 rank, line = self.lines.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 if self.process.poll() is not None and self.lines.empty():
-                    raise Failed("crashed", f"the launcher ended during '{command}' with exit code {self.process.returncode}; "
-                                            f"log: {self.log_tail()}") from None
+                    raise self._failed("crashed", f"the launcher ended during '{command}' with exit code "
+                                                  f"{self.process.returncode}; log: {self.log_tail()}") from None
             else:
                 if line is None:
                     raise self._death_of(rank, command)
@@ -159,10 +161,11 @@ class Ranks(Worker):
                 message = parse(line)
                 if "beat" not in message:
                     return rank, message
+            self._notice_shortage(command)
             self._notice_silence(command, done)  # also between the beats of the others
             if self.clock() > deadline:
-                raise Failed("timed_out", f"{self._missing(done)}: no answer to '{command}' within {limit:.0f} s; "
-                                          f"log: {self.log_tail()}") from None
+                raise self._failed("timed_out", f"{self._missing(done)}: no answer to '{command}' within {limit:.0f} s; "
+                                                f"log: {self.log_tail()}") from None
 
     def _notice_silence(self, command: str, done: set[int]) -> None:
         """A rank that neither beats nor computes is hung; one long call that holds Python's lock is not."""
@@ -170,8 +173,8 @@ class Ranks(Worker):
             if rank not in done and self.clock() - self.signs[rank] > self.silence:
                 now = cpu_seconds(pid)
                 if now == self.used.get(rank):
-                    raise Failed("timed_out", f"rank {rank}: '{command}': no heartbeat and no processor time "
-                                              f"for {self.silence:.0f} s")
+                    raise self._failed("timed_out", f"rank {rank}: '{command}': no heartbeat and no processor time "
+                                                    f"for {self.silence:.0f} s")
                 self.signs[rank], self.used[rank] = self.clock(), now
 
     def _checked(self, command: str, rank: int, answer: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +194,7 @@ class Ranks(Worker):
             self.process.wait(timeout=LAST_WORDS_SECONDS)
         if oom_kills() > self.oom_kills:
             return Failed("out_of_memory", f"rank {rank}: '{command}': the kernel's out-of-memory killer ended the worker")
-        return Failed("crashed", f"rank {rank} ended during '{command}'; log: {self.log_tail()}")
+        return self._failed("crashed", f"rank {rank} ended during '{command}'; log: {self.log_tail()}")
 
     def _missing(self, done: set[int]) -> str:
         ranks = sorted(set(range(self.launch.ranks)) - done)

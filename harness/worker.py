@@ -1,8 +1,9 @@
 """One worker process, seen from the driver: start it, ask it, and turn whatever happens to it into a typed outcome.
 
 A worker answers (`ask` returns its fields), refuses (`Unsupported`) or fails (`Failed` with a kind and a reason). It never hangs
-the driver: each question has a time limit, and a worker that neither beats nor computes is ended. Only processes that descend
-from this one are ever ended; they carry a token in their environment, so orphans are found too.
+the driver: each question has a time limit, and a worker that neither beats nor computes, or that wrote of memory that ran out and
+says no more (`harness.shortage`), is ended. Only processes that descend from this one are ever ended; they carry a token in their
+environment, so orphans are found too.
 """
 
 import contextlib
@@ -23,9 +24,11 @@ import psutil
 
 from harness import scratch
 from harness.containers import Container
+from harness.shortage import Shortage
 
 ROOT = Path(__file__).resolve().parent.parent
 SILENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 20.0  # for an answer after words of a shortage: TensorFlow tries for 10 s what other operations ask for
 POLL_SECONDS = 0.5
 TOKEN = "DLBENCH_WORKER"
 OURS = (TOKEN, "DLBENCH_CORES", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONNOUSERSITE")  # set for every worker
@@ -50,10 +53,11 @@ class Worker:
 
     def __init__(self, interpreter: Path | str, module: str, log: Path, variables: Mapping[str, str] | None = None,
                  cores: str = "", clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS,
-                 container: Container | None = None):
+                 patience: float = PATIENCE_SECONDS, container: Container | None = None):
         self.log = log
         self.clock = clock
         self.silence = silence
+        self.patience = patience
         self.token = uuid.uuid4().hex
         self.number = 0
         self.ended = False
@@ -88,6 +92,7 @@ class Worker:
         """Send one command and wait at most `limit` seconds for its answer."""
         self.number += 1
         self.last_sign = self.clock()
+        self.shortage = Shortage(self.log, self.clock)
         message = json.dumps({"id": self.number, "command": command, **arguments})
         try:
             assert self.process.stdin is not None
@@ -170,13 +175,14 @@ class Worker:
             except queue.Empty:
                 if self.process.poll() is not None and self.lines.empty():
                     raise self._death(command) from None  # an orphan may keep the pipe open: the exit counts, not its end
+                self._notice_shortage(command)
                 if self.clock() > deadline:
-                    raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}") from None
+                    raise self._late(command, limit) from None
                 if self.clock() - self.last_sign > self.silence:
                     now = self._cpu_seconds()
                     if now == used:
-                        raise Failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.silence:.0f} s"
-                                     ) from None
+                        raise self._failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.silence:.0f} s"
+                                           ) from None
                     self.last_sign, used = self.clock(), now  # a long call that holds Python's lock: alive
                 continue
             if line is None:
@@ -189,7 +195,20 @@ class Worker:
             if "beat" not in answer:
                 raise Failed("protocol", f"instead of an answer to '{command}' came {line.strip()[:200]!r}")
             if self.clock() > deadline:
-                raise Failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}")
+                raise self._late(command, limit)
+
+    def _notice_shortage(self, command: str) -> None:
+        """Raise Failed where a part of the worker has run out of memory and the others seem to wait for it."""
+        if self.shortage.told(self.patience):
+            raise self._failed("timed_out", f"no answer to '{command}' in the {self.patience:.0f} s after that") from None
+
+    def _late(self, command: str, limit: float) -> Failed:
+        return self._failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}")
+
+    def _failed(self, kind: str, reason: str) -> Failed:
+        """The failure of a worker that gave no answer: for want of memory where it has written so since it was asked."""
+        line = self.shortage.told()
+        return Failed("out_of_memory", f"{line[:300]}; {reason}") if line else Failed(kind, reason)
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -206,7 +225,7 @@ class Worker:
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
             return Failed("out_of_memory", f"'{command}': the kernel's out-of-memory killer ended the worker")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return Failed("crashed", f"the worker ended during '{command}' with {how}; log: {self.log_tail()}")
+        return self._failed("crashed", f"the worker ended during '{command}' with {how}; log: {self.log_tail()}")
 
 
 def _environment(variables: Mapping[str, str], cores: str, token: str) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
 
 import psutil
 import pytest
 
 from analysis import consistency, report
+from harness import checks
 from harness.process import Sight
+from harness.worker import Worker
 from tests.harness.campaigns import run, table
 
 
@@ -89,6 +92,15 @@ def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, st
     run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
     assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
     assert len(told) == shortages
+
+
+def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp_path, stand_in, monkeypatch):
+    monkeypatch.setattr(checks, "Worker", partial(Worker, patience=0.5))
+    stand_in(one="memory_of_one_in_words")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, note=told.append)
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    assert len(told) == 1 and "process 0 failed beside other workers (out_of_memory: OP_REQUIRES failed at matmul" in told[0]
 
 
 def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):

@@ -100,6 +100,12 @@ def test_a_rank_that_hangs_is_timed_out(ready):
     assert failure.reason.startswith("ranks 0, 1: no answer to 'run' within 1 s; log: ")
 
 
+def test_ranks_that_wait_for_one_out_of_memory_are_out_of_memory_in_seconds(ready):
+    failure = failure_of(ready("ranks_memory_words", patience=0.5), limit=3600)
+    assert failure.kind == "out_of_memory"
+    assert failure.reason.startswith("OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor")
+
+
 def test_a_rank_that_is_stopped_is_timed_out_with_its_number_long_before_the_limit(ready):
     worker = ready(silence=3.0)
     os.kill(worker.pids[1], signal.SIGSTOP)

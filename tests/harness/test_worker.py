@@ -8,7 +8,10 @@ import pytest
 
 import networks
 from harness import arrays
+from harness.shortage import Shortage
 from harness.worker import TOKEN, Failed, Unsupported, Worker
+from tests.workers.memory_words import FAILED
+from tests.workers.memory_words_of_no_failure import NO_FAILURES
 
 
 @pytest.fixture
@@ -94,6 +97,59 @@ def test_out_of_memory_is_its_own_kind(ready):
     failure = failure_of(ready("memory"))
     assert failure.kind == "out_of_memory"
     assert "Tried to allocate 20.00 GiB" in failure.reason
+
+
+def test_a_worker_that_waits_for_a_replica_out_of_memory_is_out_of_memory_in_seconds(ready):
+    failure = failure_of(ready("memory_words", patience=0.5), limit=3600)
+    assert (failure.kind, failure.reason) == (
+        "out_of_memory", "OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor with "
+        "shape[1024,2048] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc; "
+        "no answer to 'run' in the 0 s after that")
+
+
+@pytest.mark.parametrize(("limit", "silence", "why"), [(1.0, 60.0, "no answer to 'run' within 1 s"), (3600, 1.0, "no heartbeat")])
+def test_a_worker_that_is_out_of_time_after_words_of_memory_is_out_of_memory(ready, limit, silence, why):
+    failure = failure_of(ready("memory_words", silence=silence), limit)
+    assert (failure.kind, why in failure.reason) == ("out_of_memory", True)
+
+
+def test_words_of_memory_before_an_answer_or_of_no_failure_are_none(ready):
+    worker = ready("memory_words_of_no_failure", patience=1.0)
+    for _ in range(2):  # the second answer comes long after the words of the first step
+        assert worker.ask("run", limit=60, steps=1)["steps"] == 1
+    assert "not a failure" in worker.log.read_text()
+
+
+@pytest.mark.parametrize(("words", "found"), [
+    ("W0000 00:00:17.03   26 op_kernel.cc:1845] RESOURCE_EXHAUSTED: failed to allocate memory\n",
+     "op_kernel.cc:1845] RESOURCE_EXHAUSTED: failed to allocate memory"),
+    ("2019-09-09 10:08:50.7: W tensorflow/core/framework/op_kernel.cc:1622] OP_REQUIRES failed at conv_grad_input_ops.cc:415 : "
+     "Resource exhausted: OOM when allocating tensor with shape[100]\n",
+     "OP_REQUIRES failed at conv_grad_input_ops.cc:415 : Resource exhausted: OOM when allocating tensor with shape[100]"),
+    ("W op_kernel.cc:1622] OP_REQUIRES failed at save_restore_v2_ops.cc:184 : NOT_FOUND: Key Variable not found\n", ""),
+    (FAILED.strip(), ""),  # its end is still to come
+    (NO_FAILURES, ""),
+])
+def test_words_of_memory_are_those_of_an_operation(tmp_path, words, found):
+    log = tmp_path / "log"
+    log.write_text(FAILED)
+    shortage = Shortage(log, lambda: 10.0)
+    with log.open("a") as file:
+        file.write(words)
+    assert shortage.told() == found
+
+
+def test_a_line_of_memory_is_read_when_it_is_whole_and_has_an_age(tmp_path):
+    log, now = tmp_path / "log", [10.0]
+    log.touch()
+    shortage = Shortage(log, lambda: now[0])
+    for piece in (FAILED[:100], FAILED[100:]):
+        assert shortage.told() == ""
+        with log.open("a") as file:
+            file.write(piece)
+    assert (shortage.told(), shortage.told(ago=5.0)) == (FAILED.partition("] ")[2].strip(), "")
+    now[0] = 15.0
+    assert shortage.told(ago=5.0) == shortage.told()
 
 
 def test_an_orphan_that_keeps_the_pipe_neither_hangs_the_driver_nor_survives(ready):
