@@ -1,14 +1,14 @@
 """Runs a campaign's processes, several of which get ready at a time: it need not wait for each one's imports and compilers alone.
 
 Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
-They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process that runs
-out of memory beside others runs once more, alone; after that fewer get ready at a time, and no worker is kept.
+They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process, trace or
+profile that runs out of memory beside others runs once more, alone; after that fewer get ready at a time, and no worker is kept.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.at_work import results
 from harness.plan import Trial
@@ -47,11 +47,20 @@ class Ahead:
         """Run the process that is next; one that was not among those waiting gets ready now."""
         outcome = self._time(self._take(trial, process, order))
         if outcome.out_of_memory and self.company:
-            self._make_room(outcome)
+            self._make_room(f"process {process}", outcome.row)
             outcome = self._time(get_ready(self.bench, trial, process, order))
         if not self.ready:
             self._let_go()
         return outcome
+
+    def beside(self, look: Callable[[Bench, Trial], list[dict[str, Any]]], trial: Trial) -> list[dict[str, Any]]:
+        """Trace or profile a trial in one more worker beside those that wait, and alone where memory runs out; return its rows."""
+        rows = look(self.bench, trial)
+        others = [worker for worker in self.bench.checks.at_work.workers if not worker.ended]
+        if others and str(rows[0].get("reason")).startswith("out_of_memory"):
+            self._make_room(look.__name__, rows[0])
+            rows = look(self.bench, trial)
+        return rows
 
     def _take(self, trial: Trial, process: int, order: int) -> Ready:
         if not self.ready:
@@ -70,15 +79,15 @@ class Ahead:
                 _rest(ready.worker)  # at once, so that of a group only the one being timed holds what training takes
         return outcome
 
-    def _make_room(self, outcome: Outcome) -> None:
-        """End all workers, for a process that has run out of memory. Those that were ready get ready again later.
+    def _make_room(self, what: str, row: Mapping[str, Any]) -> None:
+        """End all workers, for what has run out of memory, as its row says. Those that were ready get ready again later.
 
         Workers are not kept any more because those of some frameworks never give memory back while they live.
         """
         self.jobs = max(1, self.jobs // 2)
         self.keep = False
-        self.note(f"{outcome.row['trial']} process {outcome.row['process']} failed beside other workers ({outcome.row['reason']}): "
-                  f"it runs again alone; from now on processes get ready {self.jobs} at a time and no worker is kept")
+        self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs again alone; "
+                  f"from now on processes get ready {self.jobs} at a time and no worker is kept")
         self.waiting = [(each.trial, each.outcome.row["process"], each.outcome.row["order"]) for each in self.ready] + self.waiting
         self.timed += [(each.worker, each.trial) for each in self.ready if each.worker]
         self.ready = []

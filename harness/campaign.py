@@ -107,9 +107,9 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
                     done(outcome, number + 1, rounds.total)
                     ran += 1
                 if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
-                    records.append_kernels(tracing.trace(bench, trial))
+                    records.append_kernels(ahead.beside(tracing.trace, trial))
                 if process == 0 and profiling.wanted(suite, trial) and records.untraced(trial.trial, "operators"):
-                    records.append_kernels(profiling.profile(bench, trial), "operators")
+                    records.append_kernels(ahead.beside(profiling.profile, trial), "operators")
     if ran:  # else nothing has run since the peaks were measured
         _measure_peaks_again(campaign, records, workshop)
     records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))

@@ -103,6 +103,28 @@ def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp
     assert len(told) == 1 and "process 0 failed beside other workers (out_of_memory: OP_REQUIRES failed at matmul" in told[0]
 
 
+def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, stand_in):
+    stand_in(one="memory_of_two")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, profile=True, note=told.append)
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    assert done.operators["class"].tolist() == ["matrix product", "wall", "busy", "idle"]
+    assert told == done.meta["shortages"] == [
+        f"{done.processes['trial'][0]} profile failed beside other workers (out_of_memory: MemoryError: another worker holds the "
+        "memory): it runs again alone; from now on processes get ready 1 at a time and no worker is kept"]
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+
+
+@pytest.mark.parametrize(("processes", "shortages"), [(1, 0), (2, 1)])
+def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, processes, shortages):
+    stand_in(one="memory_for_no_profile")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=processes, prepare_jobs=2, profile=True, note=told.append)
+    assert set(done.processes["status"]) == {"ok"}
+    assert done.operators[["class", "reason"]].values.tolist() == [["no trace", "out_of_memory: MemoryError: a profile of 20 GiB"]]
+    assert len(told) == shortages
+
+
 def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
     stand_in(one="memory", two="reference")
     seen: list[Sight] = []

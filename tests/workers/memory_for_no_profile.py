@@ -1,0 +1,8 @@
+"""The reference, whose profiler needs more memory than there is."""
+
+from runners.reference_runner import Runner as Reference
+
+
+class Runner(Reference):
+    def profile(self, run):
+        raise MemoryError("a profile of 20 GiB")
