@@ -137,6 +137,12 @@ def load(name: str, folder: Path = FOLDER) -> Framework:
     return load_yaml(folder / f"{name}.yaml", Framework)
 
 
+def strategies() -> list[str]:
+    """List the strategies of gradient aggregation that any framework has on any kind of device."""
+    several = [parallel for name in names() if (parallel := load(name).parallel)]
+    return sorted({strategy for parallel in several for listed in parallel.strategies.values() for strategy in listed})
+
+
 def parse(specification: str, folder: Path = FOLDER) -> tuple[str, str]:
     """Split `pytorch==2.12.0` into framework and release; `pytorch` alone means its default release."""
     name, separator, release = specification.strip().partition("==")

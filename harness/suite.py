@@ -125,6 +125,14 @@ class Suite(Strict):
                 name = getattr(skip, key)
                 if name is not None and name not in names:
                     raise ValueError(f"skip: unknown {key} {name}{did_you_mean(name, names)}")
+        chosen = [strategy for strategy in self.strategies if strategy != "default"]
+        offered = ["default", *frameworks.strategies()] if chosen else []
+        for strategy in chosen:
+            if strategy not in offered:
+                raise ValueError(f"strategies: unknown strategy {strategy}{did_you_mean(strategy, offered)}")
+        if chosen and max(self.devices) == 1:
+            raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to aggregate; write devices of 2 or more, "
+                             "or leave strategies out")
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError(f"interval: needs 3 processes or more, and no more than processes_most ({self.processes_most})")
         known = ("auto", "device", "host", "real", *data_sets.names())

@@ -88,8 +88,8 @@ def test_data_is_named_by_what_it_is(data: str, network: str, named: str):
     ({"threads": 5}, "threads", 5, "5 threads asked for, this machine has 4 cores"),
     ({"devices": 2, "frameworks": ["reference"]}, "devices", 2,
      "NumPy reference trains on one device here: configs/frameworks/reference.yaml has no key parallel"),
-    ({"devices": 2, "strategies": "psychic"}, "strategy", "psychic",
-     "PyTorch has no strategy psychic on cpu: it has ddp, ring, tree, gather, host_one, host_all, one_bit, power_sgd, "
+    ({"devices": 2, "strategies": "hierarchical_copy"}, "strategy", "hierarchical_copy",
+     "PyTorch has no strategy hierarchical_copy on cpu: it has ddp, ring, tree, gather, host_one, host_all, one_bit, power_sgd, "
      "bf16_compress"),
     ({"devices": 3, "scaling": "strong"}, "global_batch", 4, "a global batch of 4 does not divide into 3 equal parts"),
 ])
@@ -114,9 +114,9 @@ def test_a_batch_that_does_not_divide_is_a_row_beside_one_that_does():
 
 
 def test_one_device_has_one_row_whatever_the_strategies():
-    trials = plan({"devices": [1, 2], "strategies": ["default", "ddp", "psychic"]})
+    trials = plan({"devices": [1, 2], "strategies": ["default", "ddp", "nccl"]})
     assert [(trial.devices, trial.strategy, trial.status) for trial in trials] == [
-        (1, "", "planned"), (2, "ddp", "planned"), (2, "psychic", "unsupported")]
+        (1, "", "planned"), (2, "ddp", "planned"), (2, "nccl", "unsupported")]
 
 
 def test_more_gpus_than_there_are_is_a_refused_row():

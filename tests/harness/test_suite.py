@@ -160,14 +160,25 @@ def test_a_missing_file_is_answered_with_the_closest_one(tmp_path):
     assert str(caught.value) == f"{tmp_path / 'smok.yaml'}: no such file; did you mean smoke.yaml? Known: smoke.yaml"
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+SUITES = [path for path in sorted((Path(__file__).parents[2] / "configs").glob("*.yaml")) if path.stem != "data"]  # data sets
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
 def test_every_published_suite_is_valid(path: Path):
-    if path.stem == "data":
-        pytest.skip("data.yaml describes data sets")
     assert load_suite(path).title
 
 
 def test_misspelt_data_is_named_with_what_is_known(tmp_path):
     (tmp_path / "suite.yaml").write_text("networks: tiny_fcn\ndata: devise\n")
     with pytest.raises(WrongUse, match=r"data: unknown data devise; did you mean device\?"):
+        load_suite(tmp_path / "suite.yaml")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("devices: 2\nstrategies: [ring, rng]\n", r"strategies: unknown strategy rng; did you mean ring\? Known: all_reduce, "),
+    ("strategies: ring\n", "strategies: ring: one device has nothing to aggregate; write devices of 2 or more, or leave "),
+])
+def test_strategies_that_nobody_has_or_that_no_device_needs_are_refused(tmp_path, text: str, said: str):
+    (tmp_path / "suite.yaml").write_text(f"networks: tiny_fcn\n{text}")
+    with pytest.raises(WrongUse, match=said):
         load_suite(tmp_path / "suite.yaml")
