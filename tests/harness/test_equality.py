@@ -70,6 +70,7 @@ def test_pytorch_on_two_ranks_is_the_same(verdict, network, tuning):
 @pytest.mark.parametrize(("fault", "reason"), [
     ("sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
     ("stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+    ("other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
 ])
 def test_faults_planted_in_pytorchs_own_aggregation_are_named(verdict, fault, reason):
     found = verdict("pytorch", "tiny_fcn", module=f"tests.workers.pytorch_ranks_{fault}", devices=2, strategy="ddp")

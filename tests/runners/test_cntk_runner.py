@@ -109,6 +109,12 @@ def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
     assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
 
 
+def test_a_rank_with_rows_of_another_batch_is_caught(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_other_rows", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "8 of 8 gradients differ, from the loss backwards first dense4.bias" in found.reason
+
+
 def test_ranks_that_train_alone_are_caught(verdict):
     found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_alone", devices=2, strategy="data_parallel")
     assert found.verdict == "different"

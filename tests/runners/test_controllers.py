@@ -37,6 +37,7 @@ def test_several_devices_are_the_same_as_the_reference_and_as_one_another(verdic
     ("tensorflow_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
     ("mxnet_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
     ("jax_stale", STALE),
+    ("tensorflow_stale", STALE),
     ("mxnet_stale", STALE),
 ])
 def test_a_fault_of_several_devices_is_named(verdict, fault, reason):

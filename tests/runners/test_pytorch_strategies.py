@@ -94,6 +94,12 @@ def test_a_ring_that_stops_too_early_is_named(verdict):
     assert "the devices' parameters have come apart" in found.reason
 
 
+def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_coarse", devices=2, strategy="bf16_compress")
+    assert found.verdict == "different"
+    assert "has moved otherwise" in found.reason and "allowed 0.4" in found.reason
+
+
 @pytest.mark.parametrize(("strategy", "tuning"), [*((strategy, "stock") for strategy in STRATEGIES), ("ddp", "tuned")])
 def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy, tuning):
     feed(runner, tmp_path, {**task_of(strategy), "tuning": tuning})
