@@ -29,7 +29,8 @@ GROWTH = 4.0  # a step, once a kink has turned: ResNet-56 at batch 16 went 6e-7,
 CHAOS = 0.5  # where the tolerance passes this, single losses can no longer be compared
 # Strategies that do not send all of a gradient: how far any tensor may have moved otherwise after the check's three steps. PowerSGD
 # sends two of them whole and was 0.34 off with FCN-5 on four H200s; bf16 was 0.19 off on three ranks with eight small networks, two
-# batches and two seeds. One bit was 0.6 to 1.0 off, and 3.0 in a bottleneck: nothing is asked, for what does not move is 1 off.
+# batches and two seeds. One bit was 0.6 to 1.0 off, and 3.0 in a bottleneck: no limit, for what does not move is 1 off.
+# (`harness.judge` holds the sum of its first step against the right one's.)
 LOSSY = {"power_sgd": 0.7, "bf16_compress": 0.4, "one_bit": math.inf}
 # How far the copies of a parameter on several devices may differ, as a share of the largest change that training made to it. A copy
 # that missed one update of N is off by about 1 / N of that, so of 100,000 one is still seen. Rounding is near 1e-7: where one of

@@ -100,6 +100,13 @@ def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
     assert "has moved otherwise" in found.reason and "allowed 0.4" in found.reason
 
 
+def test_one_bit_that_adds_up_and_does_not_average_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_one_bit_sum", devices=2, strategy="one_bit")
+    assert found.verdict == "different"
+    assert found.reason.startswith("the first step adds up to 2 times the right one's sum in dense")
+    assert found.reason.endswith(": the sum over 2 devices instead of the mean")
+
+
 @pytest.mark.parametrize(("strategy", "tuning"), [*((strategy, "stock") for strategy in STRATEGIES), ("ddp", "tuned")])
 def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy, tuning):
     feed(runner, tmp_path, {**task_of(strategy), "tuning": tuning})
