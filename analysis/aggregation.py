@@ -65,8 +65,11 @@ def library(work: Work) -> list[Leg]:
 
 
 def halved(work: Work) -> list[Leg]:
-    """The library's all-reduce of half the bytes; each value is rounded before and restored after."""
-    return [Leg("all_reduce", work.messages, work.size_bytes / 2), Leg("device_copy", 2 * work.messages, 1.5 * work.size_bytes)]
+    """The library's all-reduce of half the bytes; each value is rounded and divided by n before, and restored after.
+
+    A copy of S bytes touches 2 S; rounding and restoring touch 3/2 S each, and the division of what was rounded S.
+    """
+    return [Leg("all_reduce", work.messages, work.size_bytes / 2), Leg("device_copy", 3 * work.messages, 2 * work.size_bytes)]
 
 
 def _packed(size: float, scaled: float) -> list[Leg]:

@@ -34,6 +34,12 @@ def test_the_host_goes_over_the_buffers_of_all():
     assert legs("host_all", 2)[2] == Leg("host_sum_all", 1, 7 / 3 * S)
 
 
+def test_bf16_compress_sends_half_and_rounds_divides_and_restores_each_bucket():
+    touched = (S + S / 2) + (S / 2 + S / 2) + (S / 2 + S)  # read and written, in bytes; a copy of S touches 2 S
+    assert aggregation.STRATEGIES["bf16_compress"](Work(S, 4, messages=3)) == [
+        Leg("all_reduce", 3, S / 2), Leg("device_copy", 9, touched / 2)]
+
+
 def test_a_prediction_is_the_sum_of_its_legs_and_needs_every_fit():
     fits = truths()
     expected = 6 * 25e-6 + 1.5 * S / 38e9 + 3 * 4e-6 + 0.75 * S / 900e9 + 2 * 3e-6 + 1.25 * S / 1300e9
