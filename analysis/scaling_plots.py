@@ -20,12 +20,13 @@ PHASE_COLOURS = {"forward": "#56b4e9", "backward": "#0072b2", "exposed": "#d55e0
 PANEL = (4.3, 2.9)  # inches
 TITLE_WIDTH = 5.6  # of a figure whose panels are narrower than its title
 ROW_HEIGHT = 0.32  # inches
+APART = 0.012  # of the axis: how far one series' intervals stand beside the next one's
 TITLE_ROWS = 2.5  # what a panel's title and axis take, in rows
 
 
 def throughput(scaled: pd.DataFrame) -> Figure:
     """Draw samples a second over devices, a panel a workload; broken lines are n times what one device does."""
-    def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
+    def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any], aside: float) -> None:
         devices = own["devices"].astype(float)
         axes.plot(devices, devices * own["samples_per_second"].iloc[0], color=look["color"], linewidth=0.8, linestyle=(0, (4, 3)))
         axes.plot(devices, own["samples_per_second"], linewidth=1.4, **look)
@@ -39,12 +40,14 @@ def throughput(scaled: pd.DataFrame) -> Figure:
 
 
 def efficiency(scaled: pd.DataFrame) -> Figure:
-    """Draw efficiency over devices with 95 % intervals where there are any, a panel a workload: 100 % is n times one device."""
-    def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any]) -> None:
+    """Draw efficiency over devices with 95 % intervals where there are any, a panel a workload: 100 % is n times one device.
+
+    Series stand beside one another, so that no interval hides another.
+    """
+    def draw(axes: Axes, own: pd.DataFrame, look: dict[str, Any], aside: float) -> None:
         value, low, high = (100 * own[f"efficiency{end}"].to_numpy(float) for end in ("", "_low", "_high"))
         error = np.nan_to_num([value - low, high - value])
-        axes.errorbar(own["devices"].astype(float), value, yerr=error, linewidth=1.4, elinewidth=1.2, capsize=3,
-                      **look)
+        axes.errorbar(own["devices"].astype(float) + aside, value, yerr=error, linewidth=1.4, elinewidth=1.2, capsize=3, **look)
 
     known = scaled["efficiency_low"].notna().any()
     figure, grid = _by_workload(scaled, draw, "Efficiency by devices" + (", with 95 % intervals" if known else ""))
@@ -58,6 +61,7 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
 def phases(parts: pd.DataFrame) -> Figure:
     """Draw the parts of each step stacked, a panel a network and batch; aggregation that the backward pass hides is hatched.
 
+    A mark shows the whole step, to which medians of differences add up only roughly; negative ones are not drawn.
     `parts`: `phases.table`. Rows none of whose parts were measured are left to the table.
     """
     measured = parts[parts[list(PARTS)].notna().any(axis=1)]
@@ -70,13 +74,21 @@ def phases(parts: pd.DataFrame) -> Figure:
         for axes, group in zip(grid, groups, strict=True):
             unit = _stack(axes, group, names[group.index])
             axes.set_xlabel(f"time of a step ({unit})")
-            axes.set_title(f"{group['network'].iloc[0]}, batch {group['batch'].iloc[0]}")
+            axes.set_title(_panel(group, measured))
         figure.suptitle("What a step is made of", x=0.01, ha="left", fontweight="bold")
         handles, _ = grid[0].get_legend_handles_labels()
         hatched = Patch(facecolor=PHASE_COLOURS["backward"], hatch="////", edgecolor="white", linewidth=0,
                         label="aggregation, hidden behind it")
-        figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=5)
+        figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=3)
         return figure
+
+
+def _panel(group: pd.DataFrame, measured: pd.DataFrame) -> str:
+    """A panel's title: network, batch, and what is the same in this panel and not in all."""
+    varying = [column for column in tables.GROUP if group[column].nunique(dropna=False) > 1]
+    network = str(group["network"].iloc[0])
+    others = tables.setting(group.iloc[0], measured, dropped=["batch", *varying]).removeprefix(network)
+    return f"{network}, batch {group['batch'].iloc[0]}{others}"
 
 
 def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
@@ -90,11 +102,13 @@ def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
         if name == "backward":  # only there can aggregation hide
             hidden = np.minimum(widths["hidden"], widths[name])
             axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
+    step = group["step"].to_numpy(float) / scale
+    axes.plot(step, places, linestyle="", marker="|", markersize=15, markeredgewidth=2, color=INK, label="whole step, measured")
     settings = [tables.setting(row, group, dropped=["batch"]).removeprefix(str(row["network"])) for _, row in group.iterrows()]
     axes.set_yticks(places, [name + setting for name, setting in zip(names, settings, strict=True)])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(group) - 0.4, -0.6)
-    axes.set_xlim(0, 1.04 * left.max() or 1.0)
+    axes.set_xlim(0, 1.04 * np.nanmax([*left, *step]) or 1.0)
     axes.grid(axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     return unit
@@ -102,6 +116,8 @@ def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
 
 def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, list[Axes]]:
     styles = {series: drawn(look) for series, look in looks.looks(scaled["contestant"], scaled).items()}
+    apart = APART * float(scaled["devices"].max() - scaled["devices"].min())
+    aside = {series: apart * (number - (len(styles) - 1) / 2) for number, series in enumerate(styles)}
     groups = [group for _, group in scaled.groupby(WORKLOAD, sort=False, dropna=False)]
     across = min(2, len(groups))
     down = -(-len(groups) // across)
@@ -112,7 +128,7 @@ def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, l
             axes.set_axis_off()
         for axes, group in zip(grid, groups, strict=False):
             for series, own in group.groupby("contestant", sort=False):
-                draw(axes, own.sort_values("devices"), styles[str(series)])
+                draw(axes, own.sort_values("devices"), styles[str(series)], aside[str(series)])
             axes.set_title(_name(group.iloc[0], scaled))
             axes.set_xticks(sorted(scaled["devices"].astype(int).unique()))
             axes.set_xlabel("devices")

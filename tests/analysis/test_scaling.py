@@ -97,6 +97,33 @@ def test_every_figure_has_a_panel_a_workload_and_a_row_a_trial(read):
     assert sum(map(len, labels)) == len(rows) and {"pytorch ddp, 2 devices", "pytorch ring, 2 devices"} <= set(labels[0])
 
 
+def test_a_panel_says_what_all_its_rows_share_and_other_panels_do_not(read):
+    def add(made):
+        simulated.add_scaling(made, "fcn5", counts=(1, 2))
+        simulated.add_scaling(made, "fcn5", counts=(2,), batch=32)
+
+    panels = scaling_plots.phases(phases.table(*read(add))).axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["fcn5, batch 64", "fcn5, batch 32, 2 devices"]
+
+
+def test_the_whole_step_is_marked_where_its_parts_do_not_add_up_to_it(read):
+    parts = phases.table(*read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ring",))))
+    parts["update"] = -parts["update"]  # as noise may make it; a bar cannot show that
+    parts["step"] *= 1.5
+    (axes,) = scaling_plots.phases(parts).axes
+    (marks,) = axes.lines
+    assert marks.get_xdata().tolist() == pytest.approx((1e3 * parts["step"]).tolist())
+    assert axes.get_xlim()[1] > marks.get_xdata().max()
+
+
+def test_intervals_of_several_series_stand_beside_one_another(read):
+    scaled = scaling.curves(*read(lambda made: simulated.add_scaling(made, "fcn5", strategies=("ddp", "ring", "tree"))))
+    (axes,) = scaling_plots.efficiency(scaled).axes
+    curves = [container.lines[0].get_xdata() for container in axes.containers]
+    assert len({tuple(places) for places in curves}) == 3
+    assert all(abs(place - devices) < 0.1 for places in curves for place, devices in zip(places, (1, 2, 4), strict=True))
+
+
 def test_a_step_none_of_whose_parts_were_measured_has_no_row_in_the_figure(read):
     campaign, rows = read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ring",)))
     parts = phases.table(campaign, rows)
