@@ -20,6 +20,7 @@ PARTS = {"forward": "forward", "backward": "backward", "exposed": "aggregation, 
 COUNTERS = {"nvlink_bytes_per_step": "NVLink sent", "pcie_rx_bytes_per_step": "PCIe received",
             "pcie_tx_bytes_per_step": "PCIe sent"}
 ENDS = ("", "_low", "_high")
+UNDECIDED = "times as long, by too few processes to tell"
 
 
 def curves(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +60,7 @@ def table(scaled: pd.DataFrame) -> pd.DataFrame:
 def winners(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     """Name the fastest strategy of each workload, number of devices and framework that has several; empty where none has.
 
-    Another is as fast where the interval of the ratio contains 1.
+    Another is as fast where the interval of the ratio contains 1; without an interval nothing is said of which is faster.
     """
     campaign = without_diverged(campaign)
     ranked = rows[(rows["verified"] == "yes") & (rows["devices"] > 1)]
@@ -73,14 +74,16 @@ def winners(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
         ratios = {row["strategy"]: statistics.ratio(times_of(campaign, row["trial"]), times_of(campaign, best["trial"]))
                   for _, row in others.iterrows()}
         unit, scale = best_unit(group["step_seconds"], TIME_UNITS)
-        alike = {name for name, found in ratios.items() if found.contains(1.0)}
+        longer = {name: f"{name} {number(found.value)}" for name, found in ratios.items() if not found.contains(1.0)}
         lines.append({
             **best[["framework", *tables.GROUP]], "fastest": best["strategy"],
             "time of a step": f"{number(best['step_seconds'] / scale)} {unit}",
-            "as fast, as far as can be seen": ", ".join(name for name in ratios if name in alike),
-            "times as long": ", ".join(f"{name} {number(ratios[name].value)}" for name in ratios if name not in alike),
+            "as fast, as far as can be seen": ", ".join(name for name in ratios if name not in longer),
+            "times as long": ", ".join(words for name, words in longer.items() if ratios[name].has_interval),
+            UNDECIDED: ", ".join(words for name, words in longer.items() if not ratios[name].has_interval),
         })
-    return tables.without_constants(pd.DataFrame(lines), rows) if lines else pd.DataFrame()
+    table = tables.without_constants(pd.DataFrame(lines), rows) if lines else pd.DataFrame()
+    return table if any(line[UNDECIDED] for line in lines) else table.drop(columns=UNDECIDED, errors="ignore")
 
 
 def phase_table(parts: pd.DataFrame) -> pd.DataFrame:

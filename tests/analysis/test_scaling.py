@@ -64,6 +64,13 @@ def test_the_fastest_strategy_is_named_and_what_cannot_be_told_from_it(read):
     assert alike["as fast, as far as can be seen"].iloc[0] in ("tree", "gather") and alike["times as long"].iloc[0] == ""
 
 
+def test_too_few_processes_decide_between_no_strategies(read):
+    few = {"counts": (2,), "strategies": ("ddp", "host_one"), "processes": 2}
+    found = scaling.winners(*read(lambda made: simulated.add_scaling(made, "fcn5", **few)))
+    assert found[["as fast, as far as can be seen", "times as long"]].to_numpy().tolist() == [["", ""]]
+    assert found[scaling.UNDECIDED].iloc[0].startswith("host_one ")
+
+
 def test_one_strategy_has_no_winner(read):
     assert scaling.winners(*read(lambda made: simulated.add_scaling(made, "fcn5"))).empty
 
@@ -139,6 +146,15 @@ def test_a_report_of_steps_none_of_whose_parts_were_measured_has_the_table_and_n
     written = report.write([made.write(tmp_path / "refused")], tmp_path / "a", plots=True)
     assert not any(path.stem == "phases" and path.suffix == ".svg" for path in written)
     assert any(path.name == "phases.csv" for path in written)
+
+
+def test_a_report_names_the_strategy_that_wins_also_where_no_row_is_on_one_device(draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(2,), strategies=("ddp", "host_one"))
+    report.write([made.write(tmp_path / "strategies")], tmp_path / "a", plots=False)
+    for page in ("report.md", "report.html"):
+        text = (tmp_path / "a" / page).read_text()
+        assert "Which strategy of aggregation wins" in text and "Several devices" not in text
 
 
 def test_a_report_shows_scaling_only_where_there_are_several_devices(draw_records, tmp_path):
