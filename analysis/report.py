@@ -51,6 +51,7 @@ class Section:
     tables: dict[str, pd.DataFrame]  # by title, in the order of the page
     figures: dict[str, Figure]
     drawn: dict[str, str]  # the same figures as SVG
+    unscaled: str  # why rows on several devices have no speed-up; empty where they have one, or where there are none
 
 
 def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) -> list[Path]:
@@ -155,7 +156,7 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["limits"] = limits.figure(bounded)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), headline(rows), shown, figures,
-                   {name: draw_svg(figure) for name, figure in figures.items()})
+                   {name: draw_svg(figure) for name, figure in figures.items()}, "" if len(scaled) else scaling.why_none(rows))
 
 
 def headline(rows: pd.DataFrame) -> str:

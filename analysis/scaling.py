@@ -45,6 +45,20 @@ def curves(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*rows.columns, "contestant", "scaling", *speeds])
 
 
+def why_none(rows: pd.DataFrame) -> str:
+    """Say why no row has a speed-up although one device and several were measured: their threads. Empty where that is not why."""
+    def shared(columns: list[str]) -> bool:
+        verified = rows[rows["verified"] == "yes"]
+        one, several = (set(map(tuple, own[columns].to_numpy())) for own in (verified[verified["devices"] == 1],
+                                                                             verified[verified["devices"] > 1]))
+        return bool(one & several)
+
+    if shared(SAME) or not shared([column for column in SAME if column != "threads"]):
+        return ""
+    return ("No speed-ups: several devices share the processor's cores (threads: all), so each has fewer threads than one device "
+            "alone. With threads: 1 in the suite every device has as many.")
+
+
 def table(scaled: pd.DataFrame) -> pd.DataFrame:
     """List throughput, speed-up, efficiency and traffic, a row a trial; `scaled` is what `curves` returns."""
     units = {column: best_unit(scaled[column], BYTE_UNITS) for column in COUNTERS if scaled[column].notna().any()}

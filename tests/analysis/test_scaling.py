@@ -148,6 +148,15 @@ def test_a_report_of_steps_none_of_whose_parts_were_measured_has_the_table_and_n
     assert any(path.name == "phases.csv" for path in written)
 
 
+def test_a_report_says_why_devices_that_share_the_cores_have_no_speed_up(draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(1,), threads=2)
+    simulated.add_scaling(made, "fcn5", counts=(2,), threads=1)
+    report.write([made.write(tmp_path / "shared")], tmp_path / "a", plots=False)
+    for page in ("report.md", "report.html"):
+        assert "With threads: 1 in the suite every device has as many." in (tmp_path / "a" / page).read_text()
+
+
 def test_a_report_names_the_strategy_that_wins_also_where_no_row_is_on_one_device(draw_records, tmp_path):
     made = draw_records(networks=())
     simulated.add_scaling(made, "fcn5", counts=(2,), strategies=("ddp", "host_one"))
