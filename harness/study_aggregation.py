@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from analysis import hashes
+from analysis import hashes, records
 from harness import campaign as campaigns
 from harness.cli_compare import AllowDirty, Interpreter, Out
 from harness.errors import WrongUse
@@ -50,6 +50,11 @@ def aggregation(
     folder = out or Path("results") / f"aggregation-{datetime.now():%Y%m%d-%H%M%S}"
     if (folder / "study.json").exists():
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, or derive it anew with --again {folder}")
+    for each in recorded or []:  # one that cannot be read would end the study after all is measured
+        records.read(each)
+    if not any(trial.status == "planned" for trial in campaign.trials):
+        reasons = "; ".join(dict.fromkeys(trial.reason for trial in campaign.trials))
+        raise WrongUse(f"no group of devices can be measured here: {reasons}; choose others with --devices and --device")
     dirty = pass_gate(campaign.machine, campaign.gpus, allow_dirty)
     ready = campaigns.make_environments(campaign, say)
     groups = groups_of(campaign.trials)

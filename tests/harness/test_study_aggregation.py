@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import hashes
-from harness import cli, environments, frameworks, link_sweep
+from harness import cli, environments, frameworks, link_sweep, study_aggregation
+from harness.campaign import Campaign
 from harness.environments import Environment
 from harness.frameworks import Framework, Parallel
 from harness.link_sweep import Effort, Group, groups_of, sweep
-from harness.plan import Trial
+from harness.plan import Machine, Trial, make_trials
 
 EFFORT = Effort(processes=3, windows=2, window_seconds=0.001, largest_bytes=2**20)
 WORDS = ["study", "aggregation", "--device", "cpu", "--processes", "1", "--windows", "2", "--largest", "1"]
@@ -107,6 +108,26 @@ def test_a_study_that_is_there_is_not_written_over(simulated, tmp_path):
     (tmp_path / "study.json").write_text("{}")
     found = CliRunner().invoke(cli.app, [*WORDS, "--out", str(tmp_path)])
     assert "holds a study already" in str(found.exception)
+
+
+def test_a_campaign_that_is_not_there_is_refused_before_anything_is_measured(simulated, tmp_path):
+    found = CliRunner().invoke(cli.app, [*WORDS, str(tmp_path / "nowhere"), "--out", str(tmp_path / "study")])
+    assert "nowhere/campaign.json: no such file" in str(found.exception)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_machine_without_any_group_that_was_asked_for_is_told_so(simulated, tmp_path, monkeypatch):
+    monkeypatch.setattr(study_aggregation.campaigns, "prepare", without_gpu)
+    found = CliRunner().invoke(cli.app, [*WORDS[:2], "--device", "cuda", "--out", str(tmp_path / "study")])
+    assert str(found.exception) == ("no group of devices can be measured here: no NVIDIA GPU answers on this machine; "
+                                    "choose others with --devices and --device")
+    assert not (tmp_path / "study").exists()
+
+
+def without_gpu(suite, file):
+    """The plan on a machine that has none."""
+    planned = make_trials(suite, {"pytorch": np.__version__}, Machine("cuda", cores=2, devices=0), lambda name: False)
+    return Campaign(suite, file, planned, {"gpus": [], "cpu": {"allowed": 2}}, "cuda")
 
 
 def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated, tmp_path, monkeypatch):
