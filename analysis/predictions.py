@@ -167,7 +167,8 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
             "legs": "; ".join(f"{leg.link} {aggregation.total([leg], chosen).value:.3g}" for leg in legs) if known else "",
             "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen), default=math.nan),
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
-            "reason": aggregation.missing(strategy, chosen) or _of_others(legs, gradients.devices, chosen),
+            "reason": aggregation.missing(strategy, chosen) or "; ".join(filter(None, [_of_others(legs, gradients.devices, chosen),
+                                                                                      _beyond(legs, chosen)])),
             "wire_bytes": aggregation.wire_bytes(strategy, gradients) if known else math.nan,
             "host_bytes": aggregation.host_bytes(strategy, gradients) if known else math.nan}
 
@@ -176,6 +177,14 @@ def _of_others(legs: Sequence[Leg], devices: int, chosen: Mapping[str, Fit]) -> 
     """Say where the links were measured in a group of another size, the nearest one there is; empty where they were not."""
     others = sorted({chosen[leg.link].devices for leg in legs} - {devices})
     return f"predicted by links of {' and '.join(map(str, others))} devices" if others else ""
+
+
+def _beyond(legs: Sequence[Leg], chosen: Mapping[str, Fit]) -> str:
+    """Say which links carry more at once than their sweep did, so that their line is prolonged; empty where none does."""
+    sizes = {leg.link: leg.size_bytes / leg.messages for leg in legs}
+    said = [f"{link} {size / 2**20:.0f} MiB at once, swept up to {chosen[link].largest_bytes / 2**20:.0f}"
+            for link, size in sizes.items() if size > chosen[link].largest_bytes]
+    return f"beyond the sweep: {', '.join(said)}" if said else ""
 
 
 def _estimate(name: str, found: Estimate) -> dict[str, float]:

@@ -46,6 +46,13 @@ def test_a_prediction_by_the_links_of_another_group_says_so(read, fits):
     assert only["reason"].to_list() == ["predicted by links of 2 devices"]
 
 
+def test_a_prediction_beyond_what_was_swept_says_so(read):
+    windows = simulated.sweep(noise=0.01, devices=(2,))
+    fits = links.fit_all(windows[(windows["bytes"] <= 2**25) | (windows["link"] != "fan_in")])
+    found = predictions.of_campaign(read(strategies=("gather", "ring"), counts=(1, 2)), fits).set_index("strategy")["reason"]
+    assert found.to_dict() == {"gather": "beyond the sweep: fan_in 54 MiB at once, swept up to 16", "ring": ""}
+
+
 def test_an_aggregation_half_as_long_again_misses_the_model_by_a_third(read, fits):
     found = predictions.of_campaign(read(strategies=("ring",), isolated=1.5), fits)
     assert found["error"].to_list() == pytest.approx([-1 / 3] * 2, abs=0.05)
