@@ -1,7 +1,7 @@
 """What a step is made of: forward, backward, exposed aggregation and update, from the nested variants in phases.csv.
 
 Variants of one process were timed in turn, window by window, so a part is the median of paired differences. Aggregation is hidden
-as far as it takes longer alone than it makes the step longer.
+as far as it takes longer alone than it makes the step longer; none of what waits for the backward pass's end is.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import statistics
-from analysis.records import Campaign
+from analysis.records import Campaign, of_devices
 from analysis.statistics import Estimate, Times
 
 PARTS = {  # name: the variant that has it, and the one that has all but it
@@ -19,19 +19,21 @@ PARTS = {  # name: the variant that has it, and the one that has all but it
 ALONE = {**PARTS, "exposed": ("", ""), "update": ("FBAU", "FB")}  # one device aggregates nothing: its FBA is FB once more
 WHOLE = {"step": "FBAU", "isolated": "A"}  # isolated: the aggregation alone, of buffers of the gradients' shapes
 HIDDEN = "hidden"
+AFTER_BACKWARD = ("ring", "tree", "gather", "host_one", "host_all", "one_bit")  # aggregate once all gradients are there
 NAMES = (*PARTS, *WHOLE, HIDDEN)
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     """Estimate each of `NAMES` in seconds a step; one whose variants were not timed is nan, as is aggregation on one device."""
-    devices = next(each["devices"] for each in campaign.trials if each["trial"] == trial)
+    settings = next(each for each in campaign.trials if each["trial"] == trial)
+    devices, waits = settings["devices"], of_devices(settings)["strategy"] in AFTER_BACKWARD
     own = campaign.phases[(campaign.phases["trial"] == trial) & (campaign.phases["window"] >= 0)]
     own = own.assign(step_seconds=own["seconds"] / own["steps"])
     table = own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
     found = {name: _estimate(table, *variants) for name, variants in (PARTS if devices > 1 else ALONE).items()}
     found |= {name: _estimate(table, variant, "") for name, variant in WHOLE.items()}
-    return {**found, HIDDEN: _hidden(table) if devices > 1 else NOTHING}
+    return {**found, HIDDEN: _hidden(table, waits) if devices > 1 else NOTHING}
 
 
 def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
@@ -51,10 +53,12 @@ def _estimate(table: pd.DataFrame, variant: str, without: str) -> Estimate:
     return statistics.paired(_by_process(table[variant] - table[without]))
 
 
-def _hidden(table: pd.DataFrame) -> Estimate:
-    """Aggregation alone less what of it is exposed; where that is negative, nothing is hidden."""
+def _hidden(table: pd.DataFrame, waits: bool) -> Estimate:
+    """Aggregation alone less what of it is exposed, at least 0; nothing is hidden of what `waits` for the backward pass."""
     if not {"A", "FBA", "FB"} <= set(table):
         return NOTHING
+    if waits:
+        return Estimate(0.0, 0.0, 0.0, table.index.get_level_values("process").nunique())
     found = statistics.paired(_by_process(table["A"] - (table["FBA"] - table["FB"])))
     low, high = (max(0.0, end) if found.has_interval else math.nan for end in (found.low, found.high))
     return Estimate(max(0.0, found.value), low, high, found.processes)

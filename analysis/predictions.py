@@ -18,7 +18,6 @@ from analysis.statistics import Estimate
 from networks import work
 
 USUAL = ("ddp", "all_reduce", "nccl")  # of frameworks that nobody asked for another strategy
-OVERLAPPING = (*USUAL, "bf16_compress")  # aggregate while the backward pass still runs; the others wait for its end
 BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others send one flat buffer
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
 WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv
@@ -79,7 +78,7 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         chosen, parts = links.chosen(fits, wire_of(campaign), devices), phases.of_trial(campaign, trial["trial"])
         if aggregation.missing(strategy, chosen) or not math.isfinite(parts["backward"].value):
             continue
-        for grouping in overlap.GROUPINGS if strategy in OVERLAPPING else ("whole",):
+        for grouping in ("whole",) if strategy in phases.AFTER_BACKWARD else overlap.GROUPINGS:
             found = _overlap(trial["network"], parts["backward"].value, grouping, _seconds(strategy, devices, chosen))
             exposed = found.exposed_seconds
             if strategy in BUCKETED and trial["tuning"] == "stock":

@@ -61,7 +61,8 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
 def phases(parts: pd.DataFrame) -> Figure:
     """Draw the parts of each step stacked, a panel a network and batch; aggregation that the backward pass hides is hatched.
 
-    A mark shows the whole step, to which medians of differences add up only roughly; negative ones are not drawn.
+    What is hidden is not drawn where its interval includes 0. A mark shows the whole step, to which medians of differences add up
+    only roughly; negative ones are not drawn.
     `parts`: `phases.table`. Rows none of whose parts were measured are left to the table.
     """
     measured = parts[parts[list(PARTS)].notna().any(axis=1)]
@@ -78,7 +79,7 @@ def phases(parts: pd.DataFrame) -> Figure:
         figure.suptitle("What a step is made of", x=0.01, ha="left", fontweight="bold")
         handles, _ = grid[0].get_legend_handles_labels()
         hatched = Patch(facecolor=PHASE_COLOURS["backward"], hatch="////", edgecolor="white", linewidth=0,
-                        label="aggregation, hidden behind it")
+                        label="aggregation, hidden behind it (not drawn where its interval includes 0)")
         figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=3)
         return figure
 
@@ -100,7 +101,7 @@ def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
         axes.barh(places, widths[name], left=left, height=0.72, color=PHASE_COLOURS[name], label=words)
         left = left + widths[name]
         if name == "backward":  # only there can aggregation hide
-            hidden = np.minimum(widths["hidden"], widths[name])
+            hidden = np.where(group["hidden_low"] == 0, 0.0, np.minimum(widths["hidden"], widths[name]))
             axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
     step = group["step"].to_numpy(float) / scale
     axes.plot(step, places, linestyle="", marker="|", markersize=15, markeredgewidth=2, color=INK, label="whole step, measured")

@@ -1,6 +1,8 @@
 """The parts of a step: paired differences of nested variants give back the parts that they were made of."""
 
+import ast
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import pytest
 from analysis import phases, records, statistics, trials
 from tests.analysis import simulated
 from tests.analysis.simulated import PHASES
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -31,12 +35,27 @@ def test_parts_come_back_with_intervals_that_hold_them(scaled):
         assert found[name].contains(truth)
 
 
-def test_what_overlaps_is_hidden_and_what_does_not_is_not(scaled):
+def test_what_overlaps_is_hidden_as_far_as_it_takes_longer_alone(scaled):
     made, names, folder = scaled
     campaign = read(made, folder)
     each = simulated.step_seconds("fcn5", "ddp", 2)
     assert phases.of_trial(campaign, names["ddp"])["hidden"].value == pytest.approx(each["A"] - (each["FBA"] - each["FB"]), rel=0.1)
-    assert phases.of_trial(campaign, names["ring"])["hidden"].value < 0.05 * each["A"]
+
+
+def test_nothing_is_hidden_of_what_waits_for_the_backward_pass_however_long_it_takes_alone(scaled):
+    made, names, folder = scaled
+    for row in made.phases:
+        if (row["trial"], row["variant"]) == (names["ring"], "A"):
+            row.update(stop=2 * row["stop"], seconds=2 * row["seconds"])
+    found = phases.of_trial(read(made, folder), names["ring"])
+    assert found["isolated"].value > 1.5 * found["exposed"].value
+    assert found["hidden"] == statistics.Estimate(0.0, 0.0, 0.0, found["isolated"].processes)
+
+
+def test_the_strategies_that_wait_are_those_that_the_runner_starts_after_the_backward_pass():
+    source = ast.parse((ROOT / "runners" / "pytorch_strategies.py").read_text(encoding="utf-8"))  # its imports need PyTorch
+    waiting = next(each.value for each in source.body if isinstance(each, ast.Assign) and each.targets[0].id == "AFTER_BACKWARD")
+    assert tuple(key.value for key in waiting.keys) == phases.AFTER_BACKWARD
 
 
 def test_one_device_has_an_update_and_nothing_to_aggregate_however_noisy_its_parts_are(scaled):
