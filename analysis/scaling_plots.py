@@ -76,10 +76,11 @@ def phases(parts: pd.DataFrame) -> Figure:
             unit = _stack(axes, group, names[group.index])
             axes.set_xlabel(f"time of a step ({unit})")
             axes.set_title(_panel(group, measured))
-        figure.suptitle("What a step is made of", x=0.01, ha="left", fontweight="bold")
+        figure.suptitle("What a step is made of; hatching is left out where its interval includes 0", x=0.01, ha="left",
+                        fontweight="bold")
         handles, _ = grid[0].get_legend_handles_labels()
         hatched = Patch(facecolor=PHASE_COLOURS["backward"], hatch="////", edgecolor="white", linewidth=0,
-                        label="aggregation, hidden behind it (not drawn where its interval includes 0)")
+                        label="aggregation, hidden behind it")
         figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=3)
         return figure
 

@@ -124,13 +124,13 @@ def test_the_whole_step_is_marked_where_its_parts_do_not_add_up_to_it(read):
 
 
 @pytest.mark.parametrize(("low", "drawn"), [(0.001, True), (0.0, False), (float("nan"), True)])
-def test_what_may_be_hidden_by_chance_is_not_hatched_and_the_legend_says_so(read, low, drawn):
+def test_what_may_be_hidden_by_chance_is_not_hatched_and_the_title_says_so(read, low, drawn):
     parts = phases.table(*read(lambda made: simulated.add_scaling(made, "fcn5", counts=(2,))))
     parts[["hidden", "hidden_low", "hidden_high"]] = (0.002, low, 0.003)
     figure = scaling_plots.phases(parts)
     hatched = [bar.get_width() for bar in figure.axes[0].patches if bar.get_hatch()]
     assert hatched == [pytest.approx(2.0 if drawn else 0.0)]
-    assert any("not drawn where its interval includes 0" in text.get_text() for text in figure.legends[0].get_texts())
+    assert "hatching is left out where its interval includes 0" in figure.get_suptitle()
 
 
 def test_intervals_of_several_series_stand_beside_one_another(read):
