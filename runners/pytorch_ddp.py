@@ -83,8 +83,19 @@ class BF16Compress(Hooked):
 class PowerSGD(Hooked):
     """Of each matrix the nearest of rank 2, found step by step from the one before."""
 
-    hook = staticmethod(powerSGD_hook)
     capturable = False  # the hook waits for the device
+
+    @staticmethod
+    def hook(state, bucket):
+        """PyTorch's hook, on CPUs a bucket at a time.
+
+        Gloo's threads start its second and third sum, on each rank in an order of their own, and sums of different buckets met
+        (FCN-5 on two ranks, torch 2.13: "Received data size doesn't match expected size").
+        """
+        sent = powerSGD_hook(state, bucket)
+        if not bucket.buffer().is_cuda:
+            sent.wait()
+        return sent
 
     @staticmethod
     def make_state():

@@ -88,6 +88,12 @@ def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
     assert (found.trajectory_error > 1e-3) == (strategy in LOSSY)
 
 
+@pytest.mark.parametrize("strategy", ["power_sgd", "bf16_compress"])
+def test_several_buckets_on_cpus_do_not_meet_one_another(verdict, strategy):
+    found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_ranks_small_buckets", devices=2, strategy=strategy)
+    assert (found.verdict, found.reason) == ("same", "")
+
+
 def test_a_ring_that_stops_too_early_is_named(verdict):
     found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ring_stops_early", devices=2, strategy="ring")
     assert found.verdict == "different"
