@@ -68,7 +68,7 @@ def predictions(table: pd.DataFrame) -> Figure:
     """Draw each strategy's predicted time, with the measured one beside it where there is one; a panel a network."""
     known = table[table["predicted_seconds"].notna()]
     measured = "measured_seconds" in known
-    unit, scale = best_unit(known["predicted_seconds"], TIME_UNITS)
+    unit, scale = _unit(pd.concat([known["predicted_seconds"], *([known["measured_seconds"]] if measured else [])]))
     networks = list(dict.fromkeys(known["network"]))
     tallest = max(known.groupby("network").size())
     with mpl.rc_context(STYLE):
@@ -80,8 +80,9 @@ def predictions(table: pd.DataFrame) -> Figure:
             axes.errorbar(value, place, xerr=[value - low, high - value], fmt="s", color=COLOURS[0], markersize=4, elinewidth=1.2,
                           capsize=2, label="predicted")
             if measured:
-                axes.plot(own["measured_seconds"] / scale, place, linestyle="", marker="o", markersize=6, markerfacecolor="none",
-                          color=COLOURS[1], label="measured")
+                value, low, high = (own[f"measured_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
+                axes.errorbar(value, place, xerr=[value - low, high - value], fmt="o", color=COLOURS[1],
+                              markersize=6, markerfacecolor="none", elinewidth=1.2, capsize=3, label="measured")
             axes.set_yticks(place, [_row(row, known) for _, row in own.iterrows()])
             axes.set_ylim(len(own) - 0.4, -0.6)
             axes.set_xscale("log")
@@ -97,7 +98,7 @@ def predictions(table: pd.DataFrame) -> Figure:
 
 def overlap(table: pd.DataFrame) -> Figure:
     """Draw the step by the layer-wise model beside the measured one, a row a trial of a campaign."""
-    unit, scale = best_unit(table["step_seconds"], TIME_UNITS)
+    unit, scale = _unit(pd.concat([table["step_seconds"], table["measured_step_seconds"]]))
     table = table.assign(place=table.groupby(["campaign", "trial"], sort=False).ngroup())
     first = table.drop_duplicates("place")
     markers = {"layer": "^", "bucket": "s", "whole": "D"}
@@ -110,9 +111,8 @@ def overlap(table: pd.DataFrame) -> Figure:
                       markerfacecolor="none" if grouping != "bucket" else COLOURS[0],
                       label=f"model, sent {'as a whole' if grouping == 'whole' else 'by ' + grouping}")
         value, low, high = (first[f"measured_step_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
-        error = np.nan_to_num([value - low, high - value])
-        axes.errorbar(value, first["place"], xerr=error, fmt="o", color=COLOURS[1], markersize=7, markerfacecolor="none",
-                      elinewidth=1.4, capsize=3, label="measured")
+        axes.errorbar(value, first["place"], xerr=[value - low, high - value], fmt="o", color=COLOURS[1], markersize=7,
+                      markerfacecolor="none", elinewidth=1.4, capsize=3, label="measured")
         axes.set_yticks(first["place"], [f"{row['network']}, {_row(row, first)}" for _, row in first.iterrows()])
         axes.set_ylim(len(first) - 0.4, -0.6)
         axes.set_xscale("log")
@@ -147,6 +147,13 @@ def what_if(table: pd.DataFrame) -> Figure:
         handles, labels = grid[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=max(1, int(figure.get_figwidth() / LEGEND_ENTRY)))
         return figure
+
+
+def _unit(values: "pd.Series[float]") -> tuple[str, float]:
+    """The unit of the middle value, or a larger one in which the largest has at most four digits."""
+    middle = best_unit(values, TIME_UNITS)
+    return min((each for each in TIME_UNITS if each[1] >= middle[1] and values.max() < 1e4 * each[1]), key=lambda each: each[1],
+               default=TIME_UNITS[0])
 
 
 def _workload(row: "pd.Series[Any]", table: pd.DataFrame) -> str:

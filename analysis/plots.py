@@ -5,6 +5,7 @@ the first, has an open marker and a broken line. Figures are white cards: `INK` 
 replace them in the SVG by its own.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -29,6 +30,7 @@ LINES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 PANEL = (4.3, 2.9)  # inches
 PANELS_ABREAST = 2
 ROW_HEIGHT = 0.3  # inches of a row of the relative speeds
+DECADE = 1.5  # inches of a logarithmic axis along the page: in fewer, labels at 5,000, 10,000 and 20,000 meet
 STEEP = 4.0  # times from the smallest to the largest value, from which a logarithmic axis is easier to read
 
 STYLE: Any = {
@@ -161,14 +163,22 @@ def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
     else:
         axes.set_ylim(0, 1.1 * largest)
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        in_plain_numbers(axes.yaxis)
 
 
 def one_two_five(axis: Axis) -> None:
-    """Label a logarithmic axis at 1, 2, 5, 10, 20 ... in plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    """Label a logarithmic axis that has its data at 1, 2, 5, 10, 20 ... in plain numbers; where these would meet, at 1, 10, 100."""
+    low, high = axis.get_view_interval()
+    inches = axis.axes.get_window_extent().width / axis.axes.figure.dpi
+    crowded = isinstance(axis, XAxis) and inches < DECADE * math.log10(high / low)
+    axis.set_major_locator(LogLocator(subs=(1,) if crowded else (1, 2, 5)))
+    in_plain_numbers(axis)
     axis.set_minor_formatter(NullFormatter())
+
+
+def in_plain_numbers(axis: Axis) -> None:
+    """Label an axis as in 0.5 and 1,000,000."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _bars(axes: Axes, x: Any, values: Any, style: Look, width: float) -> None:

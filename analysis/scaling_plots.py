@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from analysis import looks, tables
-from analysis.plots import INK, STYLE, drawn
+from analysis.plots import INK, STYLE, drawn, in_plain_numbers
 from analysis.scaling import PARTS, WORKLOAD
 from analysis.tables import TIME_UNITS, best_unit
 
@@ -35,7 +35,7 @@ def throughput(scaled: pd.DataFrame) -> Figure:
     for axes in grid:
         axes.set_ylabel("samples a second")
         axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        in_plain_numbers(axes.yaxis)
     return figure
 
 

@@ -2,8 +2,10 @@
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from analysis import aggregation_plots, aggregation_report, links, predictions, records
+from analysis.plots import in_plain_numbers, one_two_five
 from tests.analysis import simulated
 
 
@@ -52,3 +54,39 @@ def test_the_steps_of_both_wires_have_rows_of_their_own(campaigns, fits):
     measured = next(line for line in axes.lines if line.get_marker() == "o")
     assert measured.get_ydata().tolist() == [0, 1, 2, 3]
     assert aggregation_report.overlap_table(table)["wire"].tolist() == ["default"] * 4 + ["p2p_off"] * 4
+
+
+def test_times_of_many_digits_are_drawn_in_a_larger_unit():
+    seconds = pd.Series([40e-6, 60e-6, 80e-6])
+    assert aggregation_plots._unit(seconds)[0] == "us"
+    assert aggregation_plots._unit(pd.concat([seconds, pd.Series([9.9e-3])]))[0] == "us"
+    assert aggregation_plots._unit(pd.concat([seconds, pd.Series([10e-3])]))[0] == "ms"
+    assert aggregation_plots._unit(pd.Series([float("nan"), 2.0]))[0] == "s"
+
+
+def test_a_measured_aggregation_has_its_interval(campaigns, fits):
+    table = aggregation_report._joined([predictions.of_campaign(each, fits) for each in campaigns])
+    (axes,) = [axes for axes in aggregation_plots.predictions(table).axes if axes.axison]
+    measured = next(each for each in axes.containers if each.get_label() == "measured")
+    ends = [segment[:, 0].tolist() for segment in measured.lines[2][0].get_segments()]
+    rows = table.sort_values(["wire", "devices", "strategy"])[["measured_seconds_low", "measured_seconds_high"]]
+    assert ends == [pytest.approx(row.tolist()) for row in 1e3 * rows.to_numpy()]
+
+
+@pytest.mark.parametrize(("largest", "labels"), [
+    (20, ["1", "2", "5", "10", "20"]), (20_000, ["1", "10", "100", "1,000", "10,000"])])
+def test_a_logarithmic_axis_of_many_decades_has_fewer_labels(largest, labels):
+    axes = Figure().subplots()
+    axes.plot([1, largest], [0, 1])
+    axes.set_xscale("log")
+    axes.set_xlim(0.9, 1.1 * largest)
+    one_two_five(axes.xaxis)
+    low, high = axes.get_xlim()
+    shown = [place for place in axes.xaxis.get_major_locator()() if low <= place <= high]
+    assert axes.xaxis.get_major_formatter().format_ticks(shown) == labels
+
+
+def test_numbers_on_axes_are_written_out():
+    axes = Figure().subplots()
+    in_plain_numbers(axes.yaxis)
+    assert axes.yaxis.get_major_formatter().format_ticks([0.5, 200_000.0, 1e6]) == ["0.5", "200,000", "1,000,000"]
