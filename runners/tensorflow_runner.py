@@ -75,17 +75,30 @@ class Runner(protocol.Runner):
             """XLA compiles the whole step of one device; of several what each computes, for it cannot call their aggregation."""
             return tf.function(function, jit_compile=compiled) if strategy else function
 
+        def run_on_all(function):
+            # MirroredStrategy would let XLA compile all devices' calls of a tf.function together, which fails; so it sees another.
+            return tf.function(lambda *batch: strategy.run(lambda *part: function(*part), args=batch))
+
         def compile_for_all(function):
-            if strategy:
-                return tf.function(lambda *arguments: strategy.run(function, args=arguments))
-            return tf.function(function, jit_compile=compiled)
+            return run_on_all(function) if strategy else tf.function(function, jit_compile=compiled)
+
+        def keeping(part):
+            """Keep a part's gradients and return its loss: to take hundreds of arrays from a graph costs the host milliseconds."""
+            compute = part if strategy else compile_for_all(part)
+
+            def run(inputs, targets):
+                loss, gradients = compute(inputs, targets)
+                keep(self.kept, gradients)
+                return loss
+
+            return run_on_all(run) if strategy else tf.function(run)
 
         @compile_for_one
         def forward(inputs, targets):
             return loss_function(targets, model(inputs, training=True))
 
         @compile_for_one
-        def forward_and_backward(inputs, targets):
+        def local_gradients(inputs, targets):
             with tf.GradientTape() as tape:
                 loss = loss_function(targets, model(inputs, training=True))
                 scaled = optimizer.scale_loss(loss)
@@ -94,33 +107,25 @@ class Runner(protocol.Runner):
                 gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
             return loss, gradients
 
-        def only_loss(inputs, targets):
-            return forward(inputs, targets)
-
-        def local_gradients(inputs, targets):
-            return forward_and_backward(inputs, targets)
-
         def mean_gradients(inputs, targets):
-            loss, gradients = forward_and_backward(inputs, targets)
-            return loss, aggregate(*gradients)
+            loss, gradients = local_gradients(inputs, targets)
+            return loss, aggregate(gradients)
 
-        def aggregate(*gradients):
+        def aggregate(gradients):
             if not strategy:
-                return list(gradients)
-            # Arguments of a graph, as part A gets them, have no device. NCCL refuses them, and the other operations would not know
-            # where to copy to. An identity has its replica's device, and on that device copies nothing.
-            placed = [tf.identity(gradient) for gradient in gradients]
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed)
+                return gradients
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
 
         def train_step(inputs, targets):
-            loss, gradients = forward_and_backward(inputs, targets)
+            loss, gradients = local_gradients(inputs, targets)
             # An embedding's gradient stays tf.IndexedSlices: Keras's SGD decays the momentum of every row, not only of those.
             optimizer.apply(gradients, variables)
             return loss
 
-        self.train_step, self.aggregate = compile_for_all(train_step), compile_for_all(aggregate)
-        parts = {"F": only_loss, "FB": local_gradients, "FBA": mean_gradients}
-        self.phases = {name: compile_for_all(part) for name, part in parts.items()}
+        self.train_step, self.aggregate = compile_for_all(train_step), aggregate
+        self.local_gradients, self.mean_gradients = compile_for_all(local_gradients), compile_for_all(mean_gradients)
+        self.held, self.kept = [], []
+        self.phases = {"F": compile_for_all(forward), "FB": keeping(local_gradients), "FBA": keeping(mean_gradients)}
 
     def _part_seeds(self):
         """Let each device drop units of its own: Keras 3 gives all of them the same random stream."""
@@ -181,7 +186,7 @@ class Runner(protocol.Runner):
 
     def gradients(self):
         with self._where():
-            _, gradients = self.phases["FBA"](*self._on_devices(self.batches[0]))
+            _, gradients = self.mean_gradients(*self._on_devices(self.batches[0]))
         scale = self.optimizer.loss_scale_factor or 1.0
         dense = [tf.convert_to_tensor(self._local(gradient)[0]) / scale for gradient in gradients]
         return {name: self._canonical(name, gradient) for name, gradient in zip(self.variables, dense, strict=True)}
@@ -196,13 +201,33 @@ class Runner(protocol.Runner):
     def variant(self, name):
         if name == "FBAU":
             return self
+        if name == "A" and not self.strategy:
+            raise protocol.Unsupported("one device has no gradients to aggregate")
+        if name != "F" and not self.kept:
+            self._make_room()
         if name != "A":
             return self._repeat(lambda: self.phases[name](*self._next_batch()))
-        if not self.strategy:
-            raise protocol.Unsupported("one device has no gradients to aggregate")
+        return self._repeat(self._aggregation())
+
+    def _make_room(self):
+        """Make variables of each device's own for the gradients of a step: `held` wait to be aggregated, `kept` are thrown away."""
         with self._where():
-            _, gradients = self.phases["FB"](*self._on_devices(self.batches[0]))
-        return self._repeat(lambda: self.aggregate(*gradients))
+            _, gradients = self.local_gradients(*self._on_devices(self.batches[0]))
+        gradients = [self._local(gradient)[0] for gradient in gradients]
+        self.rows = [gradient.dense_shape if isinstance(gradient, tf.IndexedSlices) else None for gradient in gradients]
+        settings = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
+        with self.strategy.scope() if self.strategy else self._where():
+            for part in parts_of(gradients):
+                self.held.append(tf.Variable(part, **settings))
+                self.kept.append(tf.Variable(part, shape=tf.TensorShape(None), **settings))  # takes the rows of all devices too
+
+    def _aggregation(self):
+        def aggregate():
+            parts = iter([tf.identity(variable) for variable in self.held])  # an identity has its device, which NCCL asks for
+            gradients = [next(parts) if shape is None else tf.IndexedSlices(next(parts), next(parts), shape) for shape in self.rows]
+            keep(self.kept, self.aggregate(gradients))
+
+        return tf.function(lambda: self.strategy.run(aggregate))
 
     def peak_memory(self):
         if self.task.device != "cuda":
@@ -273,6 +298,18 @@ class Runner(protocol.Runner):
 
     def _canonical(self, name, tensor):
         return np.ascontiguousarray(to_canonical(tensor.numpy(), self.layouts[name]), np.float32)
+
+
+def parts_of(gradients):
+    """List the arrays of gradients: an embedding's are its rows and their numbers."""
+    return [part for gradient in gradients
+            for part in ((gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,))]
+
+
+def keep(variables, gradients):
+    """Let variables take gradients over, which copies nothing. Gradients that nobody took, a graph would not compute."""
+    for variable, part in zip(variables, parts_of(gradients), strict=True):
+        variable.assign(part)
 
 
 def _prepare_devices(task):

@@ -1,11 +1,13 @@
-"""What two strategies spend their time on where links do not tell: sums on the host by threads, a communication hook by operations.
+"""What strategies spend their time on where links do not tell: sums on the host by threads, a communication hook by operations, a
+step of DistributedDataParallel by its options.
 
 One process a device, so it needs the framework's launcher and an interpreter that has PyTorch:
-    torchrun --nproc-per-node 2 scripts/aggregation_parts.py --networks fcn5,alexnet > parts.csv
+    torchrun --nproc-per-node 2 scripts/aggregation_parts.py --networks fcn5,alexnet --steps resnet50 --batch 64 > parts.csv
 Rank 0 prints a row a part: its least, median and largest seconds over the repetitions, and those of nine in ten.
 """
 
 import argparse
+import contextlib
 import csv
 import os
 import sys
@@ -16,6 +18,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # torchrun starts it in its own folder
 
@@ -25,6 +29,7 @@ from networks import work
 from runners import pytorch_parallel
 from runners.pytorch_ddp import BF16Compress, Bucket
 from runners.pytorch_host import HostAll
+from runners.pytorch_runner import Net
 
 COLUMNS = ("network", "strategy", "threads", "part", "repetitions", "least", "median", "nine_in_ten", "most")
 UNSEEN = 5  # repetitions before those that count
@@ -44,6 +49,8 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", default="fcn5,alexnet", metavar="NAME,...")
+    parser.add_argument("--steps", default="", metavar="NAME,...", help="networks of images, of whose steps to time DDP's options")
+    parser.add_argument("--batch", type=int, default=64, help="of each device, in --steps")
     parser.add_argument("--repetitions", type=int, default=30)
     asked = parser.parse_args(words)
     task = Task(asked.device)
@@ -53,13 +60,18 @@ def main(words=None):
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     if task.rank == 0:
         writer.writeheader()
-    for name in asked.networks.split(","):
-        network = networks.get(name)
-        for strategy, threads, times in [*on_the_host(network, task, device, asked.repetitions),
-                                         *by_the_hook(network, task, device, asked.repetitions)]:
+
+    def write(network, found):
+        for strategy, threads, times in found:
             for part, seconds in times.items():
                 if task.rank == 0:
-                    writer.writerow({"network": name, "strategy": strategy, "threads": threads, "part": part, **spread(seconds)})
+                    writer.writerow({"network": network, "strategy": strategy, "threads": threads, "part": part, **spread(seconds)})
+
+    for network in map(networks.get, filter(None, asked.networks.split(","))):
+        write(network.name, on_the_host(network, task, device, asked.repetitions))
+        write(network.name, by_the_hook(network, task, device, asked.repetitions))
+    for network in map(networks.get, filter(None, asked.steps.split(","))):
+        write(network.name, by_the_options(network, task, device, asked.batch, asked.repetitions))
     dist.destroy_process_group()
 
 
@@ -107,6 +119,36 @@ def by_the_hook(network, task, device, repetitions):
     parts = {"all-reduces": [reduce], "casts": [cast, restore], "one after another": [cast, reduce, restore], "hook": [hook]}
     times = {name: [alone(part, task) for _ in range(UNSEEN + repetitions)][UNSEEN:] for name, part in parts.items()}
     yield "bf16_compress", torch.get_num_threads(), times
+
+
+def by_the_options(network, task, device, batch, repetitions):
+    """Yield how long a training step takes (TF32 allowed), by what DDP is asked to do beside its all-reduce."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    images = torch.randn(batch, *network.input_shape, device=device)
+    labels = torch.zeros(batch, dtype=torch.long, device=device)
+
+    def step_of(**options):
+        replica = DistributedDataParallel(Net(network.to_json(), False).to(device), **options)
+        optimizer = torch.optim.SGD(replica.parameters(), 1e-3, momentum=0.9)
+
+        def step(sent=True):
+            with contextlib.nullcontext() if sent else replica.no_sync():
+                optimizer.zero_grad()
+                F.cross_entropy(replica(images), labels).backward()
+                optimizer.step()
+
+        return step
+
+    usual, unsent = step_of(), {"broadcast_buffers": False}
+    steps = {"step, nothing sent": lambda: usual(sent=False), "step": usual, "step, buffers not sent": step_of(**unsent),
+             "step, buffers not sent, no copies": step_of(**unsent, gradient_as_bucket_view=True)}
+    times = defaultdict(list)
+    for repetition in range(UNSEEN + repetitions):  # in turn, so that what drifts drifts in all
+        for name, step in steps.items():
+            seconds = alone([step], task, steps=4)
+            if repetition >= UNSEEN:
+                times[name].append(seconds)
+    yield "ddp", torch.get_num_threads(), times
 
 
 def alone(part, task, steps=20):

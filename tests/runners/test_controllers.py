@@ -71,6 +71,22 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
         assert after[0] == after[1] != before[0]
 
 
+@pytest.mark.parametrize(("part", "network", "devices", "tuning", "kept"), [
+    ("FB", "tiny_lstm", 1, "stock", 10),  # an embedding's gradient is two arrays
+    ("FB", "tiny_fcn", 1, "tuned", 8),
+    ("FB", "tiny_lstm", 2, "tuned", 10),
+    ("FBA", "tiny_lstm", 2, "stock", 10),
+    ("FBA", "tiny_fcn", 2, "tuned", 8),
+    ("A", "tiny_fcn", 2, "stock", 8),
+])
+def test_tensorflow_computes_the_gradients_whose_time_it_tells(tmp_path, part, network, devices, tuning, kept):
+    """A graph drops what nobody takes, though its loss be bound to wait for it: backward passes took no time then."""
+    with worker_of("tensorflow", tmp_path, devices, network, "tests.workers.tensorflow_keeps", tuning=tuning) as worker:
+        worker.ask("phase", 120, variant=part, steps=1)
+        with pytest.raises(Failed, match=f"{kept} arrays kept, 0 wrong, after {part}"):
+            worker.ask("copies", 120)
+
+
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])  # an embedding's rows go another way
 @pytest.mark.parametrize("part", ["A", "FBA", "FBAU"])
 def test_every_gradient_that_tensorflow_gives_to_nccl_has_a_device(tmp_path, network, part):

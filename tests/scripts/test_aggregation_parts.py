@@ -1,4 +1,4 @@
-"""scripts/aggregation_parts.py on two gloo ranks: every part of both strategies has its times, and the parts make the whole."""
+"""scripts/aggregation_parts.py on two gloo ranks: every part of each strategy has its times."""
 
 import csv
 import os
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts/aggregation_parts.py"
 def test_every_part_is_timed_on_two_ranks(tmp_path):
     environment = environment_of("pytorch")
     command = [environment.interpreter, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", SCRIPT,
-               "--networks", "tiny_fcn", "--repetitions", "4", "--device", "cpu"]
+               "--networks", "tiny_fcn", "--steps", "tiny_cnn", "--batch", "4", "--repetitions", "4", "--device", "cpu"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path,
                           env={**os.environ, **environment.variables})
     assert done.returncode == 0, done.stderr
@@ -22,6 +22,8 @@ def test_every_part_is_timed_on_two_ranks(tmp_path):
     assert [row["part"] for row in host[:5]] == ["up", "wait", "sum", "wait for the sum", "down"]
     assert {row["part"] for row in rows if row["strategy"] == "bf16_compress"} == {
         "all-reduces", "casts", "one after another", "hook"}
+    assert [row["part"] for row in rows if row["network"] == "tiny_cnn"] == [
+        "step, nothing sent", "step", "step, buffers not sent", "step, buffers not sent, no copies"]
     for row in rows:
         assert 0 < float(row["least"]) <= float(row["median"]) <= float(row["nine_in_ten"]) <= float(row["most"])
         assert row["repetitions"] == "4"
