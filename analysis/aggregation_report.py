@@ -28,14 +28,10 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
     swept = links.points(windows)
     fits = links.fit_all(windows)
     campaigns = [records.read(each) for each in recorded]
-    predicted = _joined([predictions.of_campaign(each, fits) for each in campaigns]) if campaigns else predictions.of_networks(fits)
-    found = {
-        "fits": links.table(fits), "predictions": predicted,
-        "overlap": _joined([predictions.overlaps(each, fits) for each in campaigns]),
-        "what_if": _once(_joined([predictions.what_if(each, fits) for each in campaigns])), "article": predictions.article(fits),
-    }
+    found = {**of_links(fits), **of_campaigns(fits, campaigns)}
     for name, table in found.items():
-        table.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+        (folder / f"{name}.csv").write_text(as_csv(table), encoding="utf-8")
+    predicted = found["predictions"]
     shown = {"links": fitted(fits), "refused": links.refused(windows), "predictions": predicted_table(predicted),
              "overlap": overlap_table(found["overlap"]), "what_if": what_if_table(found["what_if"]),
              "article": article_table(found["article"])}
@@ -54,6 +50,26 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
             study=study, headline=headline(predicted), tables=shown, drawn=drawn, campaigns=campaigns)
         (folder / f"report.{kind}").write_text(text, encoding="utf-8")
     return folder / "report.html"
+
+
+def of_links(fits: Sequence[links.Fit]) -> dict[str, pd.DataFrame]:
+    """The tables that follow from a study's links alone, by their file's name."""
+    return {"fits": links.table(fits), "article": predictions.article(fits)}
+
+
+def of_campaigns(fits: Sequence[links.Fit], campaigns: Sequence[Campaign]) -> dict[str, pd.DataFrame]:
+    """The tables that need the recorded campaigns too."""
+    return {
+        "predictions": _joined([predictions.of_campaign(each, fits) for each in campaigns]) if campaigns
+        else predictions.of_networks(fits),
+        "overlap": _joined([predictions.overlaps(each, fits) for each in campaigns]),
+        "what_if": _once(_joined([predictions.what_if(each, fits) for each in campaigns])),
+    }
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """A table as its file holds it."""
+    return table.to_csv(index=False, lineterminator="\n")
 
 
 def headline(predicted: pd.DataFrame) -> str:

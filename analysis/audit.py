@@ -16,7 +16,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from analysis import consistency, conv_study, gemm_study, hashes, layers_study, packed, records, report, studies, trials
+from analysis import (
+    aggregation_report,
+    consistency,
+    conv_study,
+    gemm_study,
+    hashes,
+    layers_study,
+    links,
+    packed,
+    records,
+    report,
+    studies,
+    trials,
+)
 from analysis.consistency import Finding
 from analysis.records import BadRecords, Campaign
 
@@ -71,6 +84,8 @@ def _study(folder: Path) -> list[Finding]:
     findings = [Finding(file, "", "", expected, found) for file, expected, found in hashes.check_manifest(folder)]
     try:
         name = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+        if name == "aggregation":
+            return findings + _aggregation(folder)
         if name not in STUDIES:
             return findings  # the hashes are all that is known of it here
         findings += [Finding(*fault) for fault in studies.faults(studies.read([folder]))]
@@ -82,6 +97,29 @@ def _study(folder: Path) -> list[Finding]:
     except (BadRecords, KeyError, TypeError, ValueError) as error:
         findings.append(Finding("study.json", "", "", "records that can be read", f"{type(error).__name__}: {error}"))
     return findings
+
+
+def unchecked(folder: str | Path) -> str:
+    """Say which tables of a study of aggregation `audit` cannot derive, for want of the campaigns beside it. No verdict."""
+    missing = ", ".join(each.name for each in _recorded(Path(folder)) if not each.is_dir())
+    return f"predictions.csv, overlap.csv and what_if.csv not checked: not beside it are {missing}" if missing else ""
+
+
+def _aggregation(folder: Path) -> list[Finding]:
+    """Derive a study of aggregation again: from its links, and where the campaigns that it names lie beside it, from these too."""
+    fits = links.fit_all(links.read(folder / "links.csv"))
+    tables, recorded = aggregation_report.of_links(fits), _recorded(folder)
+    if all(each.is_dir() for each in recorded):
+        tables |= aggregation_report.of_campaigns(fits, [records.read(each) for each in recorded])
+    return [finding for name, table in tables.items()
+            for finding in _compare(folder, f"{name}.csv", aggregation_report.as_csv(table), _cells)]
+
+
+def _recorded(folder: Path) -> list[Path]:
+    """Where the campaigns of a study of aggregation are looked for; no paths for other folders."""
+    page = folder / "study.json"
+    names = json.loads(page.read_text(encoding="utf-8")).get("recorded", []) if page.is_file() else []
+    return [folder.resolve().parent / name for name in names]
 
 
 def _rows(campaign: Campaign) -> list[Finding]:

@@ -149,7 +149,8 @@ def audit(folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="
         for file, row, column, expected, present in findings:
             place = ", ".join(filter(None, [file, row, column]))
             _say(f"  {place}: expected {expected or 'nothing'}, found {present or 'nothing'}")
-        _dim(f"  {auditing.origin(folder)}")
+        for note in filter(None, [auditing.unchecked(folder), auditing.origin(folder)]):
+            _dim(f"  {note}")
     if found:
         raise typer.Exit(1)
 

@@ -35,7 +35,7 @@ def publish(
             raise typer.Exit(1)
         verdict = "interrupted; what there is holds" if found else "all holds"
         name = file.parent.relative_to(results).as_posix()
-        audits[name] = f"{verdict}; {audit.origin(file.parent)}"
+        audits[name] = "; ".join(filter(None, [verdict, audit.unchecked(file.parent), audit.origin(file.parent)]))
         console.print(f"{name}: {verdict}", style="dim", highlight=False)
     pages = site.publish(results, CHECKOUT / "docs", out, audits)
     console.print(f"{len(pages)} pages: {out / 'index.html'}", highlight=False, soft_wrap=True)

@@ -1,6 +1,7 @@
 """`dlbench study aggregation`: groups of devices, the sweep of their links, and a page, with workers whose links are known."""
 
 import csv
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis import hashes
+from analysis import audit, hashes
 from harness import cli, environments, frameworks, link_sweep, study_aggregation
 from harness.campaign import Campaign
 from harness.environments import Environment
@@ -18,6 +19,7 @@ from harness.link_sweep import Effort, Group, groups_of, sweep
 from harness.plan import Machine, Trial, make_trials
 
 EFFORT = Effort(processes=3, windows=2, window_seconds=0.001, largest_bytes=2**20)
+RECORDED = Path(__file__).parents[2] / "results" / "cpu-links-2026-11-21"
 WORDS = ["study", "aggregation", "--device", "cpu", "--processes", "1", "--windows", "2", "--largest", "1"]
 
 
@@ -144,3 +146,40 @@ def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated
 def test_devices_are_whole_numbers(simulated, tmp_path):
     found = CliRunner().invoke(cli.app, [*WORDS, "--devices", "two", "--out", str(tmp_path)])
     assert "--devices two: write whole numbers" in str(found.exception)
+
+
+@pytest.mark.parametrize(("table", "line", "column"), [("links", 5, "seconds"), ("fits", 2, "residual"),
+                                                       ("predictions", 3, "predicted_seconds"), ("article", 4, "seconds")])
+def test_an_audit_derives_a_study_from_its_links_and_names_what_was_changed(simulated, tmp_path, table, line, column):
+    CliRunner().invoke(cli.app, [*WORDS, "--devices", "2", "--out", str(tmp_path)])
+    assert audit.audit(tmp_path) == []
+    change(tmp_path / f"{table}.csv", line, column)
+    hashes.write_manifest(tmp_path)
+    found = {(finding.file, finding.row, finding.column) for finding in audit.audit(tmp_path)}
+    if table == "links":
+        assert "residual" in {column for file, _, column in found if file == "fits.csv"}
+    else:
+        assert found == {(f"{table}.csv", f"line {line}", column)}
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_audit_makes_predictions_again_where_their_campaigns_lie_beside_the_study_and_else_says_so(tmp_path, beside):
+    study = shutil.copytree(RECORDED, tmp_path / "study")
+    change(study / "predictions.csv", 2, "error")
+    hashes.write_manifest(study)
+    if beside:
+        (tmp_path / "cpu-strategies-2026-11-21").symlink_to(RECORDED.parent / "cpu-strategies-2026-11-21")
+    found = CliRunner().invoke(cli.app, ["audit", str(study)])
+    unchecked = "predictions.csv, overlap.csv and what_if.csv not checked: not beside it are cpu-strategies-2026-11-21"
+    assert (found.exit_code, "predictions.csv, line 2, error: expected" in found.output) == (int(beside), beside)
+    assert (unchecked in found.output) is not beside
+
+
+def change(file, line, column):
+    """Make a number 1.5 times as large; the header is line 1."""
+    with file.open(newline="") as table:
+        rows = list(csv.reader(table))
+    place = rows[0].index(column)
+    rows[line - 1][place] = str(1.5 * float(rows[line - 1][place]))
+    with file.open("w", newline="") as table:
+        csv.writer(table, lineterminator="\n").writerows(rows)
