@@ -96,7 +96,7 @@ def run(
 ) -> None:
     """Run a suite: a campaign with records, a table and a page."""
     from harness import campaign as campaigns
-    from harness.display import Display
+    from harness.display import Display, count
     from harness.plan import execution_order
     from harness.suite import load_suite
 
@@ -110,7 +110,7 @@ def run(
         return
     folder = out or Path("results") / f"{suite_file.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     work_list = execution_order(prepared.trials, suite.processes, suite.seed)
-    counts = f"{len(prepared.trials)} trials, {len(work_list)} processes"
+    counts = f"{count(len(prepared.trials), 'trial')}, {count(len(work_list), 'process', 'es')}"
     console.print(f"{suite.title or suite_file.stem}: {counts}, records in {folder}", markup=False, highlight=False, soft_wrap=True)
     try:
         with Display(console, suite, work_list) as display:
@@ -237,12 +237,12 @@ def _resumption(suite_file: Path, overrides: list[str] | None, interpreter: list
 
 def _print_plan(prepared: object) -> None:
     from harness.campaign import Campaign
-    from harness.display import duration
-    from harness.plan import estimate_seconds
+    from harness.display import count, duration
+    from harness.plan import estimate_seconds, shares_cores
 
     assert isinstance(prepared, Campaign)
     table = Table("framework", "network, batch", "on", "how", "time", box=box.SIMPLE)
-    total, refused = 0.0, Counter[str]()
+    total, refused, cores = 0.0, Counter[str](), prepared.machine["cpu"]["allowed"]
     for trial in prepared.trials:
         if trial.status != "planned":
             refused[trial.reason] += 1
@@ -251,13 +251,16 @@ def _print_plan(prepared: object) -> None:
         total += seconds
         where = f"{trial.devices} x cuda" if trial.device_kind == "cuda" else f"{trial.devices} x cpu, threads {trial.threads}"
         where += f", {trial.strategy}" if trial.strategy else ""
+        if shares_cores(trial, cores):
+            where += f", sharing {count(cores, 'core')}"
         table.add_row(f"{trial.framework} {trial.release}", f"{trial.network}, {trial.batch}", where,
                       f"{trial.precision} {trial.tuning} {trial.data}", duration(seconds))
     console.print(table)
-    for reason, count in refused.items():
-        console.print(f"{count} refused: {reason}", style="yellow", markup=False, highlight=False)
-    size = f"{len(prepared.trials)} trials, {prepared.suite.processes} processes each"
-    console.print(f"{size}, about {duration(total)} once the environments are built. Nothing was started.", soft_wrap=True)
+    for reason, times in refused.items():
+        console.print(f"{times} refused: {reason}", style="yellow", markup=False, highlight=False)
+    size = f"{count(len(prepared.trials), 'trial')}, {count(prepared.suite.processes, 'process', 'es')} each"
+    wanted = f"about {duration(total)} once the environments are built" if total else "all refused"
+    console.print(f"{size}, {wanted}. Nothing was started.", soft_wrap=True)
 
 
 def _catalogue() -> Table:

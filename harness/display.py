@@ -84,6 +84,11 @@ def describe(sight: Sight, windows: int) -> str:
     return text
 
 
+def count(number: int, noun: str, plural: str = "s") -> str:
+    """As in 1 trial, 2 trials."""
+    return f"{number} {noun}{plural if number != 1 else ''}"
+
+
 def duration(seconds: float) -> str:
     """Seconds in the unit a person would use, three significant digits below a minute."""
     if seconds >= 5400:

@@ -116,6 +116,11 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
     return GUESS_START_SECONDS + warm_up + windows + parts
 
 
+def shares_cores(trial: Trial, cores: int) -> bool:
+    """Whether a CPU has too few cores for a trial's devices, each with its threads."""
+    return trial.device_kind == "cpu" and trial.devices > 1 and trial.devices * trial.threads > cores
+
+
 def _skipped(trial: Trial, skip: Skip) -> bool:
     return all(getattr(trial, key) == value for key, value in skip.model_dump(exclude_none=True).items())
 

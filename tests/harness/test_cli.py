@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import yaml
 import networks
 from analysis import records
 from harness import campaign, checks, cli
+from harness.display import count
 
 ROOT = Path(__file__).parents[2]
 HERE = ["--interpreter", f"reference={sys.executable}"]
@@ -148,15 +150,29 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(dlbench, stand_in, suite, 
     answer = dlbench("run", str(suite), "--dry-run", "--out", str(tmp_path / "out"), "precisions=fp32,tf32")
     assert (answer.code, answer.err, built) == (0, "", [])
     assert "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU" in answer.out
-    assert answer.out.endswith("2 trials, 1 processes each, about 15.1 s once the environments are built. Nothing was started.\n")
+    assert answer.out.endswith("2 trials, 1 process each, about 15.1 s once the environments are built. Nothing was started.\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_refused_rows_has_no_time(dlbench, stand_in, suite, no_worker):
+    stand_in(one="reference")
+    answer = dlbench("run", str(suite), "--dry-run", "precisions=tf32")
+    assert answer.out.endswith("1 trial, 1 process each, all refused. Nothing was started.\n")
+
+
+@pytest.mark.parametrize(("devices", "said"), [("4096", True), ("1", False)])
+def test_a_dry_run_says_where_devices_share_the_cores(dlbench, stand_in, suite, no_worker, devices, said):
+    stand_in(ranks="ranks")
+    answer = dlbench("run", str(suite), "--dry-run", "frameworks=ranks", f"devices={devices}")
+    cores = len(os.sched_getaffinity(0))
+    assert (f"{devices} x cpu, threads 1, sums, sharing {count(cores, 'core')}" in answer.out) is said, answer.out
 
 
 def test_a_run_that_succeeds_leaves_records_a_table_and_a_page(dlbench, stand_in, suite, tmp_path):
     stand_in(one="reference")
     answer = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.splitlines()[0] == f"small: 1 trials, 1 processes, records in {tmp_path / 'out'}"
+    assert answer.out.splitlines()[0] == f"small: 1 trial, 1 process, records in {tmp_path / 'out'}"
     assert f"Page: {tmp_path / 'out' / 'report.html'}" in answer.out
     assert records.read(tmp_path / "out").processes["status"].tolist() == ["ok"]
     again = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
