@@ -31,6 +31,7 @@ THROTTLES = {  # bits of nvml.h, nvmlClocksEventReasons; idle, application clock
 }
 DISAGREEMENT = 0.1  # from here on two ways to measure one thing are said to differ
 LEAST_SECONDS = 2.0  # of two readings of the energy counter, which moves in steps of some 0.1 s
+UNLIKE, UNLIKE_BYTES = 3.0, 2.0**20  # processes of one trial whose bytes a step differ by more were not doing one thing
 LEAST_BYTES = 1e8  # less traffic than this between GPM's samples is noise of other programs
 
 
@@ -56,15 +57,21 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
         if set(known["device"]) != set(devices):
             continue  # not measured in any row of this trial: campaign.json says why
         values, reasons = _per_step(samples, every, windows, devices, (counter, link))
-        found.columns[column] = float(windows.assign(value=values).groupby("process")["value"].median().median())
+        each = windows.assign(value=values).groupby("process")["value"].median()
+        found.columns[column] = float(each.median())
+        if link == "pcie" and each.max() > max(UNLIKE * each.min(), UNLIKE_BYTES):
+            direction = "received" if "rx" in column else "sent"
+            found.remarks.append(f"PCIe bytes {direction} are unlike from process to process: "
+                                 f"{each.min() / 2**20:,.3g} to {each.max() / 2**20:,.3g} MiB a step")
         if reasons:
             why, _ = Counter(reasons).most_common(1)[0]
             found.remarks.append(f"{name} of {len(reasons)} of {len(windows)} windows not measured: {why}")
     if trial["device_kind"] != "cpu":
         _note_throttling(found, own, windows, devices)
         _note_coverage(found, own)
-        waiting = int(campaign.meta["suite"].get("prepare_jobs", 1)) - 1  # workers that hold memory there and compute nothing
-        _note_company(found, own[own["device"].isin(devices)], windows, 1 + waiting)
+        suite = campaign.meta["suite"]  # of its workers all but one compute nothing, and hold memory
+        workers = int(suite.get("prepare_jobs", 1)) * (2 if suite.get("keep_workers") else 1)
+        _note_company(found, own[own["device"].isin(devices)], windows, workers)
         found.remarks += _disagreements(cross_check(campaign, trial))
     found.remarks = list(dict.fromkeys(found.remarks))
     return found

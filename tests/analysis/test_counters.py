@@ -182,6 +182,24 @@ def test_two_ways_to_measure_one_thing_must_agree(sampled, tmp_path, changes, re
     assert row_of(sampled, tmp_path)["reason"] == reason
 
 
+def test_traffic_that_comes_in_some_processes_only_is_said(sampled, tmp_path):
+    for row in sampled.counters:
+        if row["process"] == 2 and "pcie_rx_bytes" in row:
+            row["pcie_rx_bytes"] /= 100
+    row = row_of(sampled, tmp_path)
+    assert "PCIe bytes received are unlike from process to process: 1.76 to 180 MiB a step" in row["reason"]
+    assert "bytes sent are unlike" not in row["reason"]
+
+
+def test_workers_that_are_kept_are_a_campaigns_own(sampled, tmp_path):
+    for row in sampled.counters:
+        row.update({"processes": 4} if row["kind"] == "slow" else {})
+    sampled.meta["suite"].update(prepare_jobs=2)
+    assert "4 processes were on one GPU" in row_of(sampled, tmp_path / "ended")["reason"]
+    sampled.meta["suite"].update(keep_workers=True)
+    assert "processes were on one GPU" not in row_of(sampled, tmp_path / "kept")["reason"]
+
+
 def test_the_cross_checks_of_agreeing_counters_are_one(sampled, tmp_path):
     campaign = records.read(sampled.write(tmp_path))
     assert counters.cross_check(campaign, sampled.trial(PYTORCH)) == {
