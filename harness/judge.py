@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import networks
-from analysis.tolerances import LOSSY, Tolerance, kinks_of, tolerance_of
+from analysis.tolerances import LATER, LATER_STEPS, LOSSY, Tolerance, kinks_of, tolerance_of
 from harness import arrays, copies
 from harness.at_work import AtWork
 from harness.machine import THREAD_VARIABLES, cores
@@ -108,6 +108,9 @@ class Judge:
             if verdict.verdict == "same" and _is_unbounded(task):
                 _ask(worker, question, task, 1, answers)
                 verdict = _with_first_sum(verdict, question, answers, str(task["precision"]))
+            if verdict.verdict == "same" and task.get("strategy", "") in LATER:
+                _ask(worker, question, task, LATER_STEPS, answers)
+                verdict = self._with_later_moves(verdict, question, answers, task)
             return verdict
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
@@ -148,6 +151,26 @@ class Judge:
         log = question.reference.with_suffix(".log")
         with Worker(sys.executable, REFERENCE, log, variables) as worker, self.at_work.of(worker):
             _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
+
+    def _with_later_moves(self, verdict: Verdict, question: Question, answers: Path, task: Mapping[str, Any]) -> Verdict:
+        """Refuse a verdict where too little of what the steps after a strategy's whole ones should move has arrived."""
+        whole, allowed = LATER[task["strategy"]]
+        before, after = (replace(question, steps=steps, reference=question.reference.with_suffix(f".{steps}.npz"))
+                         for steps in (whole, LATER_STEPS))
+        for each in (before, after):
+            with self._asked_once(each):
+                self._answer_reference(each)
+        with np.load(answers) as ours, np.load(before.reference) as early, np.load(after.reference) as late, \
+                np.load(question.weights) as start:
+            errors = _later_errors(question.network, whole, (ours, early, late, start))
+        exact = _limits(question.network, str(task["precision"]), 0.0)
+        limits = {name: max(allowed, exact[name].trajectory) for name in errors}
+        if strays := [name for name, error in errors.items() if not error <= limits[name]]:
+            worst = max(strays, key=lambda name: _nan_last(errors[name]))
+            reason = (f"steps {whole + 1} to {LATER_STEPS}, whose gradients are not sent whole, have moved {worst} otherwise "
+                      f"(relative error {errors[worst]:.2g}, allowed {limits[worst]:.2g}, 1 if nothing arrived)")
+            return replace(verdict, verdict="different", reason=reason)
+        return verdict
 
     def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:
         """Say whether the loss is right and the gradients are off in a network with kinks: another draw tells.
@@ -325,6 +348,30 @@ def _move_error(ours: np.ndarray, reference: np.ndarray, start: np.ndarray, step
     rounding = steps * UNIT_ROUNDOFF_FP32 * float(np.linalg.norm(begin))
     norm = float(np.linalg.norm(wanted))
     return difference if math.isnan(difference) else _quotient(max(0.0, difference - rounding), norm)
+
+
+def _later_errors(network: networks.Network, whole: int, files: tuple[Mapping[str, np.ndarray], ...]) -> dict[str, float]:
+    """Relative L2 error of what the gradients after the first `whole` (two) steps have moved each tensor by, until `LATER_STEPS`.
+
+    files: our answers, the reference's after `whole` and after all steps, and the weights before. The step k of n moves a tensor by
+    lr g (1 + m + ... + m^(n - k)) until then; the second gradient follows from where the reference stood after two steps.
+    """
+    ours, early, late, start = files
+    rate, momentum = network.learning_rate, network.momentum
+    first, second = (sum(momentum**power for power in range(LATER_STEPS - step + 1)) for step in range(1, whole + 1))
+    errors = {}
+    for layer in network.layers:
+        moves, differences = {}, {}
+        for name in (f"{layer.name}.{each}" for each in layer.parameters):
+            begin, gradient = start[name].astype(np.float64), early[f"gradient/{name}"].astype(np.float64)
+            next_gradient = (begin - early[f"parameter/{name}"]) / rate - (1 + momentum) * gradient
+            moves[name] = begin - late[f"parameter/{name}"] - rate * (first * gradient + second * next_gradient)
+            difference = float(np.linalg.norm(ours[f"parameter/{name}"] - late[f"parameter/{name}"].astype(np.float64)))
+            rounding = LATER_STEPS * UNIT_ROUNDOFF_FP32 * float(np.linalg.norm(begin))
+            differences[name] = difference if math.isnan(difference) else max(0.0, difference - rounding)
+        floor = FLOOR * math.sqrt(sum(float(np.vdot(move, move)) for move in moves.values()))
+        errors.update({name: _quotient(differences[name], max(float(np.linalg.norm(moves[name])), floor)) for name in moves})
+    return errors
 
 
 def _quotient(error: float, norm: float) -> float:

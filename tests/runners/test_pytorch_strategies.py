@@ -106,6 +106,15 @@ def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
     assert "has moved otherwise" in found.reason and "allowed 0.4" in found.reason
 
 
+@pytest.mark.parametrize(("fault", "network"), [("silent", "tiny_fcn"), ("silent", "tiny_cnn"), ("one_rank", "tiny_fcn"),
+                                                ("one_rank", "tiny_cnn")])
+def test_a_power_sgd_that_sends_too_little_after_its_whole_steps_is_named(verdict, fault, network):
+    found = verdict("pytorch", network, module=f"tests.workers.pytorch_power_sgd_{fault}", devices=2, strategy="power_sgd")
+    assert found.verdict == "different"
+    assert found.reason.startswith("steps 3 to 8, whose gradients are not sent whole, have moved ")
+    assert ("relative error 1," in found.reason) == (fault == "silent")
+
+
 def test_one_bit_that_adds_up_and_does_not_average_is_named(verdict):
     found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_one_bit_sum", devices=2, strategy="one_bit")
     assert found.verdict == "different"
