@@ -20,15 +20,15 @@ def ready(tmp_path):
     """Start two ranks of a framework that have built and fed tiny_fcn: `ready("cntk")`."""
     workers = []
 
-    def start(framework):
+    def start(framework, module=None, build_limit=300):
         network = networks.get("tiny_fcn")
         arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
         arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
         task = {"device": "cpu", "devices": 2, "strategy": STRATEGIES[framework]}
-        worker = started(framework, None, tmp_path / f"{framework}.log", task)
+        worker = started(framework, module, tmp_path / f"{framework}.log", task)
         workers.append(worker)
         worker.ask("hello", limit=300)
-        worker.ask("build", limit=300, network=network.to_json(), batch=2, **task)
+        worker.ask("build", limit=build_limit, network=network.to_json(), batch=2, **task)
         worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
         worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
         return worker
@@ -36,6 +36,7 @@ def ready(tmp_path):
     yield start
     for worker in workers:
         worker.end()
+        assert processes_with(worker.token) == []
 
 
 @pytest.mark.parametrize("framework", STRATEGIES)
@@ -51,6 +52,14 @@ def test_a_killed_rank_is_named_and_nothing_of_its_launcher_is_left(ready, frame
     worker.end()
     assert processes_with(worker.token) == []
     assert not Path(worker.folder.name).exists()
+
+
+def test_ranks_of_paddle_that_cannot_reach_one_another_end_with_the_limit_as_one_failure(ready):
+    """Paddle has no limit of its own here; ranks that find one another have built tiny_fcn within 0.5 s."""
+    with pytest.raises(Failed) as caught:
+        ready("paddle", "tests.workers.paddle_unreachable", build_limit=8)
+    assert caught.value.kind == "timed_out"
+    assert caught.value.reason.startswith("ranks 0, 1: no answer to 'build' within 8 s; log: ")
 
 
 @pytest.mark.parametrize("framework", STRATEGIES)

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import networks
-from harness import frameworks
+from harness import arrays, frameworks
 from harness.ranks import Launch, Ranks
 from harness.worker import Failed, processes_with
 
@@ -58,3 +58,14 @@ def test_ranks_that_cannot_reach_one_another_fail_within_their_wait(ranks):
         build(ranks("tests.workers.pytorch_ranks_unreachable"))
     assert caught.value.kind == "crashed"
     assert "DistNetworkError" in caught.value.reason
+
+
+def test_a_window_lasts_until_the_slowest_rank_is_done(ranks, tmp_path):
+    worker = ranks("tests.workers.pytorch_ranks_slow")
+    build(worker)
+    arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(networks.get("tiny_fcn"), seed=1))
+    arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(networks.get("tiny_fcn"), 4, 2, seed=1))
+    worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
+    worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+    answer = worker.ask("run", limit=60, steps=1)
+    assert answer["stop"] - answer["start"] >= 0.3
