@@ -19,7 +19,7 @@ SUITE = {"frameworks": "reference", "networks": ["tiny_fcn", "tiny_lstm"], "batc
          "processes": 3, "windows": 2, "window_seconds": 0.002, "peaks": False, "data": "host",
          "interpreters": {"reference": sys.executable}}
 KINDS = (".csv", ".json", ".md", ".html", "")  # the last is SHA256SUMS
-PUBLISHED = sorted(path.parent for path in (ROOT / "results").glob("*/campaign.json"))
+PUBLISHED = sorted(path.parent for name in ("*/campaign.json", "*-links-*/study.json") for path in (ROOT / "results").glob(name))
 
 
 @pytest.fixture(scope="module")
