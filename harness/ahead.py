@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from harness.at_work import results
 from harness.plan import Trial
 from harness.process import Bench, Outcome, Ready, get_ready, time_process
+from harness.shelf import leaves_traces
 from harness.worker import Failed, Unsupported, Worker
 
 REST_SECONDS = 60.0  # for a worker to let go of its network; one that takes longer is not worth keeping
@@ -97,7 +98,7 @@ class Ahead:
         """Keep the workers of the group for the next one, or let them end; those that nobody took from the shelf end too."""
         ended = self.bench.shelf.clear()
         for worker, trial in self.timed:
-            if self.keep and self.waiting and not worker.ended:
+            if self.keep and self.waiting and not worker.ended and not leaves_traces(trial):
                 self.bench.shelf.put(worker, trial)
             else:
                 ended.append(worker)

@@ -10,7 +10,9 @@ import pytest
 
 from analysis import consistency, report
 from harness import checks
+from harness.plan import Trial
 from harness.process import Sight
+from harness.shelf import leaves_traces
 from harness.worker import Worker
 from tests.harness.campaigns import run, table
 
@@ -50,6 +52,25 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
     served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
     assert set(map(len, served)) == {1}  # of one framework
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize(("kind", "devices", "strategy", "traces"), [
+    ("cuda", 2, "bf16_compress", True), ("cuda", 2, "ddp", True), ("cuda", 4, "nccl", True),
+    ("cuda", 2, "ring", False), ("cuda", 2, "one_bit", False), ("cuda", 1, "", False), ("cpu", 2, "bf16_compress", False),
+])
+def test_what_aggregates_beside_the_backward_pass_leaves_traces_in_a_worker_of_gpus(kind, devices, strategy, traces):
+    trial = Trial("pytorch", "2.11.0", "alexnet", 128, devices, kind, 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
+                  strategy=strategy)
+    assert leaves_traces(trial) is traces
+
+
+def test_a_worker_with_traces_of_a_trial_is_not_kept(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference")
+    monkeypatch.setattr("harness.ahead.leaves_traces", lambda trial: trial.network == "tiny_fcn")
+    done = run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, processes=3, keep_workers=True)
+    in_order = done.processes.sort_values("order").groupby("log", sort=False)["trial"].agg(list)
+    assert all("tiny_lstm" in name for names in in_order for name in names[:-1])  # what left traces was a worker's last
+    assert len(in_order) < 6
 
 
 @pytest.mark.parametrize("limited", ["memory_of_one", "memory_of_one_in_training"])
