@@ -67,6 +67,8 @@ class Display:
 
     def _left(self) -> str:
         """The guessed time of what is left, scaled by how wrong the guesses have been so far."""
+        if not self.left and not self.further:
+            return "none left"
         pace = self.spent / self.guessed if self.guessed else 1.0
         more = " and more where intervals are wide" if self.suite.interval and self.left else ""
         return f"about {duration(pace * (sum(self.left.values()) + self.further * self.typical))} left{more}"

@@ -50,7 +50,7 @@ def shown(trial: Trial, row: dict, processes: int = 2) -> str:
 
 def test_a_log_gets_a_line_a_process(trial: Trial):
     text = shown(trial, {"status": "ok", "reason": ""}, processes=1)
-    assert text == "1/1 pytorch-2.13.0-tiny_fcn-b4-cpux1-t1-fp32-stock-host process 0: 12.5 ms a step, about 0 us left\n"
+    assert text == "1/1 pytorch-2.13.0-tiny_fcn-b4-cpux1-t1-fp32-stock-host process 0: 12.5 ms a step, none left\n"
 
 
 def test_checks_made_ahead_do_not_count_as_the_first_process(trial: Trial, monkeypatch: pytest.MonkeyPatch):
