@@ -2,7 +2,7 @@
 
 The framework's own launcher starts them and stands between, so ranks speak on a Unix socket. Each command goes to all; their
 answers become one: a window lasts from the first start to the last stop, a loss is the mean. A rank that dies, hangs or disagrees
-is one `Failed` that names it. Everything else of a worker is `harness.worker`.
+is one `Failed` that names it, and what one refuses is refused by all. Everything else of a worker is `harness.worker`.
 """
 
 import contextlib
@@ -77,10 +77,20 @@ class Ranks(Worker):
             with contextlib.suppress(OSError):  # of a rank that is gone the end of its lines tells
                 link.sendall(line.encode())
         answers: dict[int, dict[str, Any]] = {}
+        refusal = None
         while len(answers) < self.launch.ranks:
-            rank, message = self._next(command, deadline, limit, set(answers))
+            try:
+                rank, message = self._next(command, deadline, limit, set(answers))
+            except Failed:
+                if refusal is None:
+                    raise
+                self.end()  # the others wait for the one that refused: nothing more is to be had of them
+                raise Unsupported(refusal) from None
             if message.get("id") == self.number:
                 answers[rank] = self._checked(command, rank, message)
+                if refusal is None and answers[rank]["status"] == "unsupported":
+                    refusal = answers[rank]["reason"]
+                    deadline = min(deadline, self.clock() + self.patience)
         self.closed = command == "close"
         return merged(command, [answers[rank] for rank in sorted(answers)])
 

@@ -298,8 +298,13 @@ class Session:
             return {}
         from runners import tracer  # here, because only a trace's worker needs it
 
+        try:
+            traced = tracer.trace(self.runner, self.task.device, steps)
+        except Unsupported:
+            timed_run(self.runner, steps)  # the others' steps would wait for this rank's gradients for ever
+            raise
         with open(out, "w") as file:
-            json.dump(tracer.trace(self.runner, self.task.device, steps), file)
+            json.dump(traced, file)
         return {}
 
     def profile(self, steps, out):

@@ -94,6 +94,22 @@ def test_a_rank_that_raises_is_crashed_with_its_number_and_first_line(ready):
     assert (failure.kind, failure.reason) == ("crashed", "rank 1: RuntimeError: the first step is broken")
 
 
+def test_ranks_that_wait_for_one_that_refuses_are_ended_with_its_reason_in_seconds(ready):
+    worker = ready("ranks_refuse", patience=0.5)
+    with pytest.raises(Unsupported, match="no collective here"):
+        worker.ask("run", limit=3600, steps=1)
+    assert worker.ended
+    assert processes_with(worker.token) == []
+
+
+def test_a_refused_trace_lets_the_other_ranks_finish_and_train_on(ready, tmp_path):
+    worker = ready(patience=60.0)  # nobody needs it
+    with pytest.raises(Unsupported, match="a trace reads the activity records of a CUDA device; this task is on 'cpu'"):
+        worker.ask("trace", limit=60, steps=2, out=str(tmp_path / "trace.json"))
+    assert not worker.ended
+    assert worker.ask("run", limit=60, steps=1)["steps"] == 1
+
+
 def test_a_rank_that_hangs_is_timed_out(ready):
     failure = failure_of(ready("ranks_hang"), limit=1.0)
     assert failure.kind == "timed_out"
