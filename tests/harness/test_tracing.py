@@ -1,6 +1,7 @@
 """The trace pass: a stand-in runner on a stand-in GPU, through a real worker; what goes wrong costs its own row only."""
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +19,13 @@ from harness.judge import Judge
 from harness.plan import Trial
 from harness.process import Bench
 from harness.suite import Suite
+from tests.parallel import parallel_of
 
 FAKE_CUPTI = str(Path(__file__).parents[1] / "fake_cupti")
 TRIAL = Trial(framework="good", release="1", network="tiny_fcn", batch=4, devices=1, device_kind="cuda", threads=1,
               precision="fp32", tuning="stock", data="host", learning_rate=0.1, parameters=1, flops_per_step=1, dropout=False,
               processes_planned=1)
+ON_TWO = replace(TRIAL, devices=2, ranks=2, batch=2)
 COPIED = 4 * 4 * networks.get("tiny_fcn").input_shape[0]  # bytes of a batch of four
 
 
@@ -31,7 +34,7 @@ def bench(tmp_path, monkeypatch):
     """Make a bench of one framework whose workers run `module`: `bench("traced")`."""
 
     def make(module, variables=None, **suite):
-        runner = SimpleNamespace(runner=f"tests.workers.{module}")
+        runner = SimpleNamespace(runner=f"tests.workers.{module}", parallel=parallel_of(module))
         monkeypatch.setattr(frameworks, "load", lambda name, folder=None: runner)
         suite = Suite.model_validate({"networks": "tiny_fcn", **suite})
         variables = {"PYTHONPATH": FAKE_CUPTI} if variables is None else variables
@@ -70,6 +73,21 @@ def test_a_worker_that_fails_leaves_its_reason(bench, module, reason):
 def test_an_environment_without_cupti_is_a_reason(bench):
     row, = tracing.trace(bench("traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL)
     assert "cupti" in row["reason"]
+
+
+def test_of_two_ranks_the_first_is_traced(bench):
+    rows = pd.DataFrame(tracing.trace(bench("ranks_traced"), ON_TWO))
+    assert rows["class"].tolist() == ["matrix product", "copy", "memset", "wall", "busy", "idle"]
+    assert rows["count_per_step"].tolist()[:3] == [1, 1, 1]
+
+
+def test_two_ranks_without_cupti_are_a_reason_at_once(bench):
+    """Rank 1 once ran its steps and waited for rank 0, which had refused, until the limit of a window (seen on two H200s)."""
+    made = bench("ranks_traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
+    began = time.monotonic()
+    row, = tracing.trace(made, ON_TWO)
+    assert row["reason"].startswith("no trace without the package cupti-python, of the framework's own CUDA: ")
+    assert time.monotonic() - began < 60 < made.suite.limits.window
 
 
 def test_an_environment_that_could_not_be_built_is_a_reason(bench):

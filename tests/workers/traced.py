@@ -16,11 +16,16 @@ class Runner(Reference):
 
     def step(self):
         super().step()
-        from cupti import cupti
+        launch(self)
 
-        kinds = cupti.ActivityKind
-        inputs, _ = self.ring[0]
-        cupti.launch(kinds.MEMCPY, self.clock, self.clock + 100, copy_kind=1, bytes=inputs.size * 4)
-        cupti.launch(kinds.CONCURRENT_KERNEL, self.clock + 50, self.clock + 300, name=KERNEL)
-        cupti.launch(kinds.MEMSET, self.clock + 400, self.clock + 410, bytes=8)
-        self.clock += 500
+
+def launch(runner):
+    """What a step of a runner seems to do on its GPU: a copy of its batch, a matrix product, a memset."""
+    from cupti import cupti
+
+    kinds = cupti.ActivityKind
+    inputs, _ = runner.ring[0]
+    cupti.launch(kinds.MEMCPY, runner.clock, runner.clock + 100, copy_kind=1, bytes=inputs.size * 4)
+    cupti.launch(kinds.CONCURRENT_KERNEL, runner.clock + 50, runner.clock + 300, name=KERNEL)
+    cupti.launch(kinds.MEMSET, runner.clock + 400, runner.clock + 410, bytes=8)
+    runner.clock += 500
