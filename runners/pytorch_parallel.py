@@ -6,6 +6,7 @@ The group is NCCL's on GPUs and gloo's on CPUs. DDP averages gradients in bucket
 import contextlib
 import datetime
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from runners.protocol import Unsupported
 
 WAIT_SECONDS = 600  # for the other ranks, which may compile meanwhile: who has not come by then will not come
+FIRST_SECONDS = 120  # for one number of each rank to go round, communicators included, which take seconds
 WARM_UP_STEPS = 11  # before a graph is captured, say PyTorch's notes: DDP sorts its buckets and times itself in the first ten
 
 
@@ -30,7 +32,27 @@ def join(task):
             torch._dynamo.config.optimize_ddp = False
         wait = datetime.timedelta(seconds=WAIT_SECONDS)
         dist.init_process_group("nccl" if task.device == "cuda" else "gloo", timeout=wait)
+        _meet(_device(task), task)
+    return _device(task)
+
+
+def _device(task):
     return torch.device(task.device, task.rank) if task.device == "cuda" else torch.device("cpu")
+
+
+def _meet(device, task):
+    """Let one number go round. On machines whose GPUs do not reach one another directly, it never comes back.
+
+    Raises RuntimeError then, with what helps: to wait for it in training would take the limit of each check.
+    """
+    message = dist.all_reduce(torch.ones(1, device=device), async_op=True)
+    until = time.monotonic() + FIRST_SECONDS
+    while not message.is_completed():
+        if time.monotonic() > until:
+            raise RuntimeError(f"the first all-reduce of {task.ranks} devices did not end in {FIRST_SECONDS} s; where GPUs do not "
+                               "reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory")
+        time.sleep(0.001)
+    message.wait()
 
 
 def replicate(model, task):

@@ -60,6 +60,14 @@ def test_ranks_that_cannot_reach_one_another_fail_within_their_wait(ranks):
     assert "DistNetworkError" in caught.value.reason
 
 
+def test_a_first_all_reduce_that_does_not_come_back_is_named_with_what_helps(ranks):
+    with pytest.raises(Failed) as caught:
+        build(ranks("tests.workers.pytorch_ranks_do_not_meet"))
+    assert caught.value.kind == "crashed"
+    assert caught.value.reason.startswith("rank 0: RuntimeError: the first all-reduce of 2 devices did not end in 2 s; where GPUs")
+    assert caught.value.reason.endswith("NCCL_P2P_DISABLE=1 sends through the host's memory")
+
+
 def test_a_window_lasts_until_the_slowest_rank_is_done(ranks, tmp_path):
     worker = ranks("tests.workers.pytorch_ranks_slow")
     build(worker)
