@@ -3,10 +3,12 @@
 Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
 They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process, trace or
 profile that runs out of memory beside others runs once more, alone; after that fewer get ready at a time, and no worker is kept.
+Of a trial that was refused, or whose first process hung until its limit, no further one is started: it would do so again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -37,6 +39,7 @@ class Ahead:
         self.company = False  # whether there were other workers when this group got ready
         self.ready: list[Ready] = []
         self.timed: list[tuple[Worker, Trial]] = []
+        self.given_up: dict[str, Outcome] = {}  # by trial: how the process ended that was refused or hung
 
     def __enter__(self) -> "Ahead":
         return self
@@ -46,10 +49,15 @@ class Ahead:
 
     def run(self, trial: Trial, process: int, order: int) -> Outcome:
         """Run the process that is next; one that was not among those waiting gets ready now."""
+        if trial.trial in self.given_up and not self._is_ready(trial, process):
+            return _not_started(self.given_up[trial.trial], process, order)
         outcome = self._time(self._take(trial, process, order))
         if outcome.out_of_memory and self.company:
             self._make_room(f"process {process}", outcome.row)
             outcome = self._time(get_ready(self.bench, trial, process, order))
+        if outcome.row["status"] == "unsupported" or (outcome.timed_out and process == 0):
+            self.given_up[trial.trial] = outcome
+            self.waiting = [each for each in self.waiting if each[0].trial != trial.trial]
         if not self.ready:
             self._let_go()
         return outcome
@@ -62,6 +70,9 @@ class Ahead:
             self._make_room(look.__name__, rows[0])
             rows = look(self.bench, trial)
         return rows
+
+    def _is_ready(self, trial: Trial, process: int) -> bool:
+        return bool(self.ready) and (self.ready[0].trial, self.ready[0].outcome.row["process"]) == (trial, process)
 
     def _take(self, trial: Trial, process: int, order: int) -> Ready:
         if not self.ready:
@@ -119,6 +130,15 @@ class Ahead:
             raise
         finally:
             pool.shutdown()
+
+
+def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:
+    """The outcome of a process that is not started, because an earlier one of its trial was refused or hung."""
+    told = earlier.row
+    kind, _, why = told["reason"].partition(": ")
+    return Outcome({"trial": told["trial"], "process": process, "order": order, "status": told["status"],
+                    "reason": f"{kind}: not started, as process 0 hung: {why}" if earlier.timed_out else told["reason"],
+                    "started": datetime.now(UTC).isoformat(timespec="seconds")})
 
 
 def _rest(worker: Worker) -> None:

@@ -54,7 +54,14 @@ class Outcome:
 
     @property
     def out_of_memory(self) -> bool:
-        return self.row["status"] == "failed" and str(self.row["reason"]).startswith("out_of_memory")
+        return self._failed_as("out_of_memory")
+
+    @property
+    def timed_out(self) -> bool:
+        return self._failed_as("timed_out")
+
+    def _failed_as(self, kind: str) -> bool:
+        return self.row["status"] == "failed" and str(self.row["reason"]).startswith(kind)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,28 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
     assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
 
 
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_of_a_trial_that_was_refused_or_hung_no_further_process_is_started(tmp_path, stand_in, jobs):
+    stand_in(good="reference", refused="reference_refuses", hung="reference_hangs_when_timed", hung_in_check="hang")
+    done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_check"], processes=4, prepare_jobs=jobs,
+               keep_workers=jobs > 1, limits={"check": 3, "window": 2})
+    processes = done.processes.assign(framework=done.processes["trial"].str.partition("-")[0]).sort_values("process")
+    reasons = processes.groupby("framework")["reason"].agg(list)
+    assert processes.groupby("framework")["status"].agg(set).to_dict() == {
+        "good": {"ok"}, "refused": {"unsupported"}, "hung": {"failed"}, "hung_in_check": {"failed"}}
+    assert set(reasons["refused"]) == {"this wheel needs AVX-512 [see the release notes]"} and len(reasons["refused"]) == 4
+    for name, command in (("hung", "run"), ("hung_in_check", "check")):
+        first, *others = reasons[name]
+        assert first.startswith(f"timed_out: no answer to '{command}' within ")
+        started = [reason for reason in others if reason == first]  # got ready beside the first one, where several do
+        skipped = [reason for reason in others if reason != first]
+        assert len(started) <= jobs - 1 and len(skipped) >= 4 - jobs
+        assert all(reason.startswith(f"timed_out: not started, as process 0 hung: no answer to '{command}' ") for reason in skipped)
+    assert len(list((tmp_path / "logs").glob("refused-*-[0-9].log"))) <= jobs
+    assert [finding for finding in consistency.check(done) if finding.file == "processes.csv"] == []
+    assert table(tmp_path)["hung tiny_fcn"]["reason"].startswith("timed_out: no answer to 'run' within 2 s")
+
+
 def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_in):
     stand_in(one="reference", two="reference")
     networks = ["tiny_fcn", "tiny_lstm"]
