@@ -58,10 +58,11 @@ def _meet(device, task):
 def replicate(model, task):
     """Wrap a model that lies on this rank's device in DDP; `tuned` turns on what DDP's documentation offers for speed."""
     options = {}
-    if task.tuning == "tuned":
-        # Batch norm's running averages take no part in training, so nobody needs to send them.
-        options = {"gradient_as_bucket_view": True, "static_graph": True, "broadcast_buffers": False}
     on_gpu = task.device == "cuda"
+    if task.tuning == "tuned":
+        # Batch norm's running averages take no part in training, so nobody needs to send them. A static graph wants its first step
+        # sent, and a check of a strategy that loses something begins without (torch 2.13); on GPUs a capture's warm-up comes first.
+        options = {"gradient_as_bucket_view": True, "static_graph": on_gpu or task.strategy == "ddp", "broadcast_buffers": False}
     captured = on_gpu and task.tuning == "tuned"  # PyTorch's notes on CUDA graphs want DDP made on a side stream then
     with torch.cuda.stream(torch.cuda.Stream()) if captured else contextlib.nullcontext():
         replica = DistributedDataParallel(model, device_ids=[task.rank] if on_gpu else None, **options)

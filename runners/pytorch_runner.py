@@ -156,7 +156,7 @@ class Runner(BaseRunner):
         torch._dynamo.reset()  # code compiled for an earlier task's batch would be compiled anew for batches of any size
         self.images = len(task.network["input_shape"]) == 3
         set_arithmetic(task)
-        torch.manual_seed(task.seed)
+        torch.manual_seed(task.seed + task.rank)  # each rank drops units of its own
 
         self.model = Net(task.network, task.dropout).to(self.device)
         self.names = parameter_names(task.network)

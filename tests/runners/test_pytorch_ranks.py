@@ -28,9 +28,10 @@ def ranks(tmp_path, interpreter_of):
         assert processes_with(each.token) == []
 
 
-def build(worker):
+def build(worker, **task):
     worker.ask("hello", limit=120)
-    worker.ask("build", limit=120, network=networks.get("tiny_fcn").to_json(), batch=2, devices=2, ranks=2, strategy="ddp")
+    worker.ask("build", limit=120, **{"network": networks.get("tiny_fcn").to_json(), "batch": 2, "devices": 2, "ranks": 2,
+                                      "strategy": "ddp", **task})
 
 
 def test_a_killed_rank_is_named(ranks):
@@ -66,6 +67,13 @@ def test_a_first_all_reduce_that_does_not_come_back_is_named_with_what_helps(ran
     assert caught.value.kind == "crashed"
     assert caught.value.reason.startswith("rank 0: RuntimeError: the first all-reduce of 2 devices did not end in 2 s; where GPUs")
     assert caught.value.reason.endswith("NCCL_P2P_DISABLE=1 sends through the host's memory")
+
+
+def test_each_rank_drops_units_of_its_own(ranks):
+    worker = ranks("tests.workers.pytorch_units")
+    build(worker, network=networks.get("tiny_dropout").to_json(), dropout=True, seed=1)
+    one, other = worker.ask("copies", limit=60)["hashes"]
+    assert one != other
 
 
 def test_a_window_lasts_until_the_slowest_rank_is_done(ranks, tmp_path):

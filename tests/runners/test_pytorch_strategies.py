@@ -88,6 +88,12 @@ def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
     assert (found.trajectory_error > 1e-3) == (strategy in LOSSY)
 
 
+@pytest.mark.parametrize("strategy", ["ddp", *sorted(LOSSY)])
+def test_a_tuned_step_is_the_same(judge, runner, strategy):
+    found = judge.judge(runner, networks.get("tiny_fcn"), {**task_of(strategy), "tuning": "tuned"})
+    assert (found.verdict, found.reason) == ("same", "")
+
+
 @pytest.mark.parametrize("strategy", ["power_sgd", "bf16_compress"])
 def test_several_buckets_on_cpus_do_not_meet_one_another(verdict, strategy):
     found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_ranks_small_buckets", devices=2, strategy=strategy)
