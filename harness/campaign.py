@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import networks
 from analysis import hashes
 from harness import VERSION, data_sets, environments, frameworks, machine, peaks, profiling, tracing
 from harness.ahead import Ahead
@@ -60,7 +61,7 @@ def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaig
         releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
         here = Machine(kind, described["cpu"]["allowed"], len(gpus))
         trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
-        planned += [_refuse_missing(trial) for trial in trials]
+        planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]
     return Campaign(suite, suite_file, planned, described, kinds[-1], allow_dirty=allow_dirty)
 
 
@@ -75,7 +76,8 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     if not resume:
         refuse_existing(folder)  # before environments are built
     dirty = pass_gate(campaign.machine, campaign.gpus, campaign.allow_dirty)
-    records = Records.resume(folder, planned, campaign.suite.model_dump(mode="json")) if resume else None
+    suite_now = campaign.suite.model_dump(mode="json")
+    records = Records.resume(folder, planned, suite_now, _sources(campaign.trials)) if resume else None
     ready = make_environments(campaign, note)
     suite = campaign.suite
     workshop = peaks.Workshop(ready, folder / "logs", note)
@@ -169,6 +171,25 @@ def _refuse_missing(trial: Trial) -> Trial:
     return replace(trial, status="unsupported", reason=reason) if reason else trial
 
 
+def _refuse_scarce(trial: Trial) -> Trial:
+    """Refuse a trial whose mini-batch has more samples than there are of its set."""
+    if trial.status != "planned" or trial.data not in data_sets.names():
+        return trial
+    here = data_sets.samples(trial.data, networks.get(trial.network))
+    if trial.global_batch <= here:
+        return trial
+    reason = (f"a mini-batch of {trial.global_batch:,} does not fit into the {here:,} samples of {trial.data} that are here: ask "
+              f"for a smaller batch or data=host, or fetch the whole set with `dlbench data fetch {trial.data}`")
+    return replace(trial, status="unsupported", reason=reason)
+
+
+def _sources(trials: list[Trial]) -> dict[str, str]:
+    """What the planned trials' sets were read from, by name."""
+    sources = (data_sets.available(name) for name in sorted({trial.data for trial in trials if trial.status == "planned"})
+               if name in data_sets.names())
+    return {source.name: source.text for source in sources if source}
+
+
 def _note_shortage(records: Records, note: Callable[[str], None], text: str) -> None:
     """Tell that memory ran short, and keep it in the record."""
     note(text)
@@ -192,6 +213,7 @@ def first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | 
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)},
         "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
         "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
+        "data_sets": _sources(campaign.trials),
         "trials": [trial.to_json() for trial in campaign.trials],
         **({"comparison": campaign.comparison} if campaign.comparison else {}),
     }

@@ -3,10 +3,12 @@
 Exit codes: 0 done, 1 the answer is no (a difference, failed rows), 2 wrong use or input, said in one message without a traceback.
 """
 
+import errno
 import json
 import shlex
 import signal
 import sys
+import tempfile
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +38,8 @@ app.command()(cli_compare.bisect)
 app.command()(cli_explain.explain)
 app.command()(cli_publish.publish)
 console = Console()
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the shell
 
 Interpreters = Annotated[list[str] | None, typer.Option("--interpreter", metavar="FRAMEWORK=PATH",
                                                         help="An interpreter that has the framework already.")]
@@ -313,5 +317,15 @@ def main() -> None:
     try:
         app()
     except (WrongUse, UnknownNetwork, BadRecords) as error:
-        Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _end(str(error))
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        folder = tempfile.gettempdir()
+        _end(f"{error.filename or folder}: {error.strerror}: make room there. Temporary files lie in {folder}, and TMPDIR names "
+             "another folder. Finished processes are kept: `dlbench run ... --out DIR --resume` goes on with them")
+
+
+def _end(message: str) -> None:
+    Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(2)

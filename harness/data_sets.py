@@ -79,6 +79,14 @@ def available(name: str) -> Source | None:
     return _available(name, tuple(_present(name)))
 
 
+def samples(name: str, network: Network) -> int:
+    """How many samples of what is here of the set `network` is given: images, or sequences on end; 0 where nothing is."""
+    source = available(name)
+    if source is None:
+        return 0
+    return (source.count - 1) // network.input_shape[0] if source.unit == "words" else source.count
+
+
 def batches(name: str, network: Network, batch: int, count_limit: int, seed: int) -> Arrays:
     """Cut the set, shuffled by `seed`, into mini-batches: inputs [N, B, *input_shape], int32 targets [N, B] or [N, B, T].
 

@@ -60,10 +60,11 @@ class Records:
         return cls(folder)
 
     @classmethod
-    def resume(cls, folder: Path, planned: Sequence[str], suite: Mapping[str, Any]) -> "Records":
+    def resume(cls, folder: Path, planned: Sequence[str], suite: Mapping[str, Any], sources: Mapping[str, str]) -> "Records":
         """Go on with the campaign in `folder`; drops rows of unfinished processes.
 
-        Raises WrongUse where its trials are not the planned ones, or `suite` (as JSON) measures them otherwise.
+        Raises WrongUse where its trials are not the planned ones, where `suite` (as JSON) measures them otherwise, or where their
+        data sets have other `sources` now.
         """
         try:
             campaign = records.read(folder)
@@ -73,6 +74,10 @@ class Records:
         for key in MEASURES:
             if suite[key] != campaign.meta["suite"].get(key, suite[key]):  # an older release did not write all of them
                 raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {campaign.meta['suite'].get(key)}: {remedy}")
+        for name, source in campaign.meta.get("data_sets", sources).items():
+            if sources.get(name) != source:
+                raise WrongUse(f"{folder}: {name} was {source}, and is {sources.get(name, 'not here')} now: put back what it was, "
+                               "or begin another campaign with --out")
         begun = [trial["trial"] for trial in campaign.meta["trials"]]
         if sorted(begun) != sorted(planned):
             changed = sorted(set(begun) ^ set(planned))

@@ -2,8 +2,8 @@
 
 A process of a trial needs a worker that has not served this trial before: that is what makes a trial's processes independent of
 each other. It may have served another one, for a worker builds every network anew. Alike are trials whose workers are started
-alike: of one framework, kind and number of devices, threads, precision and tuning. Here they rest: they hold no network. A trial
-that leaves its traces in a worker is its last one (`leaves_traces`).
+alike: of one framework, kind and number of devices, threads, precision and tuning, and of one side of a comparison. Here they rest:
+they hold no network. A trial that leaves its traces in a worker is its last one (`leaves_traces`).
 """
 
 from threading import Lock
@@ -56,4 +56,5 @@ def leaves_traces(trial: Trial) -> bool:
 
 
 def _alike(trial: Trial) -> tuple[object, ...]:
-    return (trial.framework, trial.release, trial.device_kind, trial.devices, trial.threads, trial.precision, trial.tuning)
+    return (trial.framework, trial.release, trial.side, trial.device_kind, trial.devices, trial.threads, trial.precision,
+            trial.tuning)

@@ -12,7 +12,7 @@ from analysis import consistency, report
 from harness import checks
 from harness.plan import Trial
 from harness.process import Sight
-from harness.shelf import leaves_traces
+from harness.shelf import Shelf, leaves_traces
 from harness.worker import Worker
 from tests.harness.campaigns import run, table
 
@@ -74,6 +74,14 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
     served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
     assert set(map(len, served)) == {1}  # of one framework
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_worker_serves_one_side_of_a_comparison():
+    one = Trial("pytorch", "2.13.0", "fcn5", 64, 1, "cpu", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3, side="A")
+    shelf = Shelf()
+    shelf.put("a worker", one)
+    assert shelf.take(replace(one, side="B")) is None
+    assert shelf.take(replace(one, side="A", network="fcn8s")) == "a worker"
 
 
 @pytest.mark.parametrize(("kind", "devices", "strategy", "traces"), [

@@ -1,6 +1,7 @@
 """The command line as a person meets it: exit codes, one clear message for wrong input, and output that other tools may read."""
 
 import csv
+import errno
 import json
 import os
 import subprocess
@@ -233,6 +234,26 @@ def test_wrong_input_is_one_message_without_a_traceback(dlbench, suite, no_worke
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(message.format(**places))
     assert answer.err.count("\n") == 1
+
+
+def test_a_full_disk_is_one_message_that_names_the_folder(dlbench, suite, stand_in, tmp_path, monkeypatch):
+    stand_in(one="reference")
+
+    def save(path, weights):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.arrays.save_weights", save)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    answer = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
+    assert answer.code == 2
+    assert f"dlbench: {tmp_path}: No space left on device: make room there. " in answer.err and "Traceback" not in answer.err
+
+
+def test_a_batch_that_the_set_does_not_hold_is_a_refused_row_before_anything_runs(dlbench, suite, stand_in, tmp_path):
+    stand_in(one="ranks")
+    answer = dlbench("run", str(suite), "networks=fcn5", "data=auto", "batch=3000", "devices=1,2", "--dry-run")
+    assert "1 refused: a mini-batch of 6,000 does not fit into the 5,000 samples of mnist that are here: ask for" in answer.out
+    assert answer.code == 0
 
 
 def test_a_folder_without_a_campaign_cannot_be_resumed(dlbench, suite, stand_in, no_worker, tmp_path):

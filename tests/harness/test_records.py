@@ -28,7 +28,7 @@ def open_records(tmp_path) -> Records:
 
 
 def resume(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Records:
-    return Records.resume(folder, [trial.trial for trial in trials], {**SUITE.model_dump(mode="json"), **changes})
+    return Records.resume(folder, [trial.trial for trial in trials], {**SUITE.model_dump(mode="json"), **changes}, {})
 
 
 def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
@@ -153,3 +153,12 @@ def test_records_of_another_schema_cannot_be_resumed(open_records):
     open_records.update(schema=99)
     with pytest.raises(WrongUse, match=r"campaign\.json: schema 99, this dlbench reads 1; use the dlbench that wrote it"):
         resume(open_records.folder)
+
+
+def test_a_campaign_goes_on_with_the_data_that_it_began_with_only(tmp_path):
+    names = [trial.trial for trial in TRIALS]
+    suite = SUITE.model_dump(mode="json")
+    Records.create(tmp_path, {**META, "data_sets": {"mnist": "5,000 digits"}})
+    Records.resume(tmp_path, names, suite, {"mnist": "5,000 digits"})
+    with pytest.raises(WrongUse, match="mnist was 5,000 digits, and is MNIST, 60,000 images now: put back what it was, or begin"):
+        Records.resume(tmp_path, names, suite, {"mnist": "MNIST, 60,000 images"})
