@@ -3,7 +3,8 @@
 Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
 They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process, trace or
 profile that runs out of memory beside others runs once more, alone; after that fewer get ready at a time, and no worker is kept.
-Of a trial that was refused, or whose first process hung until its limit, no further one is started: it would do so again.
+Of a trial that was refused, whose first process hung until its limit or gave no answer to its check, no further one is started: it
+would do so again, and nothing would prove its numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ class Ahead:
         self.company = False  # whether there were other workers when this group got ready
         self.ready: list[Ready] = []
         self.timed: list[tuple[Worker, Trial]] = []
-        self.given_up: dict[str, Outcome] = {}  # by trial: how the process ended that was refused or hung
+        self.given_up: dict[str, Outcome] = {}  # by trial: how the process ended after which none is started
 
     def __enter__(self) -> "Ahead":
         return self
@@ -55,7 +56,7 @@ class Ahead:
         if outcome.out_of_memory and self.company:
             self._make_room(f"process {process}", outcome.row)
             outcome = self._time(get_ready(self.bench, trial, process, order))
-        if outcome.row["status"] == "unsupported" or (outcome.timed_out and process == 0):
+        if _is_hopeless(trial, outcome):
             self.given_up[trial.trial] = outcome
             self.waiting = [each for each in self.waiting if each[0].trial != trial.trial]
         if not self.ready:
@@ -132,13 +133,19 @@ class Ahead:
             pool.shutdown()
 
 
+def _is_hopeless(trial: Trial, outcome: Outcome) -> bool:
+    row = outcome.row
+    unproved = not trial.dropout and "check" not in row  # networks with dropout are checked in each process
+    return row["status"] == "unsupported" or (row["status"] == "failed" and row["process"] == 0 and (outcome.timed_out or unproved))
+
+
 def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:
-    """The outcome of a process that is not started, because an earlier one of its trial was refused or hung."""
+    """The outcome of a process that is not started, because an earlier one of its trial was refused or failed for all."""
     told = earlier.row
     kind, _, why = told["reason"].partition(": ")
-    return Outcome({"trial": told["trial"], "process": process, "order": order, "status": told["status"],
-                    "reason": f"{kind}: not started, as process 0 hung: {why}" if earlier.timed_out else told["reason"],
-                    "started": datetime.now(UTC).isoformat(timespec="seconds")})
+    reason = told["reason"] if told["status"] == "unsupported" else f"{kind}: not started, as process 0 ended so: {why}"
+    return Outcome({"trial": told["trial"], "process": process, "order": order, "status": told["status"], "reason": reason,
+                    "started": datetime.now(UTC).isoformat(timespec="seconds"), "log": told.get("log", "")})
 
 
 def _rest(worker: Worker) -> None:

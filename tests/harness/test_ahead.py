@@ -41,22 +41,25 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_of_a_trial_that_was_refused_or_hung_no_further_process_is_started(tmp_path, stand_in, jobs):
-    stand_in(good="reference", refused="reference_refuses", hung="reference_hangs_when_timed", hung_in_check="hang")
-    done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_check"], processes=4, prepare_jobs=jobs,
+def test_of_a_trial_that_was_refused_hung_or_failed_its_check_no_further_process_is_started(tmp_path, stand_in, jobs):
+    stand_in(good="reference", refused="reference_refuses", hung="reference_hangs_when_timed", hung_in_check="hang",
+             crashed="import_fails")
+    done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_check", "crashed"], processes=4, prepare_jobs=jobs,
                keep_workers=jobs > 1, limits={"check": 3, "window": 2})
     processes = done.processes.assign(framework=done.processes["trial"].str.partition("-")[0]).sort_values("process")
     reasons = processes.groupby("framework")["reason"].agg(list)
     assert processes.groupby("framework")["status"].agg(set).to_dict() == {
-        "good": {"ok"}, "refused": {"unsupported"}, "hung": {"failed"}, "hung_in_check": {"failed"}}
+        "good": {"ok"}, "refused": {"unsupported"}, "hung": {"failed"}, "hung_in_check": {"failed"},
+        "crashed": {"failed"}}
     assert set(reasons["refused"]) == {"this wheel needs AVX-512 [see the release notes]"} and len(reasons["refused"]) == 4
-    for name, command in (("hung", "run"), ("hung_in_check", "check")):
+    for name, why in (("hung", "timed_out: no answer to 'run' "), ("hung_in_check", "timed_out: no answer to 'check' "),
+                      ("crashed", "crashed: ImportError: libcublas.so.12: ")):
         first, *others = reasons[name]
-        assert first.startswith(f"timed_out: no answer to '{command}' within ")
+        assert first.startswith(why)
         started = [reason for reason in others if reason == first]  # got ready beside the first one, where several do
         skipped = [reason for reason in others if reason != first]
         assert len(started) <= jobs - 1 and len(skipped) >= 4 - jobs
-        assert all(reason.startswith(f"timed_out: not started, as process 0 hung: no answer to '{command}' ") for reason in skipped)
+        assert all(reason.startswith(why.replace(": ", ": not started, as process 0 ended so: ", 1)) for reason in skipped)
     assert len(list((tmp_path / "logs").glob("refused-*-[0-9].log"))) <= jobs
     assert [finding for finding in consistency.check(done) if finding.file == "processes.csv"] == []
     assert table(tmp_path)["hung tiny_fcn"]["reason"].startswith("timed_out: no answer to 'run' within 2 s")
@@ -185,7 +188,8 @@ def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
     assert rows["order"].tolist() == list(range(4))
     assert {row.trial.partition("-")[0]: row.status for row in rows.itertuples()} == {"one": "failed", "two": "ok"}
     failed = rows[rows["status"] == "failed"]
-    assert set(failed["reason"]) == {"out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"}
+    assert failed["reason"].tolist() == [f"out_of_memory: {said}RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"
+                                         for said in ("", "not started, as process 0 ended so: ")]
     assert [sight.phase for sight in seen if sight.trial.framework == "one" and not sight.process].count("checking") > 1
     alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
     assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)
