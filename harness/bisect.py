@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import WrongUse
+from harness.suite import Suite
 
 REGRESSED, SOUND, INCONCLUSIVE = "regressed", "sound", "inconclusive"
 ATTEMPTS = 3  # each with twice the processes of the one before
@@ -82,6 +83,12 @@ def search(releases: Sequence[str], threshold: float, compare: Compare) -> Answe
     return Answer(tuple(steps), releases[sound], releases[slow], tuple(releases[sound + 1:slow]))
 
 
+def more_processes(suite: Suite, attempt: int) -> dict[str, int]:
+    """The keys of a suite that give an attempt twice the processes of the one before; `interval` may then ask for twice as many."""
+    keys = ("processes",) if suite.interval is None else ("processes", "processes_most")
+    return {key: getattr(suite, key) * 2**attempt for key in keys}
+
+
 def decide(low: float, high: float, cut: float) -> str:
     """Divide an interval of ratios at `cut`; one that contains it, or is missing, decides nothing."""
     if low > cut:
@@ -108,12 +115,13 @@ def tell(answer: Answer) -> str:
     return f"The first release shown to be slower is {answer.first}; {answer.last_sound} is not{between}."
 
 
-def write(answer: Answer, file: Path) -> None:
-    """Write every comparison as CSV, in the order they were made."""
+def write(steps: Sequence[Step], file: Path) -> None:
+    """Write comparisons as CSV, in the order they were made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(out, [field.name for field in fields(Step)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: "" if value != value else value for key, value in asdict(step).items()} for step in answer.steps)
+        writer.writerows({key: "" if value != value else value for key, value in asdict(step).items()} for step in steps)
 
 
 def _width(step: Step) -> str:

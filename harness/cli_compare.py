@@ -95,22 +95,23 @@ def bisect(
         raise WrongUse(f"--releases {releases}: write two or more, with commas")
     share = comparing.parse_threshold(threshold) or 0.0
     name, tuning = comparing.split_side(framework)
+    steps: list[Step] = []
 
     def measure(release: str, attempt: int, cut: float) -> "Step":
         first, other = (f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in (listed[0], release))
         words = (*(overrides or ()), f"networks={network}")
         wish = comparing.Wish(first, other, suite, words, interpreters)
-        processes = comparing.prepare(wish, allow_dirty).suite.processes * 2**attempt
-        wish = replace(wish, overrides=(*words, f"processes={processes}"))
-        place = folder / f"{release}-{processes}"
+        more = bisecting.more_processes(comparing.prepare(wish, allow_dirty).suite, attempt)
+        wish = replace(wish, overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
+        place = folder / f"{release}-{more['processes']}"
         _live(wish, place, (place / "campaign.json").exists(), allow_dirty)
         found = comparing.judge(place, None)
         _show(found, place)
-        return bisecting.step_of(release, found.rows, cut)
+        steps.append(bisecting.step_of(release, found.rows, cut))
+        bisecting.write(steps, folder / "bisect.csv")
+        return steps[-1]
 
     answer = bisecting.search(listed, share, measure)
-    folder.mkdir(parents=True, exist_ok=True)
-    bisecting.write(answer, folder / "bisect.csv")
     _say(bisecting.tell(answer))
     _say(f"Every comparison: {folder / 'bisect.csv'}")
     if not answer.first:

@@ -8,12 +8,16 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import yaml
 
-from harness import cli, cli_compare
+from harness import cli, cli_compare, frameworks
 from harness import compare as comparing
 from harness.bisect import ATTEMPTS, INCONCLUSIVE, REGRESSED, SOUND, Step, decide, search, step_of, tell, write
 from harness.errors import WrongUse
+from harness.suite import Suite
 
+SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 3, "windows": 2, "window_seconds": 0.01,
+         "data": "host", "peaks": False, "telemetry": False, "check": {"steps": 4}}
 RELEASES = [f"1.{number}" for number in range(9)]
 
 
@@ -107,7 +111,7 @@ def test_an_interval_is_divided_at_the_cut(low, high, verdict):
 def test_the_steps_are_written_as_csv(tmp_path):
     compare, _ = history(1)
     answer = search(RELEASES[:2], 0.03, compare)
-    write(answer, tmp_path / "bisect.csv")
+    write(answer.steps, tmp_path / "bisect.csv")
     with (tmp_path / "bisect.csv").open() as file:
         assert list(csv.DictReader(file)) == [{"release": "1.1", "processes": "5", "ratio": "1.3", "low": "1.274", "high": "1.326",
                                                "verdict": "regressed", "reason": ""}]
@@ -138,7 +142,7 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
                                                                                                  wish.interpreters)))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
     monkeypatch.setattr(comparing, "judge", judge)
-    monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=SimpleNamespace(processes=5)))
+    monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=Suite(processes=5)))
     monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", "jax:tuned", "--releases", releases, "--network", "fcn5", "--threshold",
                                       "10%", "batch=4", "--out", str(tmp_path / "out"), "--interpreter", f"jax={sys.executable}"])
     with pytest.raises(SystemExit) as end:
@@ -147,3 +151,67 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
     assert (end.value.code or 0, said in printed.out + printed.err) == (code, True)
     assert asked == [("jax==1.0:tuned", f"jax=={release}:tuned", ("batch=4", "networks=fcn5", "processes=5"),
                       (("jax", Path(sys.executable)),)) for release in sorted(ratios, reverse=True)]
+
+
+@pytest.fixture
+def bisect(monkeypatch, capsys, tmp_path, stand_in):
+    """Run the command in this process and a folder of its own, with a suite of seconds; its releases are all alike."""
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    stand_in(same="simulated")
+    load = frameworks.load
+
+    def load_with_releases(name, folder=None):
+        framework = load(name)
+        return framework.model_copy(update={"releases": dict.fromkeys(RELEASES, framework.releases[framework.default])})
+
+    monkeypatch.setattr(frameworks, "load", load_with_releases)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return (end.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+WORDS = ["same", "--network", "tiny_fcn", "--suite", "small.yaml"]
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Plan comparisons and run none: what each shows, by its release (wrong use without), and the suites that were planned."""
+    shown, suites = {}, []
+
+    def judge(place, threshold):
+        release = place.name.partition("-")[0]
+        if release not in shown:
+            raise WrongUse(f"{place}: no records")
+        ratio, low, high = shown[release]
+        return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": low, "ratio_high": high, "reason": "",
+                                                   "processes_a": 3, "processes_b": 3}]))
+
+    monkeypatch.setattr(cli_compare, "_live", lambda wish, *arguments: suites.append(comparing.prepare(wish).suite))
+    monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
+    monkeypatch.setattr(comparing, "judge", judge)
+    return shown, suites
+
+
+@pytest.mark.parametrize(("words", "most"), [(["interval=0.02", "processes=6"], [20, 40, 80]), (["processes=6"], [20, 20, 20])])
+def test_an_interval_may_ask_for_more_processes_with_each_attempt(bisect, planned, words, most):
+    shown, suites = planned
+    shown["1.1"] = (1.0, 0.5, 2.0)
+    code, out, error = bisect(*WORDS, "--releases", "1.0,1.1", *words)
+    assert (code, error, "inconclusive: 1.1 takes 1.000 times as long" in out) == (1, "", True)
+    assert [(suite.processes, suite.processes_most) for suite in suites] == list(zip([6, 12, 24], most, strict=True))
+
+
+def test_a_search_that_ends_in_wrong_use_keeps_the_comparisons_it_made(bisect, planned, tmp_path):
+    shown, _ = planned
+    shown["1.2"] = (1.3, 1.2, 1.4)
+    code, _, error = bisect(*WORDS, "--releases", "1.0,1.1,1.2", "--out", "out")
+    assert (code, error) == (2, "dlbench: out/1.1-3: no records\n")
+    with (tmp_path / "out" / "bisect.csv").open() as file:
+        assert [(row["release"], row["verdict"]) for row in csv.DictReader(file)] == [("1.2", "regressed")]
