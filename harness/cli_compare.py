@@ -64,7 +64,7 @@ def compare(
     else:
         folder = out or Path("results") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
         wish = comparing.Wish(a, b, suite, tuple(overrides or ()), tuple(named(interpreter).items()), repeats)
-        _live(wish, folder, resume, allow_dirty)
+        _live(wish, folder, resume, allow_dirty, _again(folder, "--resume"))
         found = comparing.judge(folder, threshold)
     _show(found, out or folder)
     regressed = threshold is not None and len(verdicts.regressions(found.rows, threshold)[0])
@@ -104,7 +104,7 @@ def bisect(
         more = bisecting.more_processes(comparing.prepare(wish, allow_dirty).suite, attempt)
         wish = replace(wish, overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
         place = folder / f"{release}-{more['processes']}"
-        _live(wish, place, (place / "campaign.json").exists(), allow_dirty)
+        _live(wish, place, (place / "campaign.json").exists(), allow_dirty, _again(folder))
         found = comparing.judge(place, None)
         _show(found, place)
         steps.append(bisecting.step_of(release, found.rows, cut))
@@ -118,8 +118,8 @@ def bisect(
         raise typer.Exit(1)
 
 
-def _live(wish: "Wish", folder: Path, resume: bool, allow_dirty: bool) -> None:
-    """Run a live comparison's campaign, with what a person sees of it."""
+def _live(wish: "Wish", folder: Path, resume: bool, allow_dirty: bool, again: str) -> None:
+    """Run a live comparison's campaign, with what a person sees of it; `again` is the command that goes on with a stopped one."""
     from harness import campaign as campaigns
     from harness import compare as comparing
     from harness.display import Display
@@ -132,10 +132,15 @@ def _live(wish: "Wish", folder: Path, resume: bool, allow_dirty: bool) -> None:
         with Display(console, prepared.suite, work) as display:
             campaigns.run(prepared, folder, resume, display.watch, display.note, display.done)
     except KeyboardInterrupt:
-        words = [word for word in sys.argv[1:] if word != "--resume"]
-        place = [] if "--out" in words else ["--out", str(folder)]
-        _say(f"\nStopped; every finished process is kept. Go on with: {shlex.join(['dlbench', *words, *place, '--resume'])}")
+        _say(f"\nStopped; every finished process is kept. Go on with: {again}")
         raise typer.Exit(1) from None
+
+
+def _again(folder: Path, *options: str) -> str:
+    """The command that runs now, once more with its folder and with `options`."""
+    words = [word for word in sys.argv[1:] if word not in options]
+    place = [] if any(word.partition("=")[0] == "--out" for word in words) else ["--out", str(folder)]
+    return shlex.join(["dlbench", *words, *place, *options])
 
 
 def _show(found: "Comparison", out: Path) -> None:

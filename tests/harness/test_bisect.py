@@ -2,6 +2,7 @@
 
 import csv
 import math
+import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness import cli, cli_compare, frameworks
+from harness import campaign, cli, cli_compare, frameworks
 from harness import compare as comparing
 from harness.bisect import ATTEMPTS, INCONCLUSIVE, REGRESSED, SOUND, Step, decide, search, step_of, tell, write
 from harness.errors import WrongUse
@@ -138,8 +139,8 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": ratio * 0.98, "ratio_high": ratio * 1.02,
                                                    "reason": "", "processes_a": 5, "processes_b": 5, "batch": 4}]))
 
-    monkeypatch.setattr(cli_compare, "_live", lambda wish, place, resume, dirty: asked.append((wish.a, wish.b, wish.overrides,
-                                                                                                 wish.interpreters)))
+    monkeypatch.setattr(cli_compare, "_live", lambda wish, *arguments: asked.append((wish.a, wish.b, wish.overrides,
+                                                                                     wish.interpreters)))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
     monkeypatch.setattr(comparing, "judge", judge)
     monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=Suite(processes=5)))
@@ -215,3 +216,27 @@ def test_a_search_that_ends_in_wrong_use_keeps_the_comparisons_it_made(bisect, p
     assert (code, error) == (2, "dlbench: out/1.1-3: no records\n")
     with (tmp_path / "out" / "bisect.csv").open() as file:
         assert [(row["release"], row["verdict"]) for row in csv.DictReader(file)] == [("1.2", "regressed")]
+
+
+@pytest.mark.parametrize("place", [[], ["--out", "a folder"]])
+def test_the_command_that_a_stopped_search_prints_goes_on_with_it(bisect, monkeypatch, place):
+    run, ran = campaign.run, []
+
+    def stop_after_three(prepared, folder, resume, watch, note, done):
+        def stop(outcome, number, total):
+            done(outcome, number, total)
+            ran.append((folder, resume, outcome.row["trial"], outcome.row["process"]))
+            if len(ran) == 3:
+                raise KeyboardInterrupt
+        run(prepared, folder, resume, watch, note, stop)
+
+    monkeypatch.setattr(campaign, "run", stop_after_three)
+    code, out, error = bisect(*WORDS, "--releases", "1.0,1.1", "--threshold", "50%", *place)
+    said = out.splitlines()[-1].partition("Stopped; every finished process is kept. Go on with: dlbench bisect ")[2]
+    assert (code, error, "--resume" in said) == (1, "", False)
+    code, out, error = bisect(*shlex.split(said))
+    folder = ran[0][0].parent
+    assert (code, error, "no regression beyond 50 % between 1.0 and 1.1" in out) == (1, "", True)
+    assert [each[:2] for each in ran] == [(folder / "1.1-3", False)] * 3 + [(folder / "1.1-3", True)] * 3
+    assert len(set(ran)) == len(ran) == 6
+    assert (folder / "bisect.csv").exists()

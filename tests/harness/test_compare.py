@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from harness import cli
+from harness import campaign, cli
 from harness.compare import Wish, parse_threshold, prepare, split_side
 from harness.errors import WrongUse
 from tests.analysis.conftest import make_records
@@ -129,6 +130,18 @@ def test_a_comparison_that_was_stopped_goes_on(dlbench, sides):
     _, _, (row,) = live(dlbench, "same", "slow", "--resume")
     assert (row["processes_a"], row["processes_b"]) == ("5", "5")
     assert float(row["ratio"]) == pytest.approx(float(whole[0]["ratio"]), rel=0.02)
+
+
+@pytest.mark.parametrize("words", [["--out", "a folder"], ["--resume", "--out=a folder"]])
+def test_an_interrupted_comparison_says_how_to_go_on(dlbench, sides, monkeypatch, words):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run", interrupt)
+    code, out, error = dlbench("compare", "same", "slow", "--suite", "small.yaml", *words)
+    place = shlex.join(word for word in words if word != "--resume")
+    assert (code, error) == (1, "")
+    assert out.endswith(f"Go on with: dlbench compare same slow --suite small.yaml {place} --resume\n")
 
 
 @pytest.fixture
