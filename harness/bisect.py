@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from harness.errors import WrongUse
+from harness.plan import Trial
 from harness.suite import Suite
 
 REGRESSED, SOUND, INCONCLUSIVE = "regressed", "sound", "inconclusive"
@@ -83,6 +85,16 @@ def search(releases: Sequence[str], threshold: float, compare: Compare) -> Answe
     return Answer(tuple(steps), releases[sound], releases[slow], tuple(releases[sound + 1:slow]))
 
 
+def refuse_several(suite: Suite, trials: Sequence[Trial]) -> None:
+    """Raise WrongUse, with what differs and the remedies, where the trials that a suite plans of a release are not one workload."""
+    if not trials:
+        raise WrongUse("bisect follows one workload and the suite has none: its `skip` leaves out every one")
+    if len(trials) > 1:
+        found = "; ".join(f"{name} {', '.join(map(str, values))} ({_remedy(name, values)})"
+                          for name, values in _differing(suite, trials).items())
+        raise WrongUse(f"bisect follows one workload and the suite has {len(trials)}: {found}")
+
+
 def more_processes(suite: Suite, attempt: int) -> dict[str, int]:
     """The keys of a suite that give an attempt twice the processes of the one before; `interval` may then ask for twice as many."""
     keys = ("processes",) if suite.interval is None else ("processes", "processes_most")
@@ -97,10 +109,8 @@ def decide(low: float, high: float, cut: float) -> str:
 
 
 def step_of(release: str, rows: pd.DataFrame, cut: float) -> Step:
-    """Read one comparison of `release` with the first one. Raises WrongUse where it holds several workloads."""
-    if len(rows) != 1:
-        batches = ", ".join(str(batch) for batch in rows["batch"])
-        raise WrongUse(f"bisect follows one workload and the suite has {len(rows)} (batches {batches}): add batch=..., for example")
+    """Read one comparison, of one workload, of `release` with the first one."""
+    assert len(rows) == 1
     row = rows.iloc[0]
     processes = max((int(row[column]) for column in ("processes_a", "processes_b") if pd.notna(row[column])), default=0)
     verdict = decide(row["ratio_low"], row["ratio_high"], cut)
@@ -122,6 +132,34 @@ def write(steps: Sequence[Step], file: Path) -> None:
         writer = csv.DictWriter(out, [field.name for field in fields(Step)], lineterminator="\n")
         writer.writeheader()
         writer.writerows({key: "" if value != value else value for key, value in asdict(step).items()} for step in steps)
+
+
+def _differing(suite: Suite, trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """The suite's words in which trials differ, with their values; none whose differences follow from those of a word before it."""
+    columns = [_columns(suite, trial) for trial in trials]
+    cells = [tuple(each.values()) for each in columns]
+    found: dict[str, list[Any]] = {}
+    for place, name in enumerate(columns[0]):
+        if len({row[:place + 1] for row in cells}) > len({row[:place] for row in cells}):
+            values = suite.scaling if name == "scaling" else dict.fromkeys(row[place] for row in cells)
+            found[name] = [value for value in values if value != ""]  # as the strategy of one device
+    return found
+
+
+def _columns(suite: Suite, trial: Trial) -> dict[str, Any]:
+    """What tells trials apart, by the suite's words: each stands behind those that it may follow from."""
+    kinds = set(suite.scaling) if trial.devices > 1 else {"weak"}
+    batch = trial.batch if kinds == {"weak"} else trial.global_batch  # as asked for
+    several = len(kinds) > 1
+    return {"framework": f"{trial.framework}=={trial.release}", "network": trial.network, "device": trial.device_kind,
+            "devices": trial.devices, "batch": "" if several else batch, "scaling": batch if several else "",
+            "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning, "data": trial.data,
+            "strategy": trial.strategy}
+
+
+def _remedy(name: str, values: Sequence[Any]) -> str:
+    remedies = {"framework": "name one", "network": "name one with --network"}
+    return remedies.get(name, f"add {name}={values[0]}, for example")
 
 
 def _width(step: Step) -> str:

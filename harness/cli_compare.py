@@ -95,14 +95,16 @@ def bisect(
         raise WrongUse(f"--releases {releases}: write two or more, with commas")
     share = comparing.parse_threshold(threshold) or 0.0
     name, tuning = comparing.split_side(framework)
+    sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
+    words = (*(overrides or ()), f"networks={network}")
+    ends = comparing.Wish(sides[listed[0]], sides[listed[-1]], suite, words, interpreters)
+    planned = comparing.prepare(ends, allow_dirty)
+    bisecting.refuse_several(planned.suite, [trial for trial in planned.trials if trial.side == "A"])
     steps: list[Step] = []
 
     def measure(release: str, attempt: int, cut: float) -> "Step":
-        first, other = (f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in (listed[0], release))
-        words = (*(overrides or ()), f"networks={network}")
-        wish = comparing.Wish(first, other, suite, words, interpreters)
-        more = bisecting.more_processes(comparing.prepare(wish, allow_dirty).suite, attempt)
-        wish = replace(wish, overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
+        more = bisecting.more_processes(planned.suite, attempt)
+        wish = replace(ends, b=sides[release], overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
         place = folder / f"{release}-{more['processes']}"
         _live(wish, place, (place / "campaign.json").exists(), allow_dirty, _again(folder))
         found = comparing.judge(place, None)

@@ -13,8 +13,9 @@ import yaml
 
 from harness import campaign, cli, cli_compare, frameworks
 from harness import compare as comparing
-from harness.bisect import ATTEMPTS, INCONCLUSIVE, REGRESSED, SOUND, Step, decide, search, step_of, tell, write
+from harness.bisect import ATTEMPTS, INCONCLUSIVE, REGRESSED, SOUND, Step, decide, refuse_several, search, step_of, tell, write
 from harness.errors import WrongUse
+from harness.plan import Machine, make_trials
 from harness.suite import Suite
 
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 3, "windows": 2, "window_seconds": 0.01,
@@ -120,10 +121,42 @@ def test_the_steps_are_written_as_csv(tmp_path):
 
 def test_one_workload_is_followed():
     rows = pd.DataFrame([{"batch": 4, "ratio": 1.2, "ratio_low": 1.15, "ratio_high": 1.25, "reason": "", "processes_a": 5,
-                          "processes_b": 6}] * 2)
-    assert step_of("1.1", rows[:1], 1.1) == Step("1.1", 6, 1.2, 1.15, 1.25, REGRESSED, "")
-    with pytest.raises(WrongUse, match="bisect follows one workload and the suite has 2"):
-        step_of("1.1", rows, 1.1)
+                          "processes_b": 6}])
+    assert step_of("1.1", rows, 1.1) == Step("1.1", 6, 1.2, 1.15, 1.25, REGRESSED, "")
+
+
+def planned_of(**suite):
+    wanted = Suite.model_validate({"frameworks": "pytorch", "networks": "fcn5", "batches": 128, "data": "host", **suite})
+    kinds = ["cpu", "cuda"] if wanted.device == "both" else ["cpu"]
+    releases = {spec: spec.partition("==")[2] or "2.13.0" for spec in wanted.frameworks}
+    return wanted, [trial for kind in kinds for trial in make_trials(wanted, releases, Machine(kind, 4, 1), lambda name: False)]
+
+
+@pytest.mark.parametrize(("suite", "said"), [
+    ({"devices": [1, 2]}, "2: devices 1, 2 (add devices=1, for example)"),
+    ({"devices": [1, 2], "scaling": "strong"}, "2: devices 1, 2 (add devices=1, for example)"),
+    ({"devices": 2, "scaling": ["weak", "strong"]}, "2: scaling weak, strong (add scaling=weak, for example)"),
+    ({"devices": [1, 2], "scaling": ["weak", "strong"], "batches": [4, 8]},
+     "5: devices 1, 2 (add devices=1, for example); batch 4, 8 (add batch=4, for example); "
+     "scaling weak, strong (add scaling=weak, for example)"),
+    ({"devices": 2, "scaling": "strong", "batches": [128, 129]}, "2: batch 128, 129 (add batch=128, for example)"),
+    ({"devices": [1, 2], "strategies": ["ring", "ddp"]},
+     "3: devices 1, 2 (add devices=1, for example); strategy ring, ddp (add strategy=ring, for example)"),
+    ({"threads": [1, 2], "batches": [4, 8]},
+     "4: batch 4, 8 (add batch=4, for example); threads 1, 2 (add threads=1, for example)"),
+    ({"device": "both"}, "2: device cpu, cuda (add device=cpu, for example)"),
+    ({"precisions": ["fp32", "bf16"]}, "2: precision fp32, bf16 (add precision=fp32, for example)"),
+    ({"tunings": ["stock", "tuned"]}, "2: tuning stock, tuned (add tuning=stock, for example)"),
+    ({"data": ["host", "device"]}, "2: data host, device (add data=host, for example)"),
+    ({"networks": ["fcn5", "lstm32"]}, "2: network fcn5, lstm32 (name one with --network)"),
+    ({"frameworks": ["pytorch==2.12.0", "pytorch"]}, "2: framework pytorch==2.12.0, pytorch==2.13.0 (name one)"),
+    ({"skip": [{"network": "fcn5"}]}, "none: its `skip` leaves out every one"),
+])
+def test_what_makes_several_workloads_is_named_with_its_values_and_remedy(suite, said):
+    with pytest.raises(WrongUse) as refused:
+        refuse_several(*planned_of(**suite))
+    assert str(refused.value) == f"bisect follows one workload and the suite has {said}"
+    assert refuse_several(*planned_of()) is None
 
 
 @pytest.mark.parametrize(("releases", "ratios", "code", "said"), [
@@ -143,7 +176,8 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
                                                                                      wish.interpreters)))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
     monkeypatch.setattr(comparing, "judge", judge)
-    monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=Suite(processes=5)))
+    monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=Suite(processes=5),
+                                                                                  trials=[SimpleNamespace(side="A")]))
     monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", "jax:tuned", "--releases", releases, "--network", "fcn5", "--threshold",
                                       "10%", "batch=4", "--out", str(tmp_path / "out"), "--interpreter", f"jax={sys.executable}"])
     with pytest.raises(SystemExit) as end:
@@ -240,3 +274,10 @@ def test_the_command_that_a_stopped_search_prints_goes_on_with_it(bisect, monkey
     assert [each[:2] for each in ran] == [(folder / "1.1-3", False)] * 3 + [(folder / "1.1-3", True)] * 3
     assert len(set(ran)) == len(ran) == 6
     assert (folder / "bisect.csv").exists()
+
+
+def test_several_workloads_are_refused_before_anything_runs(bisect, planned, tmp_path):
+    _, suites = planned
+    code, out, error = bisect(*WORDS, "--releases", "1.0,1.1", "--out", "out", "threads=1,2")
+    assert (code, out, suites, (tmp_path / "out").exists()) == (2, "", [], False)
+    assert error == "dlbench: bisect follows one workload and the suite has 2: threads 1, 2 (add threads=1, for example)\n"
