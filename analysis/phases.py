@@ -45,6 +45,22 @@ def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([timed.reset_index(drop=True), pd.DataFrame(parts, columns=columns, dtype=float)], axis=1)
 
 
+def remarks(own: pd.DataFrame, processes: int) -> list[str]:
+    """Say which parts of a step could not be timed, and why, once a reason; `own` is the rows of phases.csv of one trial.
+
+    Where fewer than all `processes` missed it, their number is said.
+    """
+    missed = own[own["reason"] != ""]
+    alike = [row["reason"].replace(f"'{row['variant']}'", "''") for row in missed.to_dict("records")]  # refusals name their part
+    found = []
+    for _, group in missed.groupby(pd.Series(alike, index=missed.index, dtype=str), sort=False):
+        parts, count = [part for part in dict.fromkeys(group["variant"]) if part], group["process"].nunique()
+        times = f" in {count} of {processes} processes" if count < processes else ""
+        what = f"part{'s' if len(parts) > 1 else ''} {', '.join(parts)}" if parts else "parts"
+        found.append(f"{what} of the step not timed{times}: {group['reason'].iloc[0]}")
+    return found
+
+
 def _estimate(table: pd.DataFrame, variant: str, without: str) -> Estimate:
     if variant not in table or (without and without not in table):
         return NOTHING

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import counters, evidence, plausibility, records, sameness, statistics, timer, warm_up
+from analysis import counters, evidence, phases, plausibility, records, sameness, statistics, timer, warm_up
 from analysis.records import Campaign
 from analysis.tolerances import DROPOUT_LOSS
 
@@ -127,7 +127,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
     against = [*against, *timer.reasons(windows), *evidence.reasons_against(trial, kernels)]
     remarks = [*_remarks(trial, processes), *_sharing(campaign, trial), *_spread(campaign, trial["trial"], step), *counted.remarks,
-               *evidence.remarks(trial, kernels)]
+               *evidence.remarks(trial, kernels), *_parts(campaign, trial["trial"], ok)]
     return {
         "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *remarks]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
@@ -140,6 +140,12 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         **{error: processes[error].max() for error in ERRORS}, **counted.columns,
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
     }
+
+
+def _parts(campaign: Campaign, trial: str, ok: pd.DataFrame) -> list[str]:
+    """Say which parts of the step could not be timed in the processes that ended well."""
+    own = campaign.phases[campaign.phases["trial"] == trial]
+    return phases.remarks(own[own["process"].isin(ok["process"])], len(ok))
 
 
 def _dirt(campaign: Campaign) -> list[str]:

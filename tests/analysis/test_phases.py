@@ -96,6 +96,19 @@ def test_the_table_has_the_trials_with_phases_and_their_parts(scaled):
     assert {"forward", "forward_low", "hidden_high", "network", "strategy"} <= set(table)
 
 
+def test_parts_that_could_not_be_timed_are_remarks_of_the_row_once_a_reason(scaled):
+    made, names, folder = scaled
+    missed = [(names["ring"], process, part, f"no part '{part}' of a step") for process in range(5) for part in ("FBA", "A")]
+    missed += [(names["ddp"], process, "A", "out_of_memory: 20 GiB") for process in (1, 3)]
+    keys = {each[:3] for each in missed}
+    made.phases = [row for row in made.phases if (row["trial"], row["process"], row["variant"]) not in keys]
+    made.phases += [dict(zip(("trial", "process", "variant", "reason"), each, strict=True)) for each in missed]
+    told = trials.summarise(read(made, folder)).set_index("trial")["reason"]
+    assert "parts FBA, A of the step not timed: no part 'FBA' of a step" in told[names["ring"]]
+    assert "part A of the step not timed in 2 of 5 processes: out_of_memory: 20 GiB" in told[names["ddp"]]
+    assert "not timed" not in told[names["one"]] and all(reason.count("not timed") < 2 for reason in told)
+
+
 def test_a_paired_difference_may_be_negative_and_needs_three_processes():
     generator = np.random.default_rng(2)
     below = [-1.0 + 0.1 * generator.standard_normal(6) for _ in range(5)]
