@@ -196,7 +196,7 @@ class Ranks(Worker):
                     other, line = self.lines.get(timeout=left)
                     if line is None:
                         raise self._death_of(other, command)
-            raise Failed(answer["kind"], f"rank {rank}: {answer['reason']}")
+            raise Failed(answer["kind"], f"rank {rank}: {answer['reason']}", answered=True)
         return {key: value for key, value in answer.items() if key != "id"}
 
     def _death_of(self, rank: int, command: str) -> Failed:

@@ -40,12 +40,16 @@ class Unsupported(Exception):
 
 
 class Failed(Exception):
-    """The worker failed: `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol."""
+    """The worker failed: `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol.
 
-    def __init__(self, kind: str, reason: str):
+    One that has `answered` so lives on: it has neither died nor hung.
+    """
+
+    def __init__(self, kind: str, reason: str, answered: bool = False):
         super().__init__(f"{kind}: {reason}")
         self.kind = kind
         self.reason = reason
+        self.answered = answered
 
 
 class Worker:
@@ -105,7 +109,7 @@ class Worker:
         if status == "unsupported":
             raise Unsupported(answer["reason"])
         if status == "failed":
-            raise Failed(answer["kind"], answer["reason"])
+            raise Failed(answer["kind"], answer["reason"], answered=True)
         if status != "ok":
             raise Failed("protocol", f"answer to '{command}' has status {status!r}")
         return answer

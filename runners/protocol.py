@@ -270,9 +270,11 @@ class Session:
         return answer
 
     def phase(self, variant, steps):
-        """Time `steps` runs of a part of the step; its first run builds it."""
+        """Build a part of the step, once, and time `steps` runs of it; with 0 steps nothing runs, and no rank waits for another."""
         if variant not in self.parts:
             self.parts[variant] = Part(self.runner.variant(variant), self.runner.barrier)
+        if not steps:
+            return {"steps": 0}
         start, stop = timed_run(self.parts[variant], steps)
         return {"steps": steps, "start": start, "stop": stop}
 

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from analysis import records, report
 from analysis.records import Campaign
-from harness import campaign
+from harness import campaign, checks
+from harness.ranks import Ranks
 from harness.suite import Suite
 
 SMALL = {"networks": {"tiny_fcn": {"batches": 4}}, "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
@@ -116,6 +118,37 @@ def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_pat
         refused = own[own["reason"] != ""]
         assert refused["variant"].tolist() == missing
         assert set(refused["reason"]) <= {"sums on a socket have no 'A'"}
+
+
+def test_a_part_that_one_rank_has_no_memory_for_costs_the_others_nothing_and_the_report_says_why(tmp_path, stand_in):
+    stand_in(one="ranks_parts_memory")
+    done = run(tmp_path, frameworks="one", devices=2, phases=True)
+    failed, timed = (done.phases[(done.phases["reason"] != "") == each] for each in (True, False))
+    reason = "out_of_memory: rank 1: MemoryError: no buffers"
+    assert failed[["variant", "reason"]].values.tolist() == [["A", reason]]
+    assert timed["variant"].tolist() == ["F", "FB", "FBA", "FBAU"] * 2
+    remark = f"part A of the step not timed: {reason}"
+    assert rows(tmp_path)[0]["reason"].count(remark) == 1
+    report.write([tmp_path], tmp_path / "report", plots=False)
+    assert (tmp_path / "report" / "report.md").read_text().count(remark) == 1
+    assert done.processes["status"].tolist() == ["ok"] and "shortages" not in done.meta  # no other worker was there
+
+
+@pytest.mark.parametrize(("planted", "reason"), [
+    ("memory", "out_of_memory: rank 1: MemoryError: no buffers"), ("refusal", "no aggregation alone")])
+def test_a_worker_of_which_a_rank_still_waits_in_a_part_is_asked_nothing_more(
+        tmp_path, stand_in, workers_in, monkeypatch, planted, reason):
+    monkeypatch.setenv("PLANTED", planted)
+    monkeypatch.setattr(checks, "Ranks", partial(Ranks, patience=1.0))
+    stand_in(one="ranks_parts_stuck")
+    done = run(tmp_path, frameworks="one", devices=2, phases=True)
+    lost = "the worker was lost with part A"
+    assert done.phases[["variant", "reason"]].values.tolist() == [
+        ["A", reason], *([part, lost] for part in ("F", "FB", "FBA", "FBAU"))]
+    assert done.processes["status"].tolist() == ["ok"]
+    remark = f"part A of the step not timed: {reason}; parts F, FB, FBA, FBAU of the step not timed: {lost}"
+    assert remark in rows(tmp_path)[0]["reason"]
+    assert workers_in(tmp_path) == []
 
 
 def test_a_resumed_campaign_keeps_the_parts_of_finished_processes_and_no_others(tmp_path, stand_in):
