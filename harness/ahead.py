@@ -2,9 +2,9 @@
 
 Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
 They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process, trace or
-profile that runs out of memory beside others runs once more, alone; after that fewer get ready at a time, and no worker is kept.
-Of a trial that was refused, whose first process hung until its limit or gave no answer to its check, no further one is started: it
-would do so again, and nothing would prove its numbers.
+profile that runs out of memory beside others runs once more, alone, a process also for a part of its step; after that fewer get
+ready at a time, and no worker is kept. Of a trial that was refused, whose first process hung until its limit or gave no answer to its
+check, no further one is started: it would do so again, and nothing would prove its numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,8 +53,9 @@ class Ahead:
         if trial.trial in self.given_up and not self._is_ready(trial, process):
             return _not_started(self.given_up[trial.trial], process, order)
         outcome = self._time(self._take(trial, process, order))
-        if outcome.out_of_memory and self.company:
-            self._make_room(f"process {process}", outcome.row)
+        short = outcome.shortage
+        if short and self.company:
+            self._make_room(f"process {process}" + (f", part {short['variant']}," if "variant" in short else ""), short)
             outcome = self._time(get_ready(self.bench, trial, process, order))
         if _is_hopeless(trial, outcome):
             self.given_up[trial.trial] = outcome

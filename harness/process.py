@@ -53,15 +53,13 @@ class Outcome:
     phases: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def out_of_memory(self) -> bool:
-        return self._failed_as("out_of_memory")
+    def shortage(self) -> dict[str, Any] | None:
+        """The row of what ran out of memory: the process's own, or one of a part of its step."""
+        return next((row for row in (self.row, *self.phases) if str(row.get("reason")).startswith("out_of_memory")), None)
 
     @property
     def timed_out(self) -> bool:
-        return self._failed_as("timed_out")
-
-    def _failed_as(self, kind: str) -> bool:
-        return self.row["status"] == "failed" and str(self.row["reason"]).startswith(kind)
+        return self.row["status"] == "failed" and str(self.row["reason"]).startswith("timed_out")
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,20 @@ def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp
     assert len(told) == 1 and "process 0 failed beside other workers (out_of_memory: OP_REQUIRES failed at matmul" in told[0]
 
 
+def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alone(tmp_path, stand_in):
+    stand_in(one="memory_of_one_in_parts")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, phases=True, note=told.append)
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    found = done.phases.groupby(["process", "variant"])["reason"].agg(list)
+    for process in (0, 1):
+        assert (found[process, "F"], found[process, "FB"]) == (["", ""], ["", ""])
+    assert told == done.meta["shortages"] == [
+        f"{done.processes['trial'][0]} process 0, part FB, failed beside other workers (out_of_memory: MemoryError: another worker "
+        "holds the memory): it runs again alone; from now on processes get ready 1 at a time and no worker is kept"]
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+
+
 def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, stand_in):
     stand_in(one="memory_of_two")
     told: list[str] = []
