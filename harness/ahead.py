@@ -3,8 +3,8 @@
 Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
 They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process, trace or
 profile that runs out of memory beside others runs once more, alone, a process also for a part of its step; after that fewer get
-ready at a time, and no worker is kept. Of a trial that was refused, whose first process hung until its limit or gave no answer to its
-check, no further one is started: it would do so again, and nothing would prove its numbers.
+ready at a time, and no worker is kept. Of a trial that was refused, whose first process hung until its limit or gave no answer to
+its check, no further one is started: it would do so again, and nothing would prove its numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence

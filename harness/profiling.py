@@ -17,14 +17,20 @@ from harness.suite import Suite
 from harness.tracing import Pass, record
 
 UNBULKED = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0"}  # else MXNet's profiler sees bulks of operators, and not what they are
+ONE_DEVICE = "operators are profiled on one CPU device"
 
 
 def wanted(suite: Suite, trial: Trial) -> bool:
-    return suite.profile and trial.device_kind == "cpu" and trial.devices == 1
+    return suite.profile and trial.device_kind == "cpu"
 
 
 def profile(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
-    """Profile a trial in a worker of its own; its rows for operators.csv, or one row with the reason why there is none."""
+    """Profile a trial in a worker of its own; its rows for operators.csv, or one row with the reason why there is none.
+
+    A trial on several devices has that row without a worker.
+    """
+    if trial.devices > 1:
+        return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": ONE_DEVICE}]
     return record(bench, trial, Pass("profile", UNBULKED, rows_of))
 
 

@@ -1,7 +1,7 @@
 """The operator profile of a CPU: made-up spans whose truth is known, and the profilers of five frameworks through real workers."""
 
 import sys
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -54,11 +54,10 @@ def test_a_profile_without_an_operator_is_all_outside():
     assert [row["class"] for row in rows_of(("train_step", "a", 0.0, 9.0)).values()] == ["wall", "busy", "idle"]
 
 
-def test_only_cpu_trials_of_one_device_are_profiled_and_only_where_the_suite_asks_for_it():
+def test_only_cpu_trials_are_profiled_and_only_where_the_suite_asks_for_it():
     asked = Suite(profile=True)
     assert profiling.wanted(asked, TRIAL) and not profiling.wanted(Suite(), TRIAL)
-    for changes in ({"device_kind": "cuda"}, {"devices": 2}):
-        assert not profiling.wanted(asked, SimpleNamespace(**{"device_kind": "cpu", "devices": 1, **changes}))
+    assert not profiling.wanted(asked, replace(TRIAL, device_kind="cuda"))
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax", "mxnet", "paddle"])
@@ -108,3 +107,18 @@ def test_a_campaign_keeps_profiles_and_a_resumed_one_makes_what_is_missing(tmp_p
     (tmp_path / "operators.csv").unlink()
     with pytest.raises(breakdown.NotExplained, match=r"operators\.csv holds nothing of it: .* with profile=true"):
         breakdown.of_trial(records.read(tmp_path), name)
+
+
+def test_a_trial_on_several_cpu_devices_says_why_it_has_no_profile_and_starts_no_worker_for_it(tmp_path, stand_in):
+    stand_in(good="ranks")
+    suite = Suite.model_validate({
+        "networks": {"tiny_fcn": {"batches": 4}}, "frameworks": "good", "device": "cpu", "threads": 1, "devices": 2, "processes": 1,
+        "windows": 1, "window_seconds": 0.01, "data": "host", "peaks": False, "profile": True})
+    campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
+                 lambda outcome, number, total: None)
+    done = records.read(tmp_path)
+    reason = "operators are profiled on one CPU device"
+    assert done.operators[["class", "reason"]].values.tolist() == [["no trace", reason]]
+    assert list((tmp_path / "logs").glob("*-profile.log")) == []
+    with pytest.raises(breakdown.NotExplained, match=rf"operators\.csv says why there is no trace: {reason}$"):
+        breakdown.of_trial(done, done.trials[0]["trial"])
