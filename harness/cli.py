@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -25,6 +25,9 @@ from harness import cli_compare, cli_explain, cli_publish, cli_study
 from harness.errors import WrongUse
 from harness.interpreters import named
 from networks import UnknownNetwork, work
+
+if TYPE_CHECKING:
+    from harness.campaign import Campaign
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Train the same networks in several frameworks, prove that they are the same, and time a mini-batch.")
@@ -114,7 +117,7 @@ def run(
         return
     folder = out or Path("results") / f"{suite_file.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     work_list = execution_order(prepared.trials, suite.processes, suite.seed)
-    counts = f"{count(len(prepared.trials), 'trial')}, {count(len(work_list), 'process', 'es')}"
+    counts = f"{count(len(prepared.trials), 'trial')}, {count(len(work_list), 'process', 'es')}{_looks(prepared)}"
     console.print(f"{suite.title or suite_file.stem}: {counts}, records in {folder}", markup=False, highlight=False, soft_wrap=True)
     try:
         with Display(console, suite, work_list) as display:
@@ -239,12 +242,10 @@ def _resumption(suite_file: Path, overrides: list[str] | None, interpreter: list
     return shlex.join(["dlbench", "run", str(suite_file), *(overrides or []), *options, "--out", str(folder), "--resume"])
 
 
-def _print_plan(prepared: object) -> None:
-    from harness.campaign import Campaign
+def _print_plan(prepared: "Campaign") -> None:
     from harness.display import count, duration
     from harness.plan import estimate_seconds, shares_cores
 
-    assert isinstance(prepared, Campaign)
     table = Table("framework", "network, batch", "on", "how", "time", box=box.SIMPLE)
     total, refused, cores = 0.0, Counter[str](), prepared.machine["cpu"]["allowed"]
     for trial in prepared.trials:
@@ -262,9 +263,20 @@ def _print_plan(prepared: object) -> None:
     console.print(table)
     for reason, times in refused.items():
         console.print(f"{times} refused: {reason}", style="yellow", markup=False, highlight=False)
-    size = f"{count(len(prepared.trials), 'trial')}, {count(prepared.suite.processes, 'process', 'es')} each"
+    size = f"{count(len(prepared.trials), 'trial')}, {count(prepared.suite.processes, 'process', 'es')} each{_looks(prepared)}"
     wanted = f"about {duration(total)} once the environments are built" if total else "all refused"
     console.print(f"{size}, {wanted}. Nothing was started.", soft_wrap=True)
+
+
+def _looks(prepared: "Campaign") -> str:
+    """How many traces and profiles a campaign makes beside its processes, each in a worker of its own."""
+    from harness import profiling, tracing
+    from harness.display import count
+
+    planned = [trial for trial in prepared.trials if trial.status == "planned"]
+    wanted = {"trace": sum(tracing.wanted(prepared.suite, trial) for trial in planned),
+              "profile": sum(profiling.wanted(prepared.suite, trial) and trial.devices == 1 for trial in planned)}
+    return "".join(f", {count(number, what)}" for what, number in wanted.items() if number)
 
 
 def _catalogue() -> Table:

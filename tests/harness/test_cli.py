@@ -155,6 +155,13 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(dlbench, stand_in, suite, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("words", "said"), [((), ""), (("profile=true",), ", 1 profile"),
+                                             (("profile=true", "networks=tiny_fcn,tiny_lstm"), ", 2 profiles")])
+def test_a_plan_counts_the_profiles_beside_its_processes(dlbench, stand_in, suite, no_worker, words, said):
+    stand_in(one="reference")
+    assert f"1 process each{said}, about " in dlbench("run", str(suite), *words, "--dry-run").out
+
+
 def test_a_dry_run_of_refused_rows_has_no_time(dlbench, stand_in, suite, no_worker):
     stand_in(one="reference")
     answer = dlbench("run", str(suite), "--dry-run", "precisions=tf32")
