@@ -49,7 +49,7 @@ def leaves_traces(trial: Trial) -> bool:
 
     On two H200s (torch 2.11) four processes whose worker had run AlexNet with bf16_compress or power_sgd took 1 to 8 % longer for
     AlexNet with gather, tree, ring or one_bit, and received 2 to 7 GB/s by PCIe where others of their rows received less than 0.1;
-    two whose worker had run ResNet-50 with ddp received as much. Why is not known. Strategies that wait for the backward pass left
+    two whose worker had run ResNet-50 with ddp received as much. Why is not shown. Strategies that wait for the backward pass left
     nothing.
     """
     return trial.device_kind == "cuda" and trial.devices > 1 and trial.strategy not in AFTER_BACKWARD

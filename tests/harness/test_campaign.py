@@ -114,6 +114,14 @@ def test_a_dirty_machine_is_refused_before_anything_starts_or_marks_every_row(tm
     assert table(tmp_path / "dirty")["one tiny_fcn"]["reason"].endswith("measured on a dirty machine: " + done.meta["dirty"][0])
 
 
+def test_the_first_page_says_what_a_real_set_was_read_from(tmp_path, stand_in):
+    stand_in(one="reference")
+    suite = Suite.model_validate({"frameworks": "one", "networks": "fcn5", "batches": 4, "device": "cpu", "data": ["real", "host"]})
+    first = campaign.first_page(campaign.prepare(suite, "suite.yaml"), tmp_path, {})
+    assert list(first["data_sets"]) == ["mnist"]
+    assert "digits" in first["data_sets"]["mnist"] or "images" in first["data_sets"]["mnist"]
+
+
 def test_a_lock_does_not_say_where_the_environment_lay(tmp_path):
     made = Environment("one", "1.0", "cpu", tmp_path / "envs/one/bin/python", "key", "3.11", (),
                        {"LD_LIBRARY_PATH": f"{tmp_path}/envs/one/lib:/lib", "QUIET": "1"}, "built")

@@ -191,6 +191,21 @@ def test_ptb_joins_the_held_out_texts_where_the_training_text_is_not_here(publis
     assert data_sets.available("ptb") == data_sets.Source("ptb", "words", 8, "PTB, 8 words of valid, test")
 
 
+def test_samples_are_images_or_the_sequences_that_batches_are_cut_from(publish):
+    publish("mnist", "images", mnist_parts(), here=("train-i", "train-l"))
+    publish("ptb", "words", {"training": {"train": b" b a a <unk>\n a c b\n"}}, here=("train",))
+    assert data_sets.samples("mnist", DIGITS) == 30
+    sequences = data_sets.samples("ptb", TEXT)
+    assert len(data_sets.batches("ptb", TEXT, batch=sequences, count_limit=8, seed=1)[0]) == 1
+    with pytest.raises(WrongUse, match=f"does not fit into the {sequences} samples"):
+        data_sets.batches("ptb", TEXT, batch=sequences + 1, count_limit=8, seed=1)
+
+
+def test_of_a_set_that_is_not_here_there_are_no_samples(publish):
+    publish("ptb", "words", {"training": {"train": b" a b \n"}})
+    assert data_sets.samples("ptb", TEXT) == 0
+
+
 def test_ptb_sequences_are_cut_on_end_and_their_targets_are_the_next_words(publish):
     publish("ptb", "words", {"training": {"train": b" b a a <unk>\n a c b\n"}}, here=("train",))
     inputs, targets = data_sets.batches("ptb", TEXT, batch=2, count_limit=8, seed=1)
