@@ -132,6 +132,13 @@ def total(legs: list[Leg], fits: Mapping[str, Fit]) -> Estimate:
     return Estimate(seconds, max(0.0, seconds - half), seconds + half, 0)
 
 
+def swept(legs: list[Leg], fits: Mapping[str, Fit]) -> float:
+    """Add up legs by the measured points of their links instead of the lines through them. nan where a fit is missing."""
+    if any(leg.link not in fits for leg in legs):
+        return math.nan
+    return sum(fits[leg.link].swept_seconds(leg.messages, leg.size_bytes) for leg in legs)
+
+
 def wire_bytes(strategy: str, work: Work) -> float:
     """Bytes that all devices together send to each other in one aggregation; those to and from the host are `host_bytes`."""
     n, size = work.devices, work.size_bytes

@@ -79,6 +79,9 @@ def predictions(table: pd.DataFrame) -> Figure:
             value, low, high = (own[f"predicted_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
             axes.errorbar(value, place, xerr=[value - low, high - value], fmt="s", color=COLOURS[0], markersize=4, elinewidth=1.2,
                           capsize=2, label="predicted")
+            if "swept_seconds" in own:
+                axes.plot(own["swept_seconds"] / scale, place, linestyle="", marker="x", markersize=6, color=COLOURS[2],
+                          label="predicted by the links' measured points")
             if measured:
                 value, low, high = (own[f"measured_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
                 axes.errorbar(value, place, xerr=[value - low, high - value], fmt="o", color=COLOURS[1],
@@ -92,7 +95,7 @@ def predictions(table: pd.DataFrame) -> Figure:
             axes.grid(axis="x")
         _title(figure, "Aggregation of all gradients by strategy" + (": predicted and measured" if measured else ", predicted"))
         handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=2)
+        figure.legend(handles, labels, loc="outside lower left", ncols=3)
         return figure
 
 

@@ -79,8 +79,10 @@ def headline(predicted: pd.DataFrame) -> str:
     errors = predicted["error"].dropna().abs()
     if errors.empty:
         return "No trial on several devices measured its aggregation alone (`phases: true`), so the model stands unproved."
+    swept = predicted["swept_error"].dropna().abs()
     return (f"{(errors <= TARGET).sum()} of {len(errors)} aggregations predicted within {100 * TARGET:.0f} %; "
-            f"median error {100 * errors.median():.0f} %.")
+            f"median error {_percent(errors.median())}. By the links' measured points instead of the lines through them "
+            f"{(swept <= TARGET).sum()} of {len(swept)}, {_percent(swept.median())}.")
 
 
 def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
@@ -104,6 +106,7 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
                  "made of": _made_of(row["legs"]), "residual of its links": _percent(row["residual"])}
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
+                      "by measured points": _time(row["swept_seconds"]), "their error": _percent(row["swept_error"], sign=True),
                       "model: between devices, to the host": f"{_size(row['wire_bytes'])}, {_size(row['host_bytes'])}",
                       **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()}}
         rows.append({**cells, "remark": row["reason"]})

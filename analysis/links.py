@@ -4,7 +4,8 @@ Reads links.csv of a study (docs/records.md). Where a device works while its hos
 than the host needs to issue one, f; a line through such points alone would be too steep by a third (NVLink, H200). The fit is least
 squares in *relative* error, so that 16 KiB count as much as 256 MiB, with neither a nor 1 / B below zero, and with f only where it
 halves the variance of the residuals. The interval comes from these, which hold what no line follows (protocols, caches) beside
-noise, and from how processes differ.
+noise, and from how processes differ. Where a library changes its way with the size of a message no line follows; so the points
+themselves are kept beside it, and a message between two of them takes what the straight piece between them says.
 """
 
 import math
@@ -36,7 +37,8 @@ class Fit:
     """T = max(floor_seconds, latency_seconds + bytes / bytes_per_second) of one link in one group of devices, with 95 % intervals.
 
     `residual` is the root mean square of measured / fitted - 1, `worst` the largest of them, at `worst_bytes`. `covariance` is of
-    (latency, seconds a byte), `floor_variance` of the floor; `quantile` is Student's for the degrees of freedom.
+    (latency, seconds a byte), `floor_variance` of the floor; `quantile` is Student's for the degrees of freedom. `points` are what
+    was fitted, (bytes, seconds) by size; fits.csv does not repeat them.
     """
 
     wire: str
@@ -56,10 +58,19 @@ class Fit:
     covariance: tuple[float, float, float]
     floor_variance: float
     quantile: float
+    points: tuple[tuple[float, float], ...] = ()
 
     def seconds(self, messages: float, size_bytes: float) -> float:
         """Time of `messages` one after another that carry `size_bytes` together."""
         return max(messages * self.floor_seconds, self._line(messages, size_bytes))
+
+    def swept_seconds(self, messages: float, size_bytes: float) -> float:
+        """The same by the points: straight between them, the smallest's below all, at the largest's rate beyond; nan without any."""
+        if not self.points:
+            return math.nan
+        sizes, seconds = zip(*self.points, strict=True)
+        each = size_bytes / messages
+        return messages * float(np.interp(each, sizes, seconds)) * max(1.0, each / sizes[-1])
 
     def half_width(self, messages: float, size_bytes: float) -> float:
         """Half of the 95 % interval of `seconds`."""
@@ -128,6 +139,7 @@ def fit(name: tuple[str, int, str], sizes: Values, seconds: Values, processes: V
         _rate(slope), _rate(slope + off_slope), _rate(slope - off_slope), floor,
         float(np.sqrt(np.mean(relative**2))), float(relative[worst]), float(sizes[worst]), float(sizes.max()),
         (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])), float(floor_variance), quantile,
+        tuple(zip(sizes.tolist(), seconds.tolist(), strict=True)),
     )
 
 
@@ -175,9 +187,10 @@ def table(fits: Sequence[Fit]) -> pd.DataFrame:
     rows = []
     for each in fits:
         row = asdict(each)
+        del row["points"]
         row["covariance"] = " ".join(f"{value:.6g}" for value in row["covariance"])
         rows.append(row)
-    return pd.DataFrame(rows, columns=list(Fit.__dataclass_fields__))
+    return pd.DataFrame(rows, columns=[name for name in Fit.__dataclass_fields__ if name != "points"])
 
 
 def refused(windows: pd.DataFrame) -> pd.DataFrame:

@@ -49,7 +49,8 @@ def of_networks(fits: Sequence[Fit]) -> pd.DataFrame:
 def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Set the model's aggregation beside the measured one for every trial on several devices; `error` is predicted / measured - 1.
 
-    Measured is the aggregation alone (variant A). Counters are of the whole step, all devices together.
+    `swept_error` is that of the links' measured points: the rest of `error` is how far their lines pass by them. Measured is the
+    aggregation alone (variant A). Counters are of the whole step, all devices together.
     """
     rows = []
     for trial in _several(campaign):
@@ -59,7 +60,7 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
                **_predicted(strategy, _work(trial["network"], devices, strategy), links.chosen(fits, wire, devices))}
         found = phases.of_trial(campaign, trial["trial"])["isolated"]
         row |= {"measured_seconds": found.value, "measured_seconds_low": found.low, "measured_seconds_high": found.high,
-                "error": row["predicted_seconds"] / found.value - 1}
+                "error": row["predicted_seconds"] / found.value - 1, "swept_error": row["swept_seconds"] / found.value - 1}
         counted = counters.of_trial(campaign, trial).columns
         row |= {column: counted.get(column, math.nan) for column in COUNTED}
         rows.append(row)
@@ -165,6 +166,7 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
     return {"gradient_bytes": gradients.size_bytes, **_estimate("predicted_seconds", aggregation.total(legs, chosen)),
             "legs": "; ".join(f"{leg.link} {aggregation.total([leg], chosen).value:.3g}" for leg in legs) if known else "",
             "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen), default=math.nan),
+            "swept_seconds": aggregation.swept(legs, chosen),
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
             "reason": aggregation.missing(strategy, chosen) or "; ".join(filter(None, [_of_others(legs, gradients.devices, chosen),
                                                                                       _beyond(legs, chosen)])),

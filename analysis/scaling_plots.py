@@ -49,7 +49,7 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
         error = np.nan_to_num([value - low, high - value])
         axes.errorbar(own["devices"].astype(float) + aside, value, yerr=error, linewidth=1.4, elinewidth=1.2, capsize=3, **look)
 
-    known = scaled["efficiency_low"].notna().any()
+    known = scaled.loc[scaled["devices"] > 1, "efficiency_low"].notna().any()
     figure, grid = _by_workload(scaled, draw, "Efficiency by devices" + (", with 95 % intervals" if known else ""))
     for axes in grid:
         axes.axhline(100, color=INK, linewidth=0.8, zorder=1)

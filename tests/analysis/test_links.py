@@ -54,6 +54,23 @@ def test_a_bend_that_no_line_follows_is_told_with_its_size():
     assert found.worst_bytes == SIZES[4] and found.worst > 0.3 and found.residual > 0.1
 
 
+def test_the_points_of_a_sweep_tell_what_its_line_does_not():
+    seconds = [2e-5 + size / 4e10 for size in SIZES]
+    seconds[4] *= 1.5
+    found = fit_of(seconds)
+    assert found.swept_seconds(3, 3 * SIZES[4]) == pytest.approx(3 * seconds[4], rel=1e-12)
+    halfway = (SIZES[4] + SIZES[5]) / 2
+    assert found.swept_seconds(1, halfway) == pytest.approx((seconds[4] + seconds[5]) / 2, rel=1e-12)
+    assert found.seconds(1, SIZES[4]) < 0.8 * found.swept_seconds(1, SIZES[4])
+
+
+def test_below_a_sweep_stands_its_smallest_time_and_beyond_it_its_last_rate():
+    found = fit_of([2e-5 + size / 4e10 for size in SIZES])
+    assert found.swept_seconds(2, 2) == pytest.approx(2 * (2e-5 + SIZES[0] / 4e10), rel=1e-12)
+    assert found.swept_seconds(1, 4 * SIZES[-1]) == pytest.approx(4 * (2e-5 + SIZES[-1] / 4e10), rel=1e-12)
+    assert math.isnan(simulated.truth("send").swept_seconds(1, 4096))  # a fit whose points are not known
+
+
 def test_a_floor_under_asynchronous_transfers_is_found_and_leaves_the_bandwidth_alone():
     found = fit_of([max(3e-5, 2e-6 + size / 3.5e11) for size in SIZES])
     assert (found.floor_seconds, found.bytes_per_second) == (pytest.approx(3e-5), pytest.approx(3.5e11, rel=1e-6))

@@ -53,6 +53,19 @@ def test_a_prediction_beyond_what_was_swept_says_so(read):
     assert found.to_dict() == {"gather": "beyond the sweep: fan_in 54 MiB at once, swept up to 16", "ring": ""}
 
 
+def test_a_link_that_is_no_line_at_that_size_misses_by_its_line_and_not_by_its_points(read):
+    """FCN-5's ring over two sends 27 MiB at once: a link half as long again there, in the sweep and in the campaign alike."""
+    windows = simulated.sweep(noise=0.0, devices=(2,))
+    near = (windows["link"] == "shift") & windows["bytes"].isin([2**24, 2**26])
+    windows.loc[near, "seconds"] *= 1.5
+    campaign = read(strategies=("ring",), counts=(1, 2), isolated=1.0)
+    straight = predictions.of_campaign(campaign, links.fit_all(simulated.sweep(noise=0.0, devices=(2,)))).iloc[0]
+    shift = float(dict(leg.split(" ") for leg in straight["legs"].split("; "))["shift"])
+    measured = (straight["predicted_seconds"] + 0.5 * shift) / straight["measured_seconds"]
+    found = predictions.of_campaign(read(strategies=("ring",), counts=(1, 2), isolated=measured), links.fit_all(windows)).iloc[0]
+    assert found["error"] < -0.08 and abs(found["swept_error"]) < 0.05
+
+
 def test_an_aggregation_half_as_long_again_misses_the_model_by_a_third(read, fits):
     found = predictions.of_campaign(read(strategies=("ring",), isolated=1.5), fits)
     assert found["error"].to_list() == pytest.approx([-1 / 3] * 2, abs=0.05)

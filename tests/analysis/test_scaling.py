@@ -133,6 +133,13 @@ def test_what_may_be_hidden_by_chance_is_not_hatched_and_the_title_says_so(read,
     assert "hatching is left out where its interval includes 0" in figure.get_suptitle()
 
 
+def test_a_title_speaks_of_intervals_where_a_row_on_several_devices_has_one(read):
+    scaled = scaling.curves(*read(lambda made: simulated.add_scaling(made, "fcn5")))
+    assert scaling_plots.efficiency(scaled).get_suptitle() == "Efficiency by devices, with 95 % intervals"
+    scaled.loc[scaled["devices"] > 1, ["efficiency_low", "efficiency_high"]] = float("nan")  # as of one process
+    assert scaling_plots.efficiency(scaled).get_suptitle() == "Efficiency by devices"
+
+
 def test_intervals_of_several_series_stand_beside_one_another(read):
     scaled = scaling.curves(*read(lambda made: simulated.add_scaling(made, "fcn5", strategies=("ddp", "ring", "tree"))))
     (axes,) = scaling_plots.efficiency(scaled).axes
