@@ -65,12 +65,12 @@ class Fit:
         return max(messages * self.floor_seconds, self._line(messages, size_bytes))
 
     def swept_seconds(self, messages: float, size_bytes: float) -> float:
-        """The same by the points: straight between them, the smallest's below all, at the largest's rate beyond; nan without any."""
+        """By the points: straight between them, below all the smallest's, beyond them at the largest's rate; nan without points."""
         if not self.points:
             return math.nan
         sizes, seconds = zip(*self.points, strict=True)
         each = size_bytes / messages
-        return messages * float(np.interp(each, sizes, seconds)) * max(1.0, each / sizes[-1])
+        return float(messages * np.interp(each, sizes, seconds) * max(1.0, each / sizes[-1]))
 
     def half_width(self, messages: float, size_bytes: float) -> float:
         """Half of the 95 % interval of `seconds`."""
