@@ -28,6 +28,7 @@ from harness.telemetry import Sampler, kept
 from harness.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
+UNREACHED = "where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory"
 LONGEST_WINDOW = 2**20  # steps; a faster step than a microsecond is a missing synchronisation, not a measurement
 
 
@@ -101,7 +102,7 @@ def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
     })
     ready = Ready(trial, outcome)
     log.unlink(missing_ok=True)
-    with _noted(outcome):
+    with _noted(trial, outcome):
         if process == 0 and not trial.dropout:
             bench.watch(Sight(trial, process, "checking"))
             checked = bench.checks.of(trial)
@@ -133,7 +134,7 @@ def time_process(bench: Bench, ready: Ready) -> Outcome:
     trial, outcome = ready.trial, ready.outcome
     if ready.worker:
         gpus = trial.devices if trial.device_kind == "cuda" else 0
-        with _noted(outcome), bench.sampler.recording(gpus):
+        with _noted(trial, outcome), bench.sampler.recording(gpus):
             _run(bench, trial, ready.worker, outcome)
         if outcome.row["status"] != "ok":
             ready.worker.end()
@@ -143,14 +144,15 @@ def time_process(bench: Bench, ready: Ready) -> Outcome:
 
 
 @contextlib.contextmanager
-def _noted(outcome: Outcome) -> Iterator[None]:
-    """Note what a worker refuses or fails at in its outcome."""
+def _noted(trial: Trial, outcome: Outcome) -> Iterator[None]:
+    """Note what a worker refuses or fails at in its outcome; where GPUs seem never to have met, with what helps."""
     try:
         yield
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))
     except Failed as failure:
-        outcome.row.update(status="failed", reason=str(failure))
+        apart = failure.kind == "timed_out" and trial.device_kind == "cuda" and trial.devices > 1 and not outcome.windows
+        outcome.row.update(status="failed", reason=f"{failure}; {UNREACHED}" if apart else str(failure))
 
 
 def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
