@@ -138,27 +138,26 @@ class Loop:
 
     def _run(self) -> None:
         request: threading.Event | None = threading.Event()
-        due = self.clock()
         try:
             while request:
+                began = self.clock()
                 self.poll_edge()
                 request.set()
-                due = max(due + self.period, self.clock())  # a beat that was missed is not made up for
-                request = self._next(due)
+                request = self._next(began)
             self.poll_edge()
         except Exception as fault:
             self.fault = fault
             if request:
                 request.set()
 
-    def _next(self, due: float) -> threading.Event | None:
-        """Poll until asked to, or to end."""
+    def _next(self, polled: float) -> threading.Event | None:
+        """Poll a period after each poll, of which the last began at `polled`, until asked to, or to end; no beat is made up for."""
         while True:
             try:
-                return self.requests.get(timeout=max(0.0, due - self.clock()))
+                return self.requests.get(timeout=max(0.0, polled + self.period - self.clock()))
             except queue.Empty:
+                polled = self.clock()
                 self.poll()
-                due = max(due + self.period, self.clock())
 
 
 @contextlib.contextmanager

@@ -93,6 +93,18 @@ def test_what_takes_long_to_ask_is_asked_at_edges_only():
     assert polled == ["edge"] * 3  # as it begins, when asked, as it ends
 
 
+def test_asked_often_it_goes_on_with_its_beat():
+    """As in the warm-up of a fast network, whose windows of one step have edges every few milliseconds."""
+    beats = threading.Semaphore(0)
+    loop = Loop(beats.release, 0.05, time.monotonic, lambda: None)
+    for _ in range(1000):
+        loop.poll_now()
+    while beats.acquire(blocking=False):
+        pass
+    assert beats.acquire(timeout=10)  # not 50 s later
+    loop.end()
+
+
 def test_a_fault_of_ours_in_a_thread_is_loud():
     source = Scripted("host", "fast")
     source.readings["fast"] = lambda seconds: 1 / 0
