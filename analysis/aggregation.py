@@ -14,11 +14,15 @@ from analysis.statistics import Estimate
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be aggregated: bytes of gradients over so many devices; `messages` is the number of the library's buckets."""
+    """What is to be aggregated: bytes of gradients over so many devices; `buckets` are the bytes of each message of a library."""
 
     size_bytes: float
     devices: int
-    messages: int = 1
+    buckets: tuple[float, ...] = ()  # one of all bytes
+
+    @property
+    def sent(self) -> tuple[float, ...]:
+        return self.buckets or (self.size_bytes,)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def host_all(work: Work) -> list[Leg]:
 
 def library(work: Work) -> list[Leg]:
     """The library's own all-reduce, a message a bucket."""
-    return [Leg("all_reduce", work.messages, work.size_bytes)]
+    return [Leg("all_reduce", 1, size) for size in work.sent]
 
 
 def halved(work: Work) -> list[Leg]:
@@ -69,7 +73,7 @@ def halved(work: Work) -> list[Leg]:
 
     A copy of S bytes touches 2 S; rounding and restoring touch 3/2 S each, and the division of what was rounded S.
     """
-    return [Leg("all_reduce", work.messages, work.size_bytes / 2), Leg("device_copy", 3 * work.messages, 2 * work.size_bytes)]
+    return [*(Leg("all_reduce", 1, size / 2) for size in work.sent), *(Leg("device_copy", 3, 2 * size) for size in work.sent)]
 
 
 def _packed(size: float, scaled: float) -> list[Leg]:
@@ -124,11 +128,17 @@ def predict(strategy: str, work: Work, fits: Mapping[str, Fit]) -> Estimate:
 
 
 def total(legs: list[Leg], fits: Mapping[str, Fit]) -> Estimate:
-    """Add up legs, with the interval that the fits' own intervals give; links err independently. nan where a fit is missing."""
+    """Add up legs, with the interval that the fits' own intervals give. nan where a fit is missing.
+
+    Links err independently, the legs over one of them alike.
+    """
     if any(leg.link not in fits for leg in legs):
         return Estimate(math.nan, math.nan, math.nan, 0)
     seconds = sum(fits[leg.link].seconds(leg.messages, leg.size_bytes) for leg in legs)
-    half = math.sqrt(sum(fits[leg.link].half_width(leg.messages, leg.size_bytes) ** 2 for leg in legs))
+    halves: dict[str, float] = {}
+    for leg in legs:
+        halves[leg.link] = halves.get(leg.link, 0.0) + fits[leg.link].half_width(leg.messages, leg.size_bytes)
+    half = math.hypot(*halves.values())
     return Estimate(seconds, max(0.0, seconds - half), seconds + half, 0)
 
 

@@ -138,6 +138,10 @@ def what_if(table: pd.DataFrame) -> Figure:
                 own = group[group["link"] == name]
                 axes.plot(own["devices"], 100 * own["efficiency"], color=COLOURS[number % len(COLOURS)], markersize=4,
                           marker=MARKERS[number % len(MARKERS)], linewidth=1.2, label=name)
+            measured = group[group["measured_efficiency"].notna()]
+            colours = [COLOURS[names.index(link) % len(COLOURS)] for link in measured["link"]]
+            axes.scatter(measured["devices"], 100 * measured["measured_efficiency"], s=60, facecolors="none", edgecolors=colours,
+                         label="measured")
             axes.set_title(_workload(group.iloc[0], table), fontsize=9)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sorted(table["devices"].unique()))

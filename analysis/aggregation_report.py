@@ -128,11 +128,14 @@ def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
 def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
     """Put the efficiency on each number of devices side by side, a row a workload and link."""
     key = [*predictions.WORKLOAD, "link"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for names, group in found.groupby(key, sort=False) if len(found) else ():
         efficiency = {f"{row['devices']} devices": _percent(row["efficiency"]) for row in group.to_dict("records")}
-        rows.append({**dict(zip(key, names, strict=True)), "GB/s": number(group["bytes_per_second"].iloc[0] / 1e9), **efficiency})
-    return pd.DataFrame(rows)
+        measured = "; ".join(f"{_percent(row['measured_efficiency'])} on {row['devices']}" for row in group.to_dict("records")
+                             if pd.notna(row["measured_efficiency"]))
+        rows.append({**dict(zip(key, names, strict=True)), "GB/s": number(group["bytes_per_second"].iloc[0] / 1e9), **efficiency,
+                     "measured": measured})
+    return _without_empty(pd.DataFrame(rows))
 
 
 def article_table(found: pd.DataFrame) -> pd.DataFrame:

@@ -53,7 +53,7 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     aggregation alone (variant A). Counters are of the whole step, all devices together.
     """
     rows = []
-    for trial in _several(campaign):
+    for trial in several(campaign):
         strategy, wire, devices = of_devices(trial)["strategy"], wire_of(campaign), trial["devices"]
         row = {"campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
                "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire,
@@ -74,17 +74,14 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     DistributedDataParallel copies gradients into its buckets and back, unless its tuned form lets them lie there.
     """
     rows = []
-    for trial in _several(campaign):
+    for trial in several(campaign):
         strategy, devices = of_devices(trial)["strategy"], trial["devices"]
         chosen, parts = links.chosen(fits, wire_of(campaign), devices), phases.of_trial(campaign, trial["trial"])
         if aggregation.missing(strategy, chosen) or not math.isfinite(parts["backward"].value):
             continue
         for grouping in ("whole",) if strategy in phases.AFTER_BACKWARD else overlap.GROUPINGS:
             found = _overlap(trial["network"], parts["backward"].value, grouping, _seconds(strategy, devices, chosen))
-            exposed = found.exposed_seconds
-            if strategy in BUCKETED and trial["tuning"] == "stock":
-                copied = 2 * work.parameter_bytes(networks.get(trial["network"]))
-                exposed += aggregation.total([Leg("device_copy", 2, copied)], chosen).value
+            exposed = found.exposed_seconds + _copies(trial, chosen)
             step = parts["forward"].value + parts["backward"].value + exposed + parts["update"].value
             rows.append({
                 "campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
@@ -101,8 +98,9 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
 def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Predict weak scaling by ring all-reduce, in buckets behind the backward pass, on more devices and on other links.
 
-    Forward, backward and update are those of the framework's trial with the default strategy on the most devices. This machine's
-    link is that of the campaign's wire.
+    Forward, backward and update are those of the framework's trial with the default strategy on the most devices, and so are the
+    copies of DistributedDataParallel, which no link makes shorter. This machine's link is that of the campaign's wire; its row for
+    as many devices has what was measured there, too.
     """
     wire = wire_of(campaign)
     ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
@@ -110,19 +108,22 @@ def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     for trial in _largest(campaign):
         parts = phases.of_trial(campaign, trial["trial"])
         alone = parts["forward"].value + parts["backward"].value + parts["update"].value
-        own = links.chosen(fits, wire, trial["devices"]).get("all_reduce")
+        chosen = links.chosen(fits, wire, trial["devices"])
+        own, copies = chosen.get("all_reduce"), _copies(trial, chosen)
         candidates = {**({ours: bus(own)} if own else {}), **OTHER_LINKS}
         if not math.isfinite(alone):
             continue
         for name, (latency, bandwidth) in candidates.items():
             for devices in (2, 4, *BEYOND):
                 found = _overlap(trial["network"], parts["backward"].value, "bucket", _ring_seconds(devices, latency, bandwidth))
-                step = alone + found.exposed_seconds
+                exposed = found.exposed_seconds + copies
+                step = alone + exposed
+                measured = parts["step"].value if (name, devices) == (ours, trial["devices"]) else math.nan
                 rows.append({
                     "campaign": campaign.meta["name"], **{column: trial[column] for column in WORKLOAD}, "link": name,
                     "latency_seconds": latency, "bytes_per_second": bandwidth, "devices": devices, "step_seconds": step,
-                    "exposed_seconds": found.exposed_seconds, "samples_per_second": trial["batch"] * devices / step,
-                    "efficiency": alone / step,
+                    "exposed_seconds": exposed, "samples_per_second": trial["batch"] * devices / step,
+                    "efficiency": alone / step, "measured_efficiency": alone / measured,
                 })
     return pd.DataFrame(rows)
 
@@ -164,7 +165,8 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
     legs = aggregation.STRATEGIES[strategy](gradients) if known else [Leg("unknown", 0, 0)]
     formula = aggregation.textbook(strategy, gradients)
     return {"gradient_bytes": gradients.size_bytes, **_estimate("predicted_seconds", aggregation.total(legs, chosen)),
-            "legs": "; ".join(f"{leg.link} {aggregation.total([leg], chosen).value:.3g}" for leg in legs) if known else "",
+            "legs": "; ".join(f"{link} {aggregation.total(own, chosen).value:.3g}" for link, own in _by_link(legs).items())
+            if known else "",
             "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen), default=math.nan),
             "swept_seconds": aggregation.swept(legs, chosen),
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
@@ -182,10 +184,21 @@ def _of_others(legs: Sequence[Leg], devices: int, chosen: Mapping[str, Fit]) -> 
 
 def _beyond(legs: Sequence[Leg], chosen: Mapping[str, Fit]) -> str:
     """Say which links carry more at once than their sweep did, so that their line is prolonged; empty where none does."""
-    sizes = {leg.link: leg.size_bytes / leg.messages for leg in legs}
+    sizes = {link: max(leg.size_bytes / leg.messages for leg in own) for link, own in _by_link(legs).items()}
     said = [f"{link} {size / 2**20:.0f} MiB at once, swept up to {chosen[link].largest_bytes / 2**20:.0f}"
             for link, size in sizes.items() if size > chosen[link].largest_bytes]
     return f"beyond the sweep: {', '.join(said)}" if said else ""
+
+
+def _copies(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
+    """Seconds in which DistributedDataParallel copies all gradients into its buckets and back, which its tuned form does not."""
+    if of_devices(trial)["strategy"] not in BUCKETED or trial["tuning"] != "stock" or "device_copy" not in chosen:
+        return 0.0
+    return aggregation.total([Leg("device_copy", 2, 2 * work.parameter_bytes(networks.get(trial["network"])))], chosen).value
+
+
+def _by_link(legs: Sequence[Leg]) -> dict[str, list[Leg]]:
+    return {link: [leg for leg in legs if leg.link == link] for link in dict.fromkeys(leg.link for leg in legs)}
 
 
 def _estimate(name: str, found: Estimate) -> dict[str, float]:
@@ -194,8 +207,8 @@ def _estimate(name: str, found: Estimate) -> dict[str, float]:
 
 def _work(network: str, devices: int, strategy: str) -> Work:
     described = networks.get(network)
-    messages = len(overlap.gradients(described, 0.0, "bucket")) if strategy in BUCKETED else 1
-    return Work(work.parameter_bytes(described), devices, messages)
+    buckets = [each.size_bytes for each in overlap.gradients(described, 0.0, "bucket")] if strategy in BUCKETED else []
+    return Work(work.parameter_bytes(described), devices, tuple(buckets))
 
 
 def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Any:
@@ -211,7 +224,8 @@ def _overlap(network: str, backward_seconds: float, grouping: str, seconds_of: A
     return overlap.overlap(sent, backward_seconds, seconds_of)
 
 
-def _several(campaign: Campaign) -> list[dict[str, Any]]:
+def several(campaign: Campaign) -> list[dict[str, Any]]:
+    """The trials on several devices of which a process ended well."""
     ran = set(campaign.processes.loc[campaign.processes["status"] == "ok", "trial"])
     return [trial for trial in campaign.trials if trial["devices"] > 1 and trial["trial"] in ran]
 
@@ -219,7 +233,7 @@ def _several(campaign: Campaign) -> list[dict[str, Any]]:
 def _largest(campaign: Campaign) -> list[dict[str, Any]]:
     """The trial on the most devices of each framework, network, batch, precision and tuning, with an overlapping strategy."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for trial in _several(campaign):
+    for trial in several(campaign):
         key = tuple(trial[column] for column in WORKLOAD)
         if of_devices(trial)["strategy"] in USUAL and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
             found[key] = trial

@@ -151,7 +151,8 @@ def _noted(trial: Trial, outcome: Outcome) -> Iterator[None]:
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))
     except Failed as failure:
-        apart = failure.kind == "timed_out" and trial.device_kind == "cuda" and trial.devices > 1 and not outcome.windows
+        met = bool(outcome.windows) or "device_name" not in outcome.row  # it has trained, or has not even said hello
+        apart = failure.kind == "timed_out" and trial.device_kind == "cuda" and trial.devices > 1 and not met
         outcome.row.update(status="failed", reason=f"{failure}; {UNREACHED}" if apart else str(failure))
 
 

@@ -5,6 +5,7 @@ It plans groups of devices, lets `harness.link_sweep` measure their links, and h
 
 import json
 import os
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,13 +46,13 @@ def aggregation(
     if again:
         _derive(again, recorded or [])
         return
-    campaign = _plan(devices, device, interpreter)
+    efforts = {"processes": processes, "windows": windows, "window_seconds": window_seconds or 1e-6}  # a suite's are above 0
+    campaign = _plan(devices, device, interpreter, efforts)
     effort = Effort(processes, windows, window_seconds, (largest or LARGEST_MIB[campaign.device_kind]) * 2**20)
     folder = out or Path("results") / f"aggregation-{datetime.now():%Y%m%d-%H%M%S}"
     if (folder / "study.json").exists():
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, or derive it anew with --again {folder}")
-    for each in recorded or []:  # one that cannot be read would end the study after all is measured
-        records.read(each)
+    _refuse_useless(recorded or [], campaign.device_kind)  # which would end the study after all is measured
     if not any(trial.status == "planned" for trial in campaign.trials):
         reasons = "; ".join(dict.fromkeys(trial.reason for trial in campaign.trials))
         raise WrongUse(f"no group of devices can be measured here: {reasons}; choose others with --devices and --device")
@@ -60,16 +61,18 @@ def aggregation(
     groups = groups_of(campaign.trials)
     say(f"{len(groups)} groups of devices in {processes} processes, records in {folder}")
     (folder / "logs").mkdir(parents=True, exist_ok=True)
-    _update(folder, {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "dirty": dirty})
+    settings = {"devices": [trial.devices for trial in campaign.trials], "largest_mib": effort.largest_bytes // 2**20}
+    _update(folder, {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "effort": asdict(effort),
+                     "settings": settings, "dirty": dirty})
     sweep(groups, next(iter(ready.values())), effort, folder, say)
     _update(folder, {"finished": datetime.now(UTC).isoformat(timespec="seconds")})
     _derive(folder, recorded or [])
 
 
-def _plan(devices: str, device: str, interpreter: list[str] | None) -> campaigns.Campaign:
+def _plan(devices: str, device: str, interpreter: list[str] | None, effort: dict[str, Any]) -> campaigns.Campaign:
     """Plan groups as trials of PyTorch: how many threads a rank has, and why a group cannot be, is decided as for a campaign."""
     wanted: dict[str, Any] = {"title": "Links", "frameworks": ["pytorch"], "networks": ["tiny_fcn"], "device": device,
-                              "data": "device", "interpreters": named(interpreter)}
+                              "data": "device", "interpreters": named(interpreter), **effort}
     here = campaigns.prepare(Suite.model_validate(wanted), "")
     most = len(here.machine["gpus"]) if here.device_kind == "cuda" else len(os.sched_getaffinity(0))
     counts = devices or ",".join(str(2**power) for power in range(max(1, most).bit_length()))
@@ -86,9 +89,25 @@ def _derive(folder: Path, recorded: list[Path]) -> None:
 
     if not (folder / "study.json").exists() or not (folder / "links.csv").exists():
         raise WrongUse(f"{folder}: no study of aggregation; name a folder that `dlbench study aggregation` wrote")
+    page = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    _refuse_useless(recorded, page["trials"][0]["device_kind"])
     _update(folder, {"recorded": [each.name for each in recorded]})
     say(f"Page: {aggregation_report.write(folder, recorded)}")
     hashes.write_manifest(folder)
+
+
+def _refuse_useless(recorded: list[Path], device_kind: str) -> None:
+    """Raise WrongUse or BadRecords for a campaign that these links explain nothing of."""
+    from analysis import predictions
+
+    for folder in recorded:
+        kinds = {trial["device_kind"] for trial in predictions.several(records.read(folder))}
+        if not kinds:
+            raise WrongUse(f"{folder}: no row on several devices ended well, so there is no aggregation to explain; leave it out, "
+                           "or name a campaign with devices=2 or more")
+        if kinds != {device_kind}:
+            raise WrongUse(f"{folder}: it ran on several devices of {', '.join(sorted(kinds))}, and these links are those of "
+                           f"{device_kind}; name a campaign of the same machine")
 
 
 def _update(folder: Path, fields: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Each strategy's legs, times and bytes are those of its messages."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -35,9 +36,30 @@ def test_the_host_goes_over_the_buffers_of_all():
 
 
 def test_bf16_compress_sends_half_and_rounds_divides_and_restores_each_bucket():
-    touched = (S + S / 2) + (S / 2 + S / 2) + (S / 2 + S)  # read and written, in bytes; a copy of S touches 2 S
-    assert aggregation.STRATEGIES["bf16_compress"](Work(S, 4, messages=3)) == [
-        Leg("all_reduce", 3, S / 2), Leg("device_copy", 9, touched / 2)]
+    assert (S + S / 2) + (S / 2 + S / 2) + (S / 2 + S) == 2 * 2 * S  # read and written, in bytes; a copy of S touches 2 S
+    assert aggregation.STRATEGIES["bf16_compress"](Work(S, 4, (S / 4, 3 * S / 4))) == [
+        Leg("all_reduce", 1, S / 8), Leg("all_reduce", 1, 3 * S / 8), Leg("device_copy", 3, S / 2), Leg("device_copy", 3, 1.5 * S)]
+
+
+def test_a_floor_holds_for_each_bucket_and_not_for_their_mean():
+    fits = {"all_reduce": replace(truths()["all_reduce"], floor_seconds=1e-3)}
+    small, large = 1e6, S - 1e6
+    found = aggregation.predict("ddp", Work(S, 4, (small, large)), fits)
+    assert found.value == pytest.approx(1e-3 + 60e-6 + large / 30e9)
+
+
+def test_what_a_link_errs_by_it_errs_by_in_each_of_its_legs():
+    fits = {"all_reduce": replace(truths()["all_reduce"], covariance=(0.0, 0.0, 1e-26))}
+    whole, halves = (aggregation.predict("ddp", Work(S, 4, buckets), fits) for buckets in ((), (S / 2, S / 2)))
+    assert halves.high - halves.value == pytest.approx(whole.high - whole.value) == pytest.approx(2e-13 * S)
+
+
+def test_by_points_each_message_takes_what_one_of_its_size_does():
+    """Powers of ten as times, so that a message that is taken for another, or left out, shows in the sum."""
+    points = {"shift": ((S / 4, 1.0), (1.5 * S, 100.0)), "device_sum": ((S / 4, 0.1),), "device_copy": ((0.625 * S, 0.01),)}
+    fits = {link: replace(truths()[link], points=own) for link, own in points.items()}
+    assert aggregation.swept(legs("ring", 4), fits) == pytest.approx(6 * 1.0 + 3 * 0.1 + 2 * 0.01)
+    assert math.isnan(aggregation.swept(legs("gather", 4), fits))  # for want of its links
 
 
 def test_a_prediction_is_the_sum_of_its_legs_and_needs_every_fit():

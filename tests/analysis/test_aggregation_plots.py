@@ -34,6 +34,8 @@ def what_if(campaigns, fits):
 def test_each_link_of_a_workload_is_one_line_over_the_devices(campaigns, fits):
     (axes,) = [axes for axes in aggregation_plots.what_if(what_if(campaigns, fits)).axes if axes.axison]
     lines = {line.get_label(): line.get_xdata().tolist() for line in axes.lines}
+    (measured,) = axes.collections
+    assert measured.get_offsets()[:, 0].tolist() == [4, 4] and len(set(map(tuple, measured.get_edgecolors()))) == 2  # on both wires
     assert lines == {link: [2, 4, 8, 16] for link in ("this machine's", *predictions.OTHER_LINKS, "this machine's, p2p_off")}
     assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(lines)
     assert axes.get_title(loc="left") == "fcn5, batch 64, pytorch"
@@ -54,6 +56,17 @@ def test_the_steps_of_both_wires_have_rows_of_their_own(campaigns, fits):
     measured = next(line for line in axes.lines if line.get_marker() == "o")
     assert measured.get_ydata().tolist() == [0, 1, 2, 3]
     assert aggregation_report.overlap_table(table)["wire"].tolist() == ["default"] * 4 + ["p2p_off"] * 4
+
+
+def test_predictions_by_points_stand_beside_those_by_lines_and_what_was_measured(campaigns, fits):
+    table = aggregation_report._joined([predictions.of_campaign(each, fits) for each in campaigns])
+    table["swept_seconds"] *= 2
+    figure = aggregation_plots.predictions(table)
+    crosses = next(line for line in figure.axes[0].lines if line.get_marker() == "x")
+    squares = next(line for line in figure.axes[0].lines if line.get_marker() == "s")
+    assert crosses.get_xdata() / squares.get_xdata() == pytest.approx(2, rel=0.1)
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {
+        "predicted", "predicted by the links' measured points", "measured"}
 
 
 def test_times_of_many_digits_are_drawn_in_a_larger_unit():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis import links, predictions, records
+from analysis import aggregation_report, links, predictions, records
 from tests.analysis import simulated
 from tests.analysis.simulated import LINKS
 
@@ -117,6 +117,36 @@ def test_what_if_keeps_the_fitted_link_and_falls_with_slower_ones(read, fits):
         (64 * found.index.get_level_values("devices") / found["step_seconds"]).to_list())
     own = found.loc[("this machine's", 4)]
     assert own["bytes_per_second"] == pytest.approx(1.5 * LINKS["all_reduce"][1], rel=0.03)
+
+
+def test_what_if_tells_beside_this_machines_row_what_was_measured_there(read, fits):
+    campaign = read("fcn5")
+    found = predictions.what_if(campaign, fits)
+    (row,) = found[found["measured_efficiency"].notna()].to_dict("records")
+    assert (row["link"], row["devices"]) == ("this machine's", 4)
+    alone = sum(simulated.PHASES["fcn5"])
+    assert row["measured_efficiency"] == pytest.approx(alone / simulated.step_seconds("fcn5", "ddp", 4)["FBAU"], rel=0.05)
+    table = aggregation_report.what_if_table(found)
+    assert table.set_index("link")["measured"].to_dict() == {
+        **dict.fromkeys(predictions.OTHER_LINKS, ""), "this machine's": f"{100 * row['measured_efficiency']:.0f} % on 4"}
+
+
+def test_what_if_copies_gradients_into_buckets_as_the_step_does(read, fits):
+    campaign = read("fcn5")
+    stock = predictions.what_if(campaign, fits).set_index(["link", "devices"])["exposed_seconds"]
+    for trial in campaign.trials:
+        trial["tuning"] = "tuned"
+    tuned = predictions.what_if(campaign, fits).set_index(["link", "devices"])["exposed_seconds"]
+    copies = simulated.truth("device_copy").seconds(2, 2 * 56_823_848)
+    assert (stock - tuned).to_list() == pytest.approx([copies] * len(stock), rel=0.03)
+
+
+def test_the_headline_counts_by_lines_and_by_points(read, fits):
+    found = predictions.of_campaign(read(strategies=("ring", "tree", "gather")), fits)
+    found["error"], found["swept_error"] = [0.1, 0.3, -0.1, -0.3, 0.5, 0.21], [0.1, -0.1, 0.2, 0.05, 0.02, 0.5]
+    assert aggregation_report.headline(found) == (
+        "2 of 6 aggregations predicted within 20 %; median error 26 %. By the links' measured points instead of the lines through "
+        "them 5 of 6, 10 %.")
 
 
 def test_a_bus_gives_back_the_all_reduce_that_it_was_made_from():

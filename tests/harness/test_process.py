@@ -7,16 +7,20 @@ from harness.plan import Trial
 from harness.process import Outcome
 from harness.worker import Failed
 
+GREETED = {"device_name": "NVIDIA H200"}
 
-@pytest.mark.parametrize(("kind", "devices", "fault", "windows", "told"), [
-    ("cuda", 2, "timed_out", [], True), ("cuda", 1, "timed_out", [], False), ("cpu", 2, "timed_out", [], False),
-    ("cuda", 2, "crashed", [], False), ("cuda", 2, "timed_out", [{"window": -1}], False),  # they have trained together
+
+@pytest.mark.parametrize(("kind", "devices", "fault", "greeted", "windows", "told"), [
+    ("cuda", 2, "timed_out", GREETED, [], True), ("cuda", 1, "timed_out", GREETED, [], False),
+    ("cpu", 2, "timed_out", GREETED, [], False), ("cuda", 2, "crashed", GREETED, [], False),
+    ("cuda", 2, "timed_out", GREETED, [{"window": -1}], False),  # they have trained together
+    ("cuda", 2, "timed_out", {}, [], False),  # its interpreter is slow to start
 ])
 def test_gpus_that_hang_before_their_first_window_are_told_what_helps_where_they_do_not_reach_one_another(
-        kind, devices, fault, windows, told):
+        kind, devices, fault, greeted, windows, told):
     trial = Trial("tensorflow", "2.21.0", "fcn5", 64, devices, kind, 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
                   strategy="nccl")
-    outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": ""}, windows=windows)
+    outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **greeted}, windows=windows)
     with process._noted(trial, outcome):
         raise Failed(fault, "no answer to 'check' within 900 s")
     said = "; where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory"

@@ -1,6 +1,7 @@
 """`dlbench study aggregation`: groups of devices, the sweep of their links, and a page, with workers whose links are known."""
 
 import csv
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -116,6 +117,28 @@ def test_a_campaign_that_is_not_there_is_refused_before_anything_is_measured(sim
     found = CliRunner().invoke(cli.app, [*WORDS, str(tmp_path / "nowhere"), "--out", str(tmp_path / "study")])
     assert "nowhere/campaign.json: no such file" in str(found.exception)
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(("campaign", "words"), [
+    ("h200-tuned-2026-11-21", "no row on several devices ended well, so there is no aggregation to explain"),
+    ("h200x2-tuned-2026-11-21", "it ran on several devices of cuda, and these links are those of cpu"),
+])
+def test_a_campaign_that_these_links_explain_nothing_of_is_refused(simulated, tmp_path, campaign, words):
+    recorded = RECORDED.parent / campaign
+    before = CliRunner().invoke(cli.app, [*WORDS, str(recorded), "--out", str(tmp_path / "study")])
+    assert f"{campaign}: {words}" in str(before.exception) and not (tmp_path / "study").exists()
+    shutil.copytree(RECORDED, tmp_path / "study")
+    page = (tmp_path / "study" / "study.json").read_bytes()
+    again = CliRunner().invoke(cli.app, ["study", "aggregation", str(recorded), "--again", str(tmp_path / "study")])
+    assert f"{campaign}: {words}" in str(again.exception) and (tmp_path / "study" / "study.json").read_bytes() == page
+
+
+def test_a_study_tells_how_it_was_measured(simulated, tmp_path):
+    CliRunner().invoke(cli.app, [*WORDS, "--devices", "1,2", "--out", str(tmp_path)])
+    page = json.loads((tmp_path / "study.json").read_text())
+    assert page["settings"] == {"devices": [1, 2], "largest_mib": 1}
+    assert page["effort"] == {"processes": 1, "windows": 2, "window_seconds": 0.02, "largest_bytes": 2**20, "seed": 1}
+    assert (page["suite"]["processes"], page["suite"]["windows"], page["suite"]["window_seconds"]) == (1, 2, 0.02)
 
 
 def test_a_machine_without_any_group_that_was_asked_for_is_told_so(simulated, tmp_path, monkeypatch):
