@@ -167,9 +167,10 @@ class Worker:
         return sum(cpu_seconds(process.pid) for process in processes_with(self.token))
 
     def log_tail(self, lines: int = 3) -> str:
-        """The last lines of the worker's log, joined to one."""
+        """The last lines of the worker's log that say something, joined to one."""
         text = self.log.read_bytes()[-8000:].decode(errors="replace")
-        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-lines:])[-600:]
+        said = [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]  # and are no rule of ---- or ====
+        return " | ".join(said[-lines:])[-600:]
 
     def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
         used = 0.0 if self.container else cpu_seconds(self.process.pid)  # a search among all processes takes too long here

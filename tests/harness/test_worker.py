@@ -81,6 +81,12 @@ def test_a_segmentation_fault_is_crashed_with_the_signal_and_the_log(ready):
     assert "about to read address 0" in failure.reason
 
 
+def test_the_tail_of_a_log_is_its_last_words_and_no_rule(ready):
+    worker = ready("reference")
+    worker.log.write_text("first\nsecond\nFAILED\n\n" + 60 * "=" + "\n" + 60 * "-" + "\nRoot cause: rank 1\n" + 60 * "=" + "\n")
+    assert worker.log_tail() == "second | FAILED | Root cause: rank 1"
+
+
 def test_a_hang_is_timed_out(ready):
     failure = failure_of(ready("hang"), limit=1.0)
     assert failure.kind == "timed_out"
