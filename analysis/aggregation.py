@@ -109,6 +109,9 @@ STRATEGIES: Mapping[str, Callable[[Work], list[Leg]]] = {
     "ddp": library, "all_reduce": library, "nccl": library, "ring": ring, "tree": tree, "gather": gather, "host_one": host_one,
     "host_all": host_all, "bf16_compress": halved,
 }
+SENT: Mapping[str, float] = {  # of each byte of gradients; 1-bit SGD sends 128 bytes of signs and two means for 1024 values
+    **dict.fromkeys(STRATEGIES, 1.0), "bf16_compress": 1 / 2, "one_bit": 136 / 4096,
+}
 NO_MODEL = "no model: its messages are the framework's own"
 PACKED = ("one_bit", "power_sgd")
 PACKING = "no model: most of its time is packing and restoring, which no link tells"
@@ -150,13 +153,20 @@ def swept(legs: list[Leg], fits: Mapping[str, Fit]) -> float:
 
 
 def wire_bytes(strategy: str, work: Work) -> float:
-    """Bytes that all devices together send to each other in one aggregation; those to and from the host are `host_bytes`."""
+    """Bytes that all devices together send to each other in one aggregation; those to and from the host are `host_bytes`.
+
+    Without flags of the library's protocols. nan where no model tells.
+    """
     n, size = work.devices, work.size_bytes
     if strategy in ("host_one", "host_all"):
         return 0.0
-    return 2 * (n - 1) * size / (2 if strategy == "bf16_compress" else 1)  # ring, tree and gather alike
+    if strategy not in SENT:
+        return math.nan
+    return 2 * (n - 1) * size * SENT[strategy]  # ring, tree and gather alike
 
 
 def host_bytes(strategy: str, work: Work) -> float:
-    """Bytes that all devices together copy to the host, and as many back."""
+    """Bytes that all devices together copy to the host, and as many back. nan where no model tells."""
+    if strategy not in SENT:
+        return math.nan
     return work.devices * work.size_bytes if strategy in ("host_one", "host_all") else 0.0

@@ -107,7 +107,8 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
                       "by measured points": _time(row["swept_seconds"]), "their error": _percent(row["swept_error"], sign=True),
-                      "model: between devices, to the host": f"{_size(row['wire_bytes'])}, {_size(row['host_bytes'])}",
+                      "model: between devices, to the host": ", ".join(
+                          _size(row[column]) for column in ("wire_bytes", "host_bytes") if pd.notna(row[column])),
                       **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()}}
         rows.append({**cells, "remark": row["reason"]})
     return _without_empty(pd.DataFrame(rows))

@@ -172,8 +172,8 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
             "reason": aggregation.missing(strategy, chosen) or "; ".join(filter(None, [_of_others(legs, gradients.devices, chosen),
                                                                                       _beyond(legs, chosen)])),
-            "wire_bytes": aggregation.wire_bytes(strategy, gradients) if known else math.nan,
-            "host_bytes": aggregation.host_bytes(strategy, gradients) if known else math.nan}
+            "wire_bytes": aggregation.wire_bytes(strategy, gradients),
+            "host_bytes": aggregation.host_bytes(strategy, gradients)}
 
 
 def _of_others(legs: Sequence[Leg], devices: int, chosen: Mapping[str, Fit]) -> str:

@@ -82,6 +82,8 @@ def test_a_strategy_without_a_model_says_why():
 
 def test_bytes_are_those_of_the_messages():
     assert [aggregation.wire_bytes(name, Work(S, 4)) for name in ("ring", "tree", "gather", "ddp", "host_one")] == [6 * S] * 4 + [0]
+    assert [aggregation.wire_bytes(name, Work(4096e4, 4)) for name in ("bf16_compress", "one_bit")] == [3 * 4096e4, 6 * 136e4]
+    assert all(math.isnan(told("power_sgd", Work(S, 4))) for told in (aggregation.wire_bytes, aggregation.host_bytes))
     assert [aggregation.host_bytes(name, Work(S, 4)) for name in ("ring", "host_one", "host_all")] == [0, 4 * S, 4 * S]
 
 
