@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from analysis.links import Fit
 from analysis.statistics import Estimate
 
+ONE_BIT = 136 / 4096  # of the bytes of 1024 values: 128 bytes of signs and two means
+
 
 @dataclass(frozen=True)
 class Work:
@@ -63,6 +65,18 @@ def host_all(work: Work) -> list[Leg]:
     return _host(work, "host_sum_all")
 
 
+def one_bit(work: Work) -> list[Leg]:
+    """1-bit SGD: all gradients packed, swapped, restored and averaged by parts; the means packed, swapped, restored and copied out.
+
+    Copies touch 2 S: in and out S each, the average of n parts (n + 1) / n S.
+    """
+    n, size = work.devices, work.size_bytes
+    swapped = Leg("swap", 1, (n - 1) / n * ONE_BIT * size)
+    return [Leg("device_copy", 1, size), Leg("bit_pack", 1, size), swapped, Leg("bit_unpack", 1, size),
+            Leg("device_copy", 1, (1 + 1 / n) / 2 * size), Leg("bit_pack", 1, size / n), swapped, Leg("bit_unpack", 1, size),
+            Leg("device_copy", 1, size)]
+
+
 def library(work: Work) -> list[Leg]:
     """The library's own all-reduce, a message a bucket."""
     return [Leg("all_reduce", 1, size) for size in work.sent]
@@ -107,21 +121,18 @@ def textbook(strategy: str, work: Work) -> list[Leg]:
 
 STRATEGIES: Mapping[str, Callable[[Work], list[Leg]]] = {
     "ddp": library, "all_reduce": library, "nccl": library, "ring": ring, "tree": tree, "gather": gather, "host_one": host_one,
-    "host_all": host_all, "bf16_compress": halved,
+    "host_all": host_all, "one_bit": one_bit, "bf16_compress": halved,
 }
-SENT: Mapping[str, float] = {  # of each byte of gradients; 1-bit SGD sends 128 bytes of signs and two means for 1024 values
-    **dict.fromkeys(STRATEGIES, 1.0), "bf16_compress": 1 / 2, "one_bit": 136 / 4096,
-}
+SENT: Mapping[str, float] = {**dict.fromkeys(STRATEGIES, 1.0), "bf16_compress": 1 / 2, "one_bit": ONE_BIT}  # of each byte
 NO_MODEL = "no model: its messages are the framework's own"
-PACKED = ("one_bit", "power_sgd")
-PACKING = "no model: most of its time is packing and restoring, which no link tells"
+FACTORISED = "no model: its time is that of products and orthogonalisations of each parameter's shape, which no link tells"
 
 
 def missing(strategy: str, fits: Mapping[str, Fit]) -> str:
     """Why a strategy cannot be predicted with these fits; empty where it can."""
     if strategy not in STRATEGIES:
-        return PACKING if strategy in PACKED else NO_MODEL
-    absent = [leg.link for leg in STRATEGIES[strategy](Work(1.0, 2)) if leg.link not in fits]
+        return FACTORISED if strategy == "power_sgd" else NO_MODEL
+    absent = dict.fromkeys(leg.link for leg in STRATEGIES[strategy](Work(1.0, 2)) if leg.link not in fits)
     return f"no fit of {', '.join(absent)}" if absent else ""
 
 

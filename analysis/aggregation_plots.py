@@ -27,6 +27,7 @@ WORDS = {
     "fan_out": "one to all others", "all_reduce": "library's all-reduce", "to_host": "device to host, all at once",
     "from_host": "host to device, all at once", "host_sum_one": "sum on the host, one thread",
     "host_sum_all": "sum on the host, all threads", "device_sum": "sum on the device", "device_copy": "copy on the device",
+    "swap": "all to all others", "bit_pack": "packing into bits", "bit_unpack": "restoring from bits",
 }
 
 

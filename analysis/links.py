@@ -24,7 +24,7 @@ COLUMNS: Mapping[str, type] = {
     "wire": str, "devices": int, "process": int, "link": str, "status": str, "reason": str, "window": float, "bytes": float,
     "steps": float, "start": float, "stop": float, "seconds": float,
 }
-WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "all_reduce")  # between devices; the others stay within one or its host
+WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce")  # between devices; others stay within one or its host
 HOST_SUMS = ("host_sum_one", "host_sum_all")
 Values = NDArray[np.float64]
 

@@ -18,6 +18,7 @@ from runners import pytorch_parallel
 from runners.protocol import Task, Unsupported, timed_run
 from runners.pytorch_aggregation import exchange
 from runners.pytorch_host import add_up, adding_threads, pin, shared_floats
+from runners.pytorch_one_bit import OneBit
 
 FLOAT_BYTES = 4
 IDLE_SECONDS = 0.005  # after which PyTorch's threads sleep; they look for work for about a millisecond first
@@ -169,6 +170,13 @@ def fan(here, count, inwards):
     return (lambda: exchange([], ends)) if inwards == (here.rank == 0) else (lambda: exchange(ends, []))
 
 
+def swap(here, count):
+    """Every rank sends to all others at once, each a part of the bytes, and receives as much."""
+    others = [rank for rank in range(here.ranks) if rank != here.rank]
+    outgoing, incoming = ([(here.floats(max(1, count // len(others))), other) for other in others] for _ in range(2))
+    return lambda: exchange(outgoing, incoming)
+
+
 def all_reduce(here, count):
     """The library's own sum over all ranks."""
     data = here.floats(count)
@@ -238,6 +246,24 @@ def device_copy(here, count):
     return copy(here, here.in_turn(count), here.in_turn(count))
 
 
+def bit_pack(here, count):
+    """Every device packs so many values into bits as 1-bit SGD does, and keeps what that takes from them."""
+    one_bit = one_bit_of(here, count)
+    return lambda: one_bit.pack(one_bit.blocks, one_bit.errors, slice(None))
+
+
+def bit_unpack(here, count):
+    """Every device restores so many values from bits."""
+    one_bit = one_bit_of(here, count)
+    packed = one_bit.pack(one_bit.blocks, one_bit.errors, slice(None))
+    return lambda: one_bit.unpack(packed)
+
+
+def one_bit_of(here, count):
+    torch.set_num_threads(here.threads)
+    return OneBit([here.floats(count)], here.task)
+
+
 def copy(here, sources, targets):
     torch.set_num_threads(here.threads)
     return lambda: next(targets).copy_(next(sources), non_blocking=True)
@@ -257,6 +283,8 @@ def nothing():
     return None
 
 
-BETWEEN_DEVICES = {"send": send, "shift": shift, "pair": pair, "fan_in": fan_in, "fan_out": fan_out, "all_reduce": all_reduce}
+BETWEEN_DEVICES = {"send": send, "shift": shift, "pair": pair, "fan_in": fan_in, "fan_out": fan_out, "swap": swap,
+                   "all_reduce": all_reduce}
 LINKS = {**BETWEEN_DEVICES, "to_host": to_host, "from_host": from_host, "host_sum_one": host_sum_one,
-         "host_sum_all": host_sum_all, "device_sum": device_sum, "device_copy": device_copy}
+         "host_sum_all": host_sum_all, "device_sum": device_sum, "device_copy": device_copy,
+         "bit_pack": bit_pack, "bit_unpack": bit_unpack}

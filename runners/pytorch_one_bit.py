@@ -36,17 +36,17 @@ class OneBit(Messages):
         self.powers = 2 ** torch.arange(8, dtype=torch.uint8, device=self.flat.device)
 
     def average(self):
-        packed = self._pack(self.blocks, self.errors, slice(None))  # (n, blocks, bytes)
+        packed = self.pack(self.blocks, self.errors, slice(None))  # (n, blocks, bytes)
         arrived = self._swap(list(packed))
-        mean = self._unpack(arrived).mean(0)  # (blocks, BLOCK)
-        packed = self._pack(mean, self.mean_errors, self.rank)
-        self.blocks.copy_(self._unpack(self._swap([packed] * self.ranks)))
+        mean = self.unpack(arrived).mean(0)  # (blocks, BLOCK)
+        packed = self.pack(mean, self.mean_errors, self.rank)
+        self.blocks.copy_(self.unpack(self._swap([packed] * self.ranks)))
 
     def reset(self):
         self.errors.zero_()
         self.mean_errors.zero_()
 
-    def _pack(self, values, errors, parts):
+    def pack(self, values, errors, parts):
         """Return `values` and the `errors` of the step before as bytes, and leave there what this takes away."""
         values = (values + errors).masked_fill_(self.unused[parts], 0)
         signs = values >= 0
@@ -56,10 +56,10 @@ class OneBit(Messages):
         means = torch.stack([values.clamp(max=0).sum(-1) / downs.clamp(min=1), values.clamp(min=0).sum(-1) / ups.clamp(min=1)], -1)
         octets = (signs.unflatten(-1, (-1, 8)) * self.powers).sum(-1, dtype=torch.uint8)
         packed = torch.cat([octets, means.view(torch.uint8)], -1)
-        torch.sub(values, self._unpack(packed), out=errors)
+        torch.sub(values, self.unpack(packed), out=errors)
         return packed
 
-    def _unpack(self, packed):
+    def unpack(self, packed):
         octets, means = packed[..., :-MEANS_BYTES], packed[..., -MEANS_BYTES:].contiguous().view(torch.float32)
         signs = (octets.unsqueeze(-1) & self.powers).flatten(-2) != 0
         return torch.where(signs, means[..., 1:], means[..., :1])

@@ -16,6 +16,7 @@ LINKS = {  # latency in seconds, bytes a second
     "send": (20e-6, 40e9), "shift": (25e-6, 38e9), "pair": (22e-6, 39e9), "fan_in": (30e-6, 42e9), "fan_out": (30e-6, 41e9),
     "all_reduce": (60e-6, 30e9), "to_host": (40e-6, 25e9), "from_host": (10e-6, 26e9), "host_sum_one": (50e-6, 5e9),
     "host_sum_all": (70e-6, 40e9), "device_sum": (4e-6, 900e9), "device_copy": (3e-6, 1300e9),
+    "swap": (35e-6, 36e9), "bit_pack": (150e-6, 90e9), "bit_unpack": (40e-6, 300e9),
 }
 PHASES = {"fcn5": (0.004, 0.008, 0.001), "resnet56": (0.010, 0.020, 0.002)}  # forward, backward, update
 SIZES = [2**power for power in range(12, 29, 2)]

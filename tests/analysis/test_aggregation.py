@@ -41,6 +41,15 @@ def test_bf16_compress_sends_half_and_rounds_divides_and_restores_each_bucket():
         Leg("all_reduce", 1, S / 8), Leg("all_reduce", 1, 3 * S / 8), Leg("device_copy", 3, S / 2), Leg("device_copy", 3, 1.5 * S)]
 
 
+def test_one_bit_packs_swaps_and_restores_twice_the_second_time_a_part():
+    assert legs("one_bit", 4) == [
+        Leg("device_copy", 1, S), Leg("bit_pack", 1, S), Leg("swap", 1, 0.75 * S * 136 / 4096), Leg("bit_unpack", 1, S),
+        Leg("device_copy", 1, (S + S / 4) / 2), Leg("bit_pack", 1, S / 4), Leg("swap", 1, 0.75 * S * 136 / 4096),
+        Leg("bit_unpack", 1, S), Leg("device_copy", 1, S)]
+    sent = sum(leg.size_bytes for leg in legs("one_bit", 4) if leg.link == "swap")
+    assert 4 * sent == aggregation.wire_bytes("one_bit", Work(S, 4))
+
+
 def test_a_floor_holds_for_each_bucket_and_not_for_their_mean():
     fits = {"all_reduce": replace(truths()["all_reduce"], floor_seconds=1e-3)}
     small, large = 1e6, S - 1e6
@@ -77,7 +86,7 @@ def test_one_device_aggregates_nothing():
 
 def test_a_strategy_without_a_model_says_why():
     assert [aggregation.missing(name, truths()) for name in ("power_sgd", "hierarchical_copy", "ring")] == [
-        aggregation.PACKING, aggregation.NO_MODEL, ""]
+        aggregation.FACTORISED, aggregation.NO_MODEL, ""]
 
 
 def test_bytes_are_those_of_the_messages():

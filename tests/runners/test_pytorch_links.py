@@ -9,8 +9,8 @@ from harness.plan import Trial
 from tests.conftest import environment_of
 
 EFFORT = Effort(processes=1, windows=5, window_seconds=0.0, largest_bytes=2**24)
-WITHIN = {"to_host", "from_host", "host_sum_one", "host_sum_all", "device_sum", "device_copy"}
-BETWEEN = {"send", "shift", "pair", "fan_in", "fan_out", "all_reduce"}
+WITHIN = {"to_host", "from_host", "host_sum_one", "host_sum_all", "device_sum", "device_copy", "bit_pack", "bit_unpack"}
+BETWEEN = {"send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce"}
 
 
 def rows_of(devices, log):
