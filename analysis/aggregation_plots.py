@@ -80,9 +80,8 @@ def predictions(table: pd.DataFrame) -> Figure:
             value, low, high = (own[f"predicted_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
             axes.errorbar(value, place, xerr=[value - low, high - value], fmt="s", color=COLOURS[0], markersize=4, elinewidth=1.2,
                           capsize=2, label="predicted")
-            if "swept_seconds" in own:
-                axes.plot(own["swept_seconds"] / scale, place, linestyle="", marker="x", markersize=6, color=COLOURS[2],
-                          label="predicted by the links' measured points")
+            axes.plot(own["swept_seconds"] / scale, place, linestyle="", marker="x", markersize=6, color=COLOURS[2],
+                      label="predicted by the links' measured points")
             if measured:
                 value, low, high = (own[f"measured_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
                 axes.errorbar(value, place, xerr=[value - low, high - value], fmt="o", color=COLOURS[1],
@@ -142,7 +141,7 @@ def what_if(table: pd.DataFrame) -> Figure:
             measured = group[group["measured_efficiency"].notna()]
             colours = [COLOURS[names.index(link) % len(COLOURS)] for link in measured["link"]]
             axes.scatter(measured["devices"], 100 * measured["measured_efficiency"], s=60, facecolors="none", edgecolors=colours,
-                         label="measured")
+                         label="measured" if colours else None)
             axes.set_title(_workload(group.iloc[0], table), fontsize=9)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sorted(table["devices"].unique()))

@@ -151,8 +151,8 @@ def _noted(trial: Trial, outcome: Outcome) -> Iterator[None]:
     except Unsupported as refusal:
         outcome.row.update(status="unsupported", reason=str(refusal))
     except Failed as failure:
-        met = bool(outcome.windows) or "device_name" not in outcome.row  # it has trained, or has not even said hello
-        apart = failure.kind == "timed_out" and trial.device_kind == "cuda" and trial.devices > 1 and not met
+        began = outcome.row.get("device_name") and not outcome.windows  # it has said hello and never trained
+        apart = failure.kind == "timed_out" and trial.device_kind == "cuda" and trial.devices > 1 and began
         outcome.row.update(status="failed", reason=f"{failure}; {UNREACHED}" if apart else str(failure))
 
 

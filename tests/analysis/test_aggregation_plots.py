@@ -41,6 +41,11 @@ def test_each_link_of_a_workload_is_one_line_over_the_devices(campaigns, fits):
     assert axes.get_title(loc="left") == "fcn5, batch 64, pytorch"
 
 
+def test_nothing_is_called_measured_where_nothing_was(campaigns, fits):
+    figure = aggregation_plots.what_if(what_if(campaigns, fits).assign(measured_efficiency=float("nan")))
+    assert "measured" not in {text.get_text() for text in figure.legends[0].get_texts()}
+
+
 def test_workloads_that_differ_in_precision_are_told_apart(campaigns, fits):
     table = what_if(campaigns, fits)
     figure = aggregation_plots.what_if(pd.concat([table, table.assign(precision="bf16")]))

@@ -15,6 +15,7 @@ GREETED = {"device_name": "NVIDIA H200"}
     ("cpu", 2, "timed_out", GREETED, [], False), ("cuda", 2, "crashed", GREETED, [], False),
     ("cuda", 2, "timed_out", GREETED, [{"window": -1}], False),  # they have trained together
     ("cuda", 2, "timed_out", {}, [], False),  # its interpreter is slow to start
+    ("cuda", 2, "timed_out", {"device_name": ""}, [], False),  # that of its check was
 ])
 def test_gpus_that_hang_before_their_first_window_are_told_what_helps_where_they_do_not_reach_one_another(
         kind, devices, fault, greeted, windows, told):
