@@ -6,8 +6,12 @@ the others as they were. Real sets are `harness.data_sets`; how the files travel
 
 import hashlib
 import math
+import os
+import struct
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +32,7 @@ DEEP, DEEP_RELU = 12, 2.0  # products from which on ReLU's 0.5, a quarter of the
 LRN_SCALE = 4.0  # what is normalised is so much larger: on inputs of variance 1, not pixels, LRN would be the identity to 1e-4
 BIAS_RANGE = 0.05  # not zero: a runner that loses a bias must show in the loss
 EMBEDDING_SCALE = 0.1
+LOCAL_HEADER_LENGTHS = 26  # bytes into a zip member's own header: lengths of what stands before its data (APPNOTE 4.3.7)
 PRODUCTS = ("dense", "conv2d", "lstm")
 
 # Labels that occur. A ring holds some hundred samples: of 26752 labels each would occur once. With few, each label's probability
@@ -102,6 +107,29 @@ def save_weights(path: Path, weights: dict[str, np.ndarray]) -> None:
 def save_batches(path: Path, inputs: np.ndarray, targets: np.ndarray) -> None:
     """Write a ring of mini-batches as the keys `inputs` and `targets` of an uncompressed .npz."""
     np.savez(path, inputs=inputs, targets=targets)
+
+
+def mapped(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an uncompressed .npz by name, read-only, and read from the file only where they are used.
+
+    np.load would copy them, in small pieces between which threads hand Python's one lock to each other: of several checks at a time
+    each then waits for all others. Raises ValueError where the file is compressed or no .npz.
+    """
+    arrays = {}
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{path}: {member.filename} is compressed")
+            file.seek(member.header_offset + LOCAL_HEADER_LENGTHS)
+            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # of the name and of further fields, which follow
+            version = np.lib.format.read_magic(file)
+            read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, columns_first, dtype = read_header(file)
+            order: Literal["C", "F"] = "F" if columns_first else "C"
+            empty = not math.prod(shape)  # of which there is nothing to map
+            arrays[member.filename.removesuffix(".npy")] = np.empty(shape, dtype, order) if empty else np.memmap(
+                path, dtype, "r", file.tell(), shape, order).view(np.ndarray)
+    return arrays
 
 
 def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: str, shape: tuple[int, ...]) -> np.ndarray:

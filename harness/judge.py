@@ -7,7 +7,7 @@ The tolerances follow from the precision (`analysis.tolerances`); the argument i
 import math
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from networks import work
 
 UNIT_ROUNDOFF_FP32 = 2.0**-24
 DRAWS = 3  # of weights and batches, before a gradient that a kink could explain counts as different
+BLOCK = 2**18  # numbers of a tensor that are compared at a time: 2 MiB in float64
 FLOOR = 0.1  # of a layer's gradient: below it a tensor's own norm says more of rounding than of the network
 MANY_ACTIVATIONS = 30_000_000  # bytes a sample: above, some pre-activations always lie at a kink (GoogLeNet 40 MB, VGG-16 115)
 FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-56); Nesterov's momentum is 0.4 off after three steps
@@ -160,9 +161,8 @@ class Judge:
         for each in (before, after):
             with self._asked_once(each):
                 self._answer_reference(each)
-        with np.load(answers) as ours, np.load(before.reference) as early, np.load(after.reference) as late, \
-                np.load(question.weights) as start:
-            errors = _later_errors(question.network, whole, (ours, early, late, start))
+        files = (arrays.mapped(file) for file in (answers, before.reference, after.reference, question.weights))
+        errors = _later_errors(question.network, whole, tuple(files))
         exact = _limits(question.network, str(task["precision"]), 0.0)
         limits = {name: max(allowed, exact[name].trajectory) for name in errors}
         if strays := [name for name, error in errors.items() if not error <= limits[name]]:
@@ -189,15 +189,14 @@ class Judge:
         limits = _limits(network, precision, LOSSY.get(task.get("strategy", ""), 0.0))
         wanted = self.losses[question.reference]
         loss_error = abs(losses[0] - wanted[0]) / abs(wanted[0])
-        with np.load(answers) as ours, np.load(question.reference) as reference, np.load(question.weights) as start:
-            if misfit := _misfit(network, ours):
-                return Verdict("different", misfit, parameters, loss_error)
-            gradients = _gradient_errors(network, ours, reference)
-            scale = _wrong_scale(question, ours, reference)
-            moves = {
-                name: _move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"], start[name], question.steps)
-                for name in network.parameter_shapes
-            }
+        ours, reference, start = _mapped(question, answers)
+        if misfit := _misfit(network, ours):
+            return Verdict("different", misfit, parameters, loss_error)
+        gradients = _gradient_errors(network, ours, reference)
+        moves = {
+            name: _move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"], start[name], question.steps)
+            for name in network.parameter_shapes
+        }
         gradient_error, trajectory_error = _largest(gradients), _largest(moves)
         reasons = []
         if parameters != network.parameter_count:
@@ -205,13 +204,18 @@ class Judge:
         if not loss_error <= tolerance_of(precision).loss:
             reasons.append(f"loss {losses[0]:.6g} for {wanted[0]:.6g}")
         if strays := [name for name, error in gradients.items() if not error <= limits[name].gradient]:
-            reasons.append(_name_gradients(network, gradients, strays, limits) + scale)
+            reasons.append(_name_gradients(network, gradients, strays, limits) + _wrong_scale(question, ours, reference))
         elif strays := [name for name, error in moves.items() if not error <= limits[name].trajectory]:
             worst = max(strays, key=lambda name: _nan_last(moves[name]))
             reasons.append(f"gradients agree, but after {question.steps} steps {worst} has moved otherwise "
                            f"(relative error {moves[worst]:.2g}, allowed {limits[worst].trajectory:.2g}): {OTHER_OPTIMISER}")
         return Verdict("different" if reasons else "same", "; ".join(reasons), parameters, loss_error, gradient_error,
                        trajectory_error)
+
+
+def _mapped(question: Question, answers: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A worker's answers, the reference's, and the weights that both started from."""
+    return arrays.mapped(answers), arrays.mapped(question.reference), arrays.mapped(question.weights)
 
 
 def _with_copies(verdict: Verdict, worker: Worker, question: Question) -> Verdict:
@@ -233,11 +237,12 @@ def _with_first_sum(verdict: Verdict, question: Question, answers: Path, precisi
 
     Judged is the tensor whose gradient cancels least in its sum.
     """
-    with np.load(answers) as ours, np.load(question.reference) as reference, np.load(question.weights) as start:
-        gradients = {name: reference[f"gradient/{name}"].astype(np.float64) for name in question.network.parameter_shapes}
-        name = max(gradients, key=lambda name: _quotient(abs(float(gradients[name].sum())), float(np.linalg.norm(gradients[name]))))
-        moved = float((start[name].astype(np.float64) - ours[f"parameter/{name}"]).sum())
-    ratio = moved / (question.network.learning_rate * float(gradients[name].sum()))
+    ours, reference, start = _mapped(question, answers)
+    sums = {name: _sums(lambda gradient: (gradient, np.square(gradient)), reference[f"gradient/{name}"])
+            for name in question.network.parameter_shapes}
+    name = max(sums, key=lambda name: _quotient(abs(sums[name][0]), math.sqrt(sums[name][1])))
+    (moved,) = _sums(lambda start, ours: (start - ours,), start[name], ours[f"parameter/{name}"])
+    ratio = moved / (question.network.learning_rate * sums[name][0])
     if abs(ratio - 1) <= max(FIRST_SUM, tolerance_of(precision, kinks_of(question.network.name)).gradient):
         return verdict
     reason = f"the first step adds up to {ratio:.3g} times the right one's sum in {name}"
@@ -251,8 +256,8 @@ def _wrong_scale(question: Question, ours: Mapping[str, np.ndarray], reference: 
     if question.devices == 1:
         return ""
     name = f"gradient/{_largest_parameter(question.network)}"
-    wanted = reference[name].astype(np.float64).ravel()
-    ratio = float(ours[name].ravel() @ wanted / (wanted @ wanted))
+    along, square = _sums(lambda ours, wanted: (ours * wanted, np.square(wanted)), ours[name], reference[name])
+    ratio = along / square
     if abs(ratio / question.devices - 1) < 0.01:
         return f": they are {question.devices} times too large, the sum over {question.devices} devices instead of the mean"
     return ""
@@ -266,10 +271,10 @@ def _first_step(question: Question, answers: Path) -> str:
     """Name the optimiser by its first step: -lr g for plain momentum, (1 + m) times that for Nesterov's."""
     network = question.network
     name = _largest_parameter(network)
-    with np.load(answers) as ours, np.load(question.reference) as reference, np.load(question.weights) as start:
-        gradient = reference[f"gradient/{name}"].astype(np.float64).ravel()
-        step = (start[name].astype(np.float64) - ours[f"parameter/{name}"]).ravel()
-    ratio = float(step @ gradient / (gradient @ gradient)) / network.learning_rate
+    ours, reference, start = _mapped(question, answers)
+    along, square = _sums(lambda start, ours, gradient: ((start - ours) * gradient, np.square(gradient)),
+                          start[name], ours[f"parameter/{name}"], reference[f"gradient/{name}"])
+    ratio = along / square / network.learning_rate
     if abs(ratio - 1) < 0.01:
         return "its first step is right, so the momentum differs"
     if abs(ratio - 1 - network.momentum) < 0.01:
@@ -331,22 +336,21 @@ def _gradient_errors(network: networks.Network, ours: Mapping[str, np.ndarray],
     """
     errors = {}
     for layer in network.layers:
-        wanted = {name: reference[f"gradient/{layer.name}.{name}"].astype(np.float64) for name in layer.parameters}
-        whole = math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in wanted.values()))
-        for name, gradient in wanted.items():
-            difference = float(np.linalg.norm((ours[f"gradient/{layer.name}.{name}"] - gradient).ravel()))
-            norm = max(float(np.linalg.norm(gradient.ravel())), FLOOR * whole)
-            errors[f"{layer.name}.{name}"] = _quotient(difference, norm)
+        norms = {name: _norms(lambda ours, wanted: (ours - wanted, wanted), ours[f"gradient/{name}"], reference[f"gradient/{name}"])
+                 for name in (f"{layer.name}.{each}" for each in layer.parameters)}
+        whole = math.hypot(*(norm for _, norm in norms.values()))
+        errors.update({name: _quotient(difference, max(norm, FLOOR * whole)) for name, (difference, norm) in norms.items()})
     return errors
 
 
 def _move_error(ours: np.ndarray, reference: np.ndarray, start: np.ndarray, steps: int) -> float:
     """Relative error of how far the parameters have moved, less what rounding the stored weights at each step explains."""
-    begin = start.astype(np.float64)
-    wanted = reference.astype(np.float64) - begin
-    difference = float(np.linalg.norm(ours.astype(np.float64) - begin - wanted))
-    rounding = steps * UNIT_ROUNDOFF_FP32 * float(np.linalg.norm(begin))
-    norm = float(np.linalg.norm(wanted))
+    def parts(ours: np.ndarray, reference: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
+        wanted = reference - start
+        return ours - start - wanted, wanted, start
+
+    difference, norm, begin = _norms(parts, ours, reference, start)
+    rounding = steps * UNIT_ROUNDOFF_FP32 * begin
     return difference if math.isnan(difference) else _quotient(max(0.0, difference - rounding), norm)
 
 
@@ -359,19 +363,40 @@ def _later_errors(network: networks.Network, whole: int, files: tuple[Mapping[st
     ours, early, late, start = files
     rate, momentum = network.learning_rate, network.momentum
     first, second = (sum(momentum**power for power in range(LATER_STEPS - step + 1)) for step in range(1, whole + 1))
+
+    def parts(ours: np.ndarray, late: np.ndarray, early: np.ndarray, gradient: np.ndarray,
+              begin: np.ndarray) -> tuple[np.ndarray, ...]:
+        next_gradient = (begin - early) / rate - (1 + momentum) * gradient
+        return ours - late, begin - late - rate * (first * gradient + second * next_gradient), begin
+
     errors = {}
     for layer in network.layers:
         moves, differences = {}, {}
         for name in (f"{layer.name}.{each}" for each in layer.parameters):
-            begin, gradient = start[name].astype(np.float64), early[f"gradient/{name}"].astype(np.float64)
-            next_gradient = (begin - early[f"parameter/{name}"]) / rate - (1 + momentum) * gradient
-            moves[name] = begin - late[f"parameter/{name}"] - rate * (first * gradient + second * next_gradient)
-            difference = float(np.linalg.norm(ours[f"parameter/{name}"] - late[f"parameter/{name}"].astype(np.float64)))
-            rounding = LATER_STEPS * UNIT_ROUNDOFF_FP32 * float(np.linalg.norm(begin))
+            difference, moves[name], begin = _norms(
+                parts, ours[f"parameter/{name}"], late[f"parameter/{name}"], early[f"parameter/{name}"], early[f"gradient/{name}"],
+                start[name])
+            rounding = LATER_STEPS * UNIT_ROUNDOFF_FP32 * begin
             differences[name] = difference if math.isnan(difference) else max(0.0, difference - rounding)
-        floor = FLOOR * math.sqrt(sum(float(np.vdot(move, move)) for move in moves.values()))
-        errors.update({name: _quotient(differences[name], max(float(np.linalg.norm(moves[name])), floor)) for name in moves})
+        floor = FLOOR * math.hypot(*moves.values())
+        errors.update({name: _quotient(differences[name], max(moves[name], floor)) for name in moves})
     return errors
+
+
+def _norms(combine: Callable[..., tuple[np.ndarray, ...]], *tensors: np.ndarray) -> list[float]:
+    """L2 norms of what `combine` makes of tensors of one shape, in float64, NaN kept."""
+    return [math.sqrt(total) for total in _sums(lambda *blocks: tuple(map(np.square, combine(*blocks))), *tensors)]
+
+
+def _sums(combine: Callable[..., tuple[np.ndarray, ...]], *tensors: np.ndarray) -> list[float]:
+    """Sums in float64 of what `combine` makes of tensors of one shape, NaN kept.
+
+    A block at a time: for temporaries as large as a tensor of AlexNet the system clears memory three times as long as one computes.
+    And without BLAS, whose threads several checks at a time fight for: nine of AlexNet took 127 s on two cores with it, 7 without.
+    """
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    blocks = (combine(*(each[first:first + BLOCK].astype(np.float64) for each in flat)) for first in range(0, flat[0].size, BLOCK))
+    return [float(sum(column)) for column in zip(*([block.sum() for block in each] for each in blocks), strict=True)]
 
 
 def _quotient(error: float, norm: float) -> float:

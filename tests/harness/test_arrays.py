@@ -184,3 +184,22 @@ def test_saved_arrays_come_back_under_their_names(tmp_path):
         assert sorted(loaded.files) == ["inputs", "targets"]
         np.testing.assert_array_equal(loaded["inputs"], inputs)
         np.testing.assert_array_equal(loaded["targets"], targets)
+
+
+def test_mapped_arrays_are_the_files(tmp_path):
+    written = {"dense1.weights": np.arange(12, dtype=np.float32).reshape(3, 4), "columns": np.asfortranarray(np.eye(3)[:2]),
+               "nothing": np.zeros((0, 3)), "one": np.array(7), "a/path": np.arange(5, dtype=">i2")}
+    np.savez(tmp_path / "arrays.npz", **written)
+    mapped = arrays.mapped(tmp_path / "arrays.npz")
+    assert list(mapped) == list(written)
+    for name, array in written.items():
+        np.testing.assert_array_equal(mapped[name], array)
+        assert (mapped[name].dtype, mapped[name].shape) == (array.dtype, array.shape), name
+    with pytest.raises(ValueError, match="read-only"):
+        mapped["one"][()] = 8
+
+
+def test_a_compressed_file_is_not_mapped(tmp_path):
+    np.savez_compressed(tmp_path / "arrays.npz", zeros=np.zeros(100))
+    with pytest.raises(ValueError, match=r"arrays.npz: zeros.npy is compressed"):
+        arrays.mapped(tmp_path / "arrays.npz")
