@@ -58,16 +58,17 @@ class HostAll(HostOne):
         super().__init__(parameters, task)
         self.addends = self.rows
         if self.flat.is_cuda:
-            torch.set_num_threads(adding_threads(self.ranks))
+            torch.set_num_threads(adding_threads())
 
 
-def adding_threads(ranks):
-    """How many threads add on the host of GPUs: a core each, but for one that is left to each rank's own thread.
+def adding_threads():
+    """How many threads add on the host of GPUs: half as many as there are processors, two of which may be one core.
 
-    With as many threads as cores 57 MB took 0.4 ms, or 4 or 8 more (32 on the 32 cores of two H200s), with 16 always 0.6: as if one
-    thread shared its core with one that waits awake, and all waited for the scheduler's next turn.
+    Each of the sum's operations waits for its slowest thread, and a thread that shares its core waits for the scheduler's turn, 4
+    to 8 ms. On 64 processors (four H200s) the mean of four times 57 MB took 2.0 ms with 32 threads (twelve times, at most 3.3), 2.8
+    with 16, and with 64 mostly 35, at times 1.8; on 32 (two H200s) 0.6 with 16, and with 32 threads 0.4 or 4 or 8 more.
     """
-    return max(1, len(os.sched_getaffinity(0)) - ranks)
+    return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
 def add_up(rows):

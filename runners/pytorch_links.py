@@ -200,8 +200,8 @@ def host_sum_one(here, count):
 
 
 def host_sum_all(here, count):
-    """All threads of rank 0 do, which slept as between two steps: waking 64 takes longer than adding up a small network."""
-    torch.set_num_threads(adding_threads(here.ranks) if here.device.type == "cuda" else here.threads)
+    """All threads of rank 0 do, which slept as between two steps: waking 32 takes longer than adding up a small network."""
+    torch.set_num_threads(adding_threads() if here.device.type == "cuda" else here.threads)
     return host_sum(here, count, torch.Tensor.detach, IDLE_SECONDS)
 
 

@@ -39,7 +39,8 @@ def test_a_device_alone_says_why_it_sends_to_no_other(tmp_path):
         (link, "a single device has no other to send to") for link in BETWEEN}
 
 
-def test_beside_gpus_a_core_is_left_to_each_rank_and_one_thread_adds_at_least():
-    asked = "from runners.pytorch_host import adding_threads; print(adding_threads(1), adding_threads(999))"
+def test_beside_gpus_half_the_processors_add_and_one_at_least():
+    asked = ("import os; from runners.pytorch_host import adding_threads; print(adding_threads()); "
+             "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(adding_threads())")
     said = subprocess.check_output([environment_of("pytorch").interpreter, "-c", asked], text=True, cwd=Path(__file__).parents[2])
-    assert said.split() == [str(max(1, len(os.sched_getaffinity(0)) - 1)), "1"]
+    assert said.split() == [str(max(1, len(os.sched_getaffinity(0)) // 2)), "1"]

@@ -1,0 +1,126 @@
+"""What a sum over a host's memory owes its spread to: which memory it lies in, how many threads add, or what else runs there.
+
+A virtual machine may show one memory where its host has two sockets. Then a processor reads some buffers faster than others, and
+which ones differs from processor to processor. Linux only; needs an interpreter that has PyTorch:
+    python scripts/host_memory.py > host_memory.csv
+A row a repetition. `read`: one thread, held on one processor, adds up one of several buffers. `mean`: PyTorch's threads make the
+mean of `--ranks` buffers as `host_all` does, in several memories and by several numbers of threads, which take turns. `busy_cores`
+is the processor time of the sum over its time, `stolen_cores` what other guests of the host took of this machine's processors
+meanwhile, by /proc/stat.
+"""
+
+import argparse
+import contextlib
+import csv
+import mmap
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in any folder
+
+from runners.pytorch_host import add_up
+
+COLUMNS = ("kind", "memory", "processor", "threads", "repetition", "megabytes", "seconds", "gigabytes_per_second",
+           "busy_cores", "stolen_cores")
+MEGABYTE = 10**6
+FLOAT_BYTES = 4
+ADDITION = 3  # numbers read and written for each that is added: a += b
+READINGS = 2  # of each buffer by each processor
+UNSEEN = 1  # repetitions of a mean before those that count
+STEAL = 7  # of the words of /proc/stat's first line after its name
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ranks", type=int, default=4, help="buffers of a mean")
+    parser.add_argument("--megabytes", type=int, default=250, help="of each buffer of a mean: AlexNet's gradients are 250")
+    parser.add_argument("--memories", type=int, default=4, help="taken anew, for means")
+    parser.add_argument("--buffers", type=int, default=16, help="that each processor reads, 64 MB each")
+    parser.add_argument("--repetitions", type=int, default=12, help="of a mean")
+    asked = parser.parse_args(words)
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(reads(asked))
+    writer.writerows(means(asked))
+
+
+def reads(asked):
+    """Yield how long each processor takes to add up each buffer; the buffers together are larger than a cache."""
+    buffers = [taken(64 * MEGABYTE) for _ in range(asked.buffers)]
+    torch.set_num_threads(1)
+    for repetition in range(READINGS):
+        for processor in processors():
+            with held(processor):
+                for number, buffer in enumerate(buffers):
+                    yield row("read", number, repetition, buffer.nbytes, timed(buffer.sum), processor=processor, threads=1)
+
+
+def means(asked):
+    """Yield how long means take by numbers of threads: all processors, but one a rank, three quarters, a half and a quarter."""
+    count = asked.megabytes * MEGABYTE // FLOAT_BYTES
+    size = (asked.ranks + 1 / 3) * count * FLOAT_BYTES  # in additions, as the study of links counts
+    everyone = len(processors())
+    shares = (everyone, everyone - asked.ranks, everyone * 3 // 4, everyone // 2, everyone // 4)
+    ways = dict.fromkeys(max(1, threads) for threads in shares)
+    for memory in range(asked.memories):
+        rows = taken((asked.ranks + 1) * count * FLOAT_BYTES).view(asked.ranks + 1, count)
+        for repetition in range(-UNSEEN, asked.repetitions):
+            for threads in ways:
+                torch.set_num_threads(threads)
+                for buffer in rows[:-1]:
+                    buffer.fill_(1.0)  # a gradient was just copied here
+                times = timed(lambda rows=rows: add_up(rows))
+                if repetition >= 0:
+                    yield row("mean", memory, repetition, size, times, threads=threads)
+        del rows
+
+
+def row(kind, memory, repetition, size_bytes, times, processor="", threads=""):
+    seconds, busy, stolen = times
+    moved = size_bytes * (1 if kind == "read" else ADDITION)
+    return {"kind": kind, "memory": memory, "processor": processor, "threads": threads, "repetition": repetition,
+            "megabytes": round(size_bytes / MEGABYTE), "seconds": f"{seconds:.4e}",
+            "gigabytes_per_second": f"{moved / seconds / 1e9:.2f}", "busy_cores": f"{busy:.2f}", "stolen_cores": f"{stolen:.2f}"}
+
+
+def timed(work):
+    """Seconds that it takes, how many cores this process kept busy meanwhile, and how many other guests took."""
+    stolen, busy, begin = stolen_seconds(), time.process_time(), time.monotonic()
+    work()
+    seconds = time.monotonic() - begin
+    return seconds, (time.process_time() - busy) / seconds, (stolen_seconds() - stolen) / seconds
+
+
+def stolen_seconds():
+    words = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    return int(words[STEAL]) / TICKS
+
+
+def taken(size_bytes):
+    """Float32 memory from the system, shared and unnamed as the ranks' is, every page of it written."""
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
+
+
+def processors():
+    return sorted(os.sched_getaffinity(0))
+
+
+@contextlib.contextmanager
+def held(processor):
+    """Hold the thread that adds on one processor."""
+    everyone = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {processor})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, everyone)
+
+
+if __name__ == "__main__":
+    main()
