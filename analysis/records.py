@@ -37,6 +37,7 @@ COUNTER_COLUMNS: Mapping[str, type] = {
     "gpm_pcie_rx_bytes_per_second": float, "gpm_pcie_tx_bytes_per_second": float, "gpm_nvlink_rx_bytes_per_second": float,
     "gpm_nvlink_tx_bytes_per_second": float, "sm_percent": float, "tensor_percent": float, "dram_percent": float, "broken": str,
 }
+EDGE = "edge"  # kind of the readings on both sides of a window
 KERNEL_COLUMNS: Mapping[str, type] = {
     "trial": str, "steps": float, "class": str, "arithmetic": str, "transposition": str, "kernel": str, "count_per_step": float,
     "seconds_per_step": float, "bytes_per_step": float, "reason": str, "exposed_seconds_per_step": float,

@@ -2,7 +2,8 @@
 
 A loop that does not wait stops the clock when the last step is queued. Then short windows, which fit into the queue, are faster a
 step than long ones, and what still runs when the clock has stopped delays the loss that is read next. The windows of 2, 4, 8, ...
-steps before the timed ones show the first, the time between windows the second. docs/method.md says what neither can show.
+steps before the timed ones show the first, the time until the driver has the answer the second: until it reads the counters at the
+window's edge, which it does next, or where nothing is counted until the next window. docs/method.md says what neither can show.
 """
 
 from collections.abc import Sequence
@@ -10,22 +11,25 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.records import EDGE
+
 MINIMUM_PROCESSES = 3  # a fault of the loop shows in every process, a busy moment of the machine does not
 FASTER = 1.6  # times as fast a step in a short window; clocks that fall when a device warms up explain 1.3
 SLOWER = 1.4 / 2  # time of 2k steps by that of k steps, over 2: less, and time does not follow the number of steps
-WAITING = 0.5  # of a window's time, between it and the next one; found 0.02 at most (results/, GPU and CPU)
-WAITING_SECONDS = 0.05  # the driver's own work between two windows
+WAITING = 0.5  # of a window's time, between it and its answer; found 0.14 at most (results/, GPU and CPU)
+WAITING_SECONDS = 0.05  # the driver's own work until then
 
 
-def reasons(windows: pd.DataFrame) -> list[str]:
+def reasons(windows: pd.DataFrame, counters: pd.DataFrame | None = None) -> list[str]:
     """Say why the times of a trial cannot be believed; empty where they can, or where there are too few processes to tell.
 
-    `windows` holds the windows of the trial's processes that ended well.
+    `windows` holds the windows of the trial's processes that ended well, `counters` what was read around them.
     """
     processes = [process.sort_values("window") for _, process in windows.groupby("process")]
     if len(processes) < MINIMUM_PROCESSES:
         return []
-    return [reason for reason in (_paces(processes), _pauses(processes)) if reason]
+    pauses = [pause(process, _edges(counters, process["process"].iloc[0])) for process in processes]
+    return [reason for reason in (_paces(processes), _pauses(pauses)) if reason]
 
 
 def paces(process: pd.DataFrame) -> dict[int, float]:
@@ -35,12 +39,24 @@ def paces(process: pd.DataFrame) -> dict[int, float]:
     return {int(steps): float(steady / seconds) for steps, seconds in zip(warm_up["steps"], warm_up["step_seconds"], strict=True)}
 
 
-def pause(process: pd.DataFrame) -> tuple[float, float]:
-    """Return the median time between a timed window and the next one in seconds, and as a share of a window's time."""
+def pause(process: pd.DataFrame, edges: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the median time between a timed window and its answer in seconds, and as a share of a window's time.
+
+    `edges` are the times at which the driver read counters at windows' edges, in order.
+    """
     timed = process[process["window"] >= 0]
-    between = (timed["start"].shift(-1) - timed["stop"]).dropna()
+    following = [*timed["start"].iloc[1:], np.nan]
+    read = [min((edge for edge in edges if edge >= stop), default=np.nan) for stop in timed["stop"]]
+    between = pd.Series(np.fmin(following, read) - timed["stop"]).dropna()
     seconds = float(between.median()) if len(between) else 0.0
     return seconds, seconds / float(timed["seconds"].median())
+
+
+def _edges(counters: pd.DataFrame | None, process: int) -> list[float]:
+    if counters is None:
+        return []
+    read = counters[(counters["process"] == process) & (counters["kind"] == EDGE)]
+    return sorted(read["seconds"])
 
 
 def _paces(processes: Sequence[pd.DataFrame]) -> str:
@@ -57,8 +73,7 @@ def _paces(processes: Sequence[pd.DataFrame]) -> str:
     return ""
 
 
-def _pauses(processes: Sequence[pd.DataFrame]) -> str:
-    found = [pause(process) for process in processes]
+def _pauses(found: Sequence[tuple[float, float]]) -> str:
     if min(found) < (WAITING_SECONDS, 0.0) or min(share for _, share in found) < WAITING:
         return ""
     share = min(share for _, share in found)

@@ -125,7 +125,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
-    against = [*against, *timer.reasons(windows), *evidence.reasons_against(trial, kernels)]
+    around = campaign.counters[campaign.counters["trial"] == trial["trial"]]
+    against = [*against, *timer.reasons(windows, around), *evidence.reasons_against(trial, kernels)]
     remarks = [*_remarks(trial, processes), *_sharing(campaign, trial), *_spread(campaign, trial["trial"], step), *counted.remarks,
                *evidence.remarks(trial, kernels), *_parts(campaign, trial["trial"], ok)]
     return {

@@ -1,7 +1,8 @@
 """Samples counters and sensors while a worker trains: threads of the driver poll the sources, stamped with the workers' clock.
 
 Polls run every 20 ms, and once more on each side of every window, when nothing trains: so a window's edges are known to the
-millisecond. `kept` thins the samples of a process to what its windows need. A source is a `Host` or a `Gpu`.
+millisecond. Each source has threads of its own: of four GPUs in turn, one that answered late cost the bytes of all. `kept` thins
+the samples of a process to what its windows need. A source is a `Host` or a `Gpu`.
 """
 
 import contextlib
@@ -15,12 +16,12 @@ from typing import Any, Protocol
 
 import pynvml
 
+from analysis.records import EDGE
 from harness.gpu_source import opened
 from harness.host_source import Host
 
 # Of `fast` readings: a 32-bit PCIe counter can wrap within 68 ms on a link of generation 5 with 16 lanes.
 PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}  # seconds, by kind of reading; `sampled` ones take longer than that
-EDGE = "edge"  # kind of the whole readings that stand for fast ones on both sides of a window
 KEPT_SECONDS = 0.5  # between the edges of windows; so a timed window of as much leaves five rows of a GPU
 HANG_SECONDS = 5.0  # how long a call into a driver may take before it counts as hanging
 
@@ -53,7 +54,7 @@ class Sampler:
         self.clock = clock
         self.active: list[Source] = []
         self.samples: list[Sample] = []
-        self.loops: dict[str, Loop] = {}
+        self.loops: list[tuple[str, Loop]] = []  # by kind of reading
 
     @contextlib.contextmanager
     def recording(self, gpus: int) -> Iterator[None]:
@@ -64,8 +65,8 @@ class Sampler:
         try:
             yield
         finally:
-            loops, self.loops, self.active = self.loops, {}, []
-            for loop in loops.values():
+            loops, self.loops, self.active = self.loops, [], []
+            for _, loop in loops:
                 loop.end()
 
     @contextlib.contextmanager
@@ -86,22 +87,20 @@ class Sampler:
     def _begin(self) -> None:
         for source in self.active:
             source.restart()
-        for kind, period in PERIODS.items():
-            readings = {source.name: source.readings[kind] for source in self.active if kind in source.readings}
-            edges = {**readings, **{source.name: source.edges[kind] for source in self.active if kind in source.edges}}
-            if readings:
-                poll = partial(self._poll, kind, readings, self.samples)
-                poll_edge = partial(self._poll, EDGE if kind == "fast" else kind, edges, self.samples)
-                self.loops[kind] = Loop(poll, period, self.clock, poll_edge)
+            for kind, read in source.readings.items():
+                poll = partial(self._poll, source.name, kind, read, self.samples)
+                at_edges = EDGE if kind == "fast" else kind
+                poll_edge = partial(self._poll, source.name, at_edges, source.edges.get(kind, read), self.samples)
+                self.loops.append((kind, Loop(poll, PERIODS[kind], self.clock, poll_edge)))
 
-    def _poll(self, kind: str, readings: Mapping[str, Reading], samples: list[Sample]) -> None:
-        for device, read in readings.items():
-            seconds = self.clock()
-            samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
+    def _poll(self, device: str, kind: str, read: Reading, samples: list[Sample]) -> None:
+        seconds = self.clock()
+        samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
 
     def _poll_edge(self) -> None:
-        if "fast" in self.loops:
-            self.loops["fast"].poll_now()
+        asked = [(loop, loop.poll_soon()) for kind, loop in self.loops if kind == "fast"]
+        for loop, done in asked:
+            loop.wait_for(done)
 
 
 class Loop:
@@ -122,11 +121,16 @@ class Loop:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def poll_now(self) -> None:
-        """Have it poll and wait for that, once at most for a driver that hangs."""
-        if not self.hangs and self.thread.is_alive():
-            done = threading.Event()
+    def poll_soon(self) -> threading.Event:
+        """Have it poll; the event is set once it has."""
+        done = threading.Event()
+        if not self.hangs:
             self.requests.put(done)
+        return done
+
+    def wait_for(self, done: threading.Event) -> None:
+        """Wait for a poll that was asked for, once at most for a driver that hangs."""
+        if not self.hangs and self.thread.is_alive():
             self.hangs = not done.wait(HANG_SECONDS)
 
     def end(self) -> None:

@@ -79,7 +79,7 @@ def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
     loop.end()
     slow = []
     loop = Loop(lambda: slow.append(1), 1e6, time.monotonic)
-    loop.poll_now()
+    loop.wait_for(loop.poll_soon())
     loop.end()
     assert len(slow) == 3
 
@@ -88,7 +88,7 @@ def test_what_takes_long_to_ask_is_asked_at_edges_only():
     polled, beats = [], threading.Semaphore(0)
     loop = Loop(beats.release, 0.001, time.monotonic, lambda: polled.append("edge"))
     assert all(beats.acquire(timeout=30) for _ in range(5))
-    loop.poll_now()
+    loop.wait_for(loop.poll_soon())
     loop.end()
     assert polled == ["edge"] * 3  # as it begins, when asked, as it ends
 
@@ -98,11 +98,35 @@ def test_asked_often_it_goes_on_with_its_beat():
     beats = threading.Semaphore(0)
     loop = Loop(beats.release, 0.05, time.monotonic, lambda: None)
     for _ in range(1000):
-        loop.poll_now()
+        loop.wait_for(loop.poll_soon())
     while beats.acquire(blocking=False):
         pass
     assert beats.acquire(timeout=10)  # not 50 s later
     loop.end()
+
+
+def test_a_gpu_that_answers_late_holds_up_no_other():
+    late, prompt = Scripted("gpu0", "fast"), Scripted("gpu1", "fast")
+    asked, answered, polled = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def read_late(seconds):
+        asked.set()
+        answered.wait(30)
+        return {}
+
+    def read_promptly(seconds):
+        polled.release()
+        return {}
+
+    late.readings["fast"], prompt.readings["fast"] = read_late, read_promptly
+    late.edges["fast"] = lambda seconds: {}
+    sampler = Sampler([late, prompt])
+    with sampler.recording(2), sampler.around_window():
+        assert asked.wait(30)
+        while polled.acquire(blocking=False):
+            pass
+        assert all(polled.acquire(timeout=30) for _ in range(3))
+        answered.set()
 
 
 def test_a_fault_of_ours_in_a_thread_is_loud():
@@ -117,7 +141,7 @@ def test_a_driver_that_hangs_costs_samples_and_not_the_campaign(monkeypatch):
     monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
     release = threading.Event()
     loop = Loop(lambda: release.wait(30), 0.001, time.monotonic)
-    loop.poll_now()
+    loop.wait_for(loop.poll_soon())
     assert loop.hangs
     loop.end()
     release.set()
