@@ -257,7 +257,7 @@ def _wrong_scale(question: Question, ours: Mapping[str, np.ndarray], reference: 
         return ""
     name = f"gradient/{_largest_parameter(question.network)}"
     along, square = _sums(lambda ours, wanted: (ours * wanted, np.square(wanted)), ours[name], reference[name])
-    ratio = along / square
+    ratio = _quotient(along, square)
     if abs(ratio / question.devices - 1) < 0.01:
         return f": they are {question.devices} times too large, the sum over {question.devices} devices instead of the mean"
     return ""
@@ -274,7 +274,7 @@ def _first_step(question: Question, answers: Path) -> str:
     ours, reference, start = _mapped(question, answers)
     along, square = _sums(lambda start, ours, gradient: ((start - ours) * gradient, np.square(gradient)),
                           start[name], ours[f"parameter/{name}"], reference[f"gradient/{name}"])
-    ratio = along / square / network.learning_rate
+    ratio = _quotient(along, square) / network.learning_rate
     if abs(ratio - 1) < 0.01:
         return "its first step is right, so the momentum differs"
     if abs(ratio - 1 - network.momentum) < 0.01:
