@@ -26,7 +26,7 @@ WORDS = {
     "send": "send to one other", "shift": "shift around the ring", "pair": "pairs", "fan_in": "all others to one",
     "fan_out": "one to all others", "all_reduce": "library's all-reduce", "to_host": "device to host, all at once",
     "from_host": "host to device, all at once", "host_sum_one": "sum on the host, one thread",
-    "host_sum_all": "sum on the host, all threads", "device_sum": "sum on the device", "device_copy": "copy on the device",
+    "host_sum_all": "sum on the host, many threads", "device_sum": "sum on the device", "device_copy": "copy on the device",
     "swap": "all to all others", "bit_pack": "packing into bits", "bit_unpack": "restoring from bits",
 }
 
@@ -44,7 +44,7 @@ def bandwidths(swept: pd.DataFrame, fits: Sequence[Fit]) -> Figure:
                           marker=MARKERS[number % len(MARKERS)], markersize=4)
             for each in fits:
                 if each.link == name:
-                    sizes = np.geomspace(swept["bytes"].min(), swept["bytes"].max(), 100)
+                    sizes = np.geomspace(each.points[0][0], each.largest_bytes, 100)
                     seconds = np.array([each.seconds(1, size) for size in sizes])
                     axes.plot(sizes, sizes / seconds / 1e9, linewidth=1,
                               color=COLOURS[groups[each.wire, each.devices] % len(COLOURS)])

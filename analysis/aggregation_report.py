@@ -80,9 +80,11 @@ def headline(predicted: pd.DataFrame) -> str:
     if errors.empty:
         return "No trial on several devices measured its aggregation alone (`phases: true`), so the model stands unproved."
     swept = predicted["swept_error"].dropna().abs()
+    held = predicted["measured_seconds"].between(predicted["predicted_seconds_low"], predicted["predicted_seconds_high"])
     return (f"{(errors <= TARGET).sum()} of {len(errors)} aggregations predicted within {100 * TARGET:.0f} %; "
-            f"median error {_percent(errors.median())}. By the links' measured points instead of the lines through them "
-            f"{(swept <= TARGET).sum()} of {len(swept)}, {_percent(swept.median())}.")
+            f"median error {_percent(errors.median())}; {held[errors.index].sum()} of them lie in the prediction's 95 % interval. "
+            f"By the links' measured points instead of the lines through them {(swept <= TARGET).sum()} of {len(swept)}, "
+            f"{_percent(swept.median())}.")
 
 
 def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
@@ -92,6 +94,7 @@ def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
         "latency (us)": _with_span(each.latency_seconds, each.latency_seconds_low, each.latency_seconds_high, 1e-6),
         "floor (us)": number(1e6 * each.floor_seconds) if each.floor_seconds else "",
         "GB/s": _with_span(each.bytes_per_second, each.bytes_per_second_low, each.bytes_per_second_high, 1e9),
+        "most measured (GB/s)": number(max((size / seconds / 1e9 for size, seconds in each.points), default=float("nan"))),
         "residual, root mean square": _percent(each.residual),
         "worst residual": f"{_percent(each.worst, sign=True)} at {_size(each.worst_bytes)}",
     } for each in fits])
@@ -166,8 +169,11 @@ def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _once(found: pd.DataFrame) -> pd.DataFrame:
-    """Keep of each workload, link and number of devices what the first campaign says, where several hold the workload."""
-    return found.drop_duplicates([*predictions.WORKLOAD, "link", "devices"]) if len(found) else found
+    """Keep of each workload, link and number of devices what the first campaign says that measured it, else the first one."""
+    if not len(found):
+        return found
+    measured_first = found.sort_values("measured_efficiency", key=pd.isna, kind="stable")
+    return measured_first.drop_duplicates([*predictions.WORKLOAD, "link", "devices"]).sort_index()
 
 
 def _without_empty(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,9 +3,10 @@
 Reads links.csv of a study (docs/records.md). Where a device works while its host issues the next transfer, no transfer takes less
 than the host needs to issue one, f; a line through such points alone would be too steep by a third (NVLink, H200). The fit is least
 squares in *relative* error, so that 16 KiB count as much as 256 MiB, with neither a nor 1 / B below zero, and with f only where it
-halves the variance of the residuals. The interval comes from these, which hold what no line follows (protocols, caches) beside
-noise, and from how processes differ. Where a library changes its way with the size of a message no line follows; so the points
-themselves are kept beside it, and a message between two of them takes what the straight piece between them says.
+halves the variance of the residuals. Intervals come from these, which hold what no line follows (protocols, caches) beside noise,
+and from how processes differ; that of a time is one of prediction, for the time of a transfer strays as a swept one does. Where a
+library changes its way with the size of a message no line follows; so the points themselves are kept beside it, and a message
+between two of them takes what the straight piece between them says.
 """
 
 import math
@@ -29,6 +30,7 @@ HOST_SUMS = ("host_sum_one", "host_sum_all")
 Values = NDArray[np.float64]
 
 GROUP = ["wire", "devices", "link"]
+SWEPT = ("points", "processes")  # fields of a fit that links.csv holds
 LEAST_SIZES = 3  # a line through two points has no residuals
 
 
@@ -37,8 +39,9 @@ class Fit:
     """T = max(floor_seconds, latency_seconds + bytes / bytes_per_second) of one link in one group of devices, with 95 % intervals.
 
     `residual` is the root mean square of measured / fitted - 1, `worst` the largest of them, at `worst_bytes`. `covariance` is of
-    (latency, seconds a byte), `floor_variance` of the floor; `quantile` is Student's for the degrees of freedom. `points` are what
-    was fitted, (bytes, seconds) by size; fits.csv does not repeat them.
+    (latency, seconds a byte), `floor_variance` of the floor; `quantile` is Student's for the degrees of freedom of
+    `residual_variance`, which is that of 1 - fitted / measured. `points` are what was fitted, (bytes, seconds) by size, and
+    `processes` the seconds of each process by size; fits.csv does not repeat them.
     """
 
     wire: str
@@ -58,7 +61,9 @@ class Fit:
     covariance: tuple[float, float, float]
     floor_variance: float
     quantile: float
+    residual_variance: float = 0.0
     points: tuple[tuple[float, float], ...] = ()
+    processes: tuple[tuple[float, ...], ...] = ()
 
     def seconds(self, messages: float, size_bytes: float) -> float:
         """Time of `messages` one after another that carry `size_bytes` together."""
@@ -68,18 +73,36 @@ class Fit:
         """By the points: straight between them, below all the smallest's, beyond them at the largest's rate; nan without points."""
         if not self.points:
             return math.nan
-        sizes, seconds = zip(*self.points, strict=True)
-        each = size_bytes / messages
-        return float(messages * np.interp(each, sizes, seconds) * max(1.0, each / sizes[-1]))
+        return self._swept(messages, size_bytes, [seconds for _, seconds in self.points])
+
+    def seconds_by_process(self, messages: float, size_bytes: float) -> list[float]:
+        """As `swept_seconds`, by the points of each process alone; those that lack one of the sizes are left out."""
+        return [self._swept(messages, size_bytes, own) for own in self.processes]
 
     def half_width(self, messages: float, size_bytes: float) -> float:
-        """Half of the 95 % interval of `seconds`."""
+        """Half of the 95 % interval in which one more measurement of `seconds` lies.
+
+        It strays from the fit as the points do, the fit itself is uncertain, and processes differ as much as they did at that size.
+        """
         if messages * self.floor_seconds > self._line(messages, size_bytes):
             variance = messages**2 * self.floor_variance
         else:
             latency, both, slope = self.covariance
             variance = messages**2 * latency + 2 * messages * size_bytes * both + size_bytes**2 * slope
-        return self.quantile * math.sqrt(max(0.0, variance))
+        variance += self.residual_variance * self.seconds(messages, size_bytes) ** 2
+        return math.hypot(self.quantile * math.sqrt(max(0.0, variance)), self._spread(messages, size_bytes))
+
+    def _spread(self, messages: float, size_bytes: float) -> float:
+        """Half of the 95 % interval of the processes' mean; 0 where there are fewer than two."""
+        found = self.seconds_by_process(messages, size_bytes)
+        if len(found) < 2:
+            return 0.0
+        return float(_quantile(len(found) - 1) * np.std(found, ddof=1) / math.sqrt(len(found)))
+
+    def _swept(self, messages: float, size_bytes: float, seconds: Sequence[float]) -> float:
+        sizes = [size for size, _ in self.points]
+        each = size_bytes / messages
+        return float(messages * np.interp(each, sizes, seconds) * max(1.0, each / sizes[-1]))
 
     def _line(self, messages: float, size_bytes: float) -> float:
         return messages * self.latency_seconds + size_bytes / self.bytes_per_second
@@ -139,7 +162,7 @@ def fit(name: tuple[str, int, str], sizes: Values, seconds: Values, processes: V
         _rate(slope), _rate(slope + off_slope), _rate(slope - off_slope), floor,
         float(np.sqrt(np.mean(relative**2))), float(relative[worst]), float(sizes[worst]), float(sizes.max()),
         (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])), float(floor_variance), quantile,
-        tuple(zip(sizes.tolist(), seconds.tolist(), strict=True)),
+        float(variance), tuple(zip(sizes.tolist(), seconds.tolist(), strict=True)), tuple(tuple(row.tolist()) for row in whole),
     )
 
 
@@ -186,11 +209,10 @@ def table(fits: Sequence[Fit]) -> pd.DataFrame:
     """The fits as rows of fits.csv."""
     rows = []
     for each in fits:
-        row = asdict(each)
-        del row["points"]
+        row = {name: value for name, value in asdict(each).items() if name not in SWEPT}
         row["covariance"] = " ".join(f"{value:.6g}" for value in row["covariance"])
         rows.append(row)
-    return pd.DataFrame(rows, columns=[name for name in Fit.__dataclass_fields__ if name != "points"])
+    return pd.DataFrame(rows, columns=[name for name in Fit.__dataclass_fields__ if name not in SWEPT])
 
 
 def refused(windows: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 import networks
-from analysis import aggregation, counters, links, overlap, phases
+from analysis import aggregation, counters, links, overlap, phases, trials
 from analysis.aggregation import Leg, Work
 from analysis.links import Fit
 from analysis.records import Campaign, of_devices
@@ -22,18 +22,26 @@ BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others se
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
 WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv
 COUNTED = ("nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step")
+APART_BY: Mapping[str, tuple[str, ...]] = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
+MEASURED = ("measured_seconds", "measured_seconds_low", "measured_seconds_high", "error", "swept_error", *COUNTED)
 BEYOND = (8, 16)
 OTHER_LINKS = {  # latency of a message in seconds, bytes a second and direction; assumed, not measured
     "PCIe 3 as in the article": (2e-5, 8e9), "PCIe 5, 16 lanes": (2e-5, 55e9), "25 Gb/s Ethernet": (5e-5, 25e9 / 8),
     "100 Gb/s InfiniBand": (1e-5, 100e9 / 8), "400 Gb/s InfiniBand": (1e-5, 400e9 / 8), "NVLink 4": (1e-5, 450e9),
 }
+NO_LINE = 2.0  # times between what a link's line and its points say of a transfer, above which the line is none
+APART = 3.0  # times between what the fastest and the slowest process of a sweep took for as many bytes, likewise
 ARTICLE_SECONDS, ARTICLE_STEP_SECONDS, ARTICLE_BYTES_PER_SECOND, ARTICLE_DEVICES = 0.0256, 0.1, 8e9, 4
 
 
 def wire_of(campaign: Campaign) -> str:
     """On which wire of links.csv a campaign ran."""
-    off = (campaign.meta.get("variables") or {}).get("NCCL_P2P_DISABLE") == "1"
-    return "p2p_off" if off else "default"
+    return "p2p_off" if forced_apart(campaign.meta.get("variables") or {}) else "default"
+
+
+def forced_apart(variables: Mapping[str, str]) -> str:
+    """Name the variable that keeps GPUs from reaching one another directly; empty where none does."""
+    return next((name for name, values in APART_BY.items() if variables.get(name) in values), "")
 
 
 def of_networks(fits: Sequence[Fit]) -> pd.DataFrame:
@@ -50,27 +58,34 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Set the model's aggregation beside the measured one for every trial on several devices; `error` is predicted / measured - 1.
 
     `swept_error` is that of the links' measured points: the rest of `error` is how far their lines pass by them. Measured is the
-    aggregation alone (variant A). Counters are of the whole step, all devices together.
+    aggregation alone (variant A). Counters are of the whole step, all devices together. What a trial measured that is not verified
+    speaks neither for the model nor against it, and is left out.
     """
     rows = []
-    for trial in several(campaign):
+    against = _against(campaign)
+    for trial in _ran(campaign):
         strategy, wire, devices = of_devices(trial)["strategy"], wire_of(campaign), trial["devices"]
         row = {"campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
                "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire,
                **_predicted(strategy, _work(trial["network"], devices, strategy), links.chosen(fits, wire, devices))}
+        if why := against[trial["trial"]]:
+            rows.append(row | {"reason": f"not verified: {why}"})
+            continue
         found = phases.of_trial(campaign, trial["trial"])["isolated"]
         row |= {"measured_seconds": found.value, "measured_seconds_low": found.low, "measured_seconds_high": found.high,
                 "error": row["predicted_seconds"] / found.value - 1, "swept_error": row["swept_seconds"] / found.value - 1}
         counted = counters.of_trial(campaign, trial).columns
         row |= {column: counted.get(column, math.nan) for column in COUNTED}
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table.reindex(columns=[*table.columns, *(column for column in MEASURED if column not in table)]) if rows else table
 
 
 def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Set the step of the layer-wise model beside the measured one, for every trial on several devices with phases.
 
-    Forward, backward and update are the trial's own measured ones; only the exposed aggregation is the model's.
+    Forward, backward and update (never below zero, as noise may have it) are the trial's own; only the exposed aggregation is the
+    model's.
     DistributedDataParallel copies gradients into its buckets and back, unless its tuned form lets them lie there.
     """
     rows = []
@@ -82,7 +97,7 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         for grouping in ("whole",) if strategy in phases.AFTER_BACKWARD else overlap.GROUPINGS:
             found = _overlap(trial["network"], parts["backward"].value, grouping, _seconds(strategy, devices, chosen))
             exposed = found.exposed_seconds + _copies(trial, chosen)
-            step = parts["forward"].value + parts["backward"].value + exposed + parts["update"].value
+            step = _alone(parts) + exposed
             rows.append({
                 "campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
                 "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire_of(campaign),
@@ -107,21 +122,23 @@ def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     rows = []
     for trial in _largest(campaign):
         parts = phases.of_trial(campaign, trial["trial"])
-        alone = parts["forward"].value + parts["backward"].value + parts["update"].value
+        alone = _alone(parts)
         chosen = links.chosen(fits, wire, trial["devices"])
         own, copies = chosen.get("all_reduce"), _copies(trial, chosen)
-        candidates = {**({ours: bus(own)} if own else {}), **OTHER_LINKS}
+        candidates = {**({ours: bus(own)} if own else {}), **{link: (*each, 0.0) for link, each in OTHER_LINKS.items()}}
         if not math.isfinite(alone):
             continue
-        for name, (latency, bandwidth) in candidates.items():
+        for name, (latency, bandwidth, floor) in candidates.items():
             for devices in (2, 4, *BEYOND):
-                found = _overlap(trial["network"], parts["backward"].value, "bucket", _ring_seconds(devices, latency, bandwidth))
+                ring = _ring_seconds(devices, latency, bandwidth, floor)
+                found = _overlap(trial["network"], parts["backward"].value, "bucket", ring)
                 exposed = found.exposed_seconds + copies
                 step = alone + exposed
                 measured = parts["step"].value if (name, devices) == (ours, trial["devices"]) else math.nan
                 rows.append({
                     "campaign": campaign.meta["name"], **{column: trial[column] for column in WORKLOAD}, "link": name,
-                    "latency_seconds": latency, "bytes_per_second": bandwidth, "devices": devices, "step_seconds": step,
+                    "latency_seconds": latency, "bytes_per_second": bandwidth, "floor_seconds": floor, "devices": devices,
+                    "step_seconds": step,
                     "exposed_seconds": exposed, "samples_per_second": trial["batch"] * devices / step,
                     "efficiency": alone / step, "measured_efficiency": alone / measured,
                 })
@@ -154,10 +171,10 @@ def article(fits: Sequence[Fit]) -> pd.DataFrame:
     return table.assign(ratio=table["seconds"] / ARTICLE_SECONDS, share_of_step=table["seconds"] / ARTICLE_STEP_SECONDS)
 
 
-def bus(fit: Fit) -> tuple[float, float]:
-    """A ring's link, (latency of a message, bytes a second), that would give the fitted all-reduce of n devices."""
+def bus(fit: Fit) -> tuple[float, float, float]:
+    """A ring's link that would give the fitted all-reduce of n devices: latency, bytes a second, and floor of a message."""
     n = fit.devices
-    return max(fit.latency_seconds, fit.floor_seconds) / (2 * (n - 1)), 2 * (n - 1) / n * fit.bytes_per_second
+    return fit.latency_seconds / (2 * (n - 1)), 2 * (n - 1) / n * fit.bytes_per_second, fit.floor_seconds / (2 * (n - 1))
 
 
 def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dict[str, Any]:
@@ -170,8 +187,8 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
             "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen), default=math.nan),
             "swept_seconds": aggregation.swept(legs, chosen),
             "textbook_seconds": aggregation.total(formula, chosen).value if formula else math.nan,
-            "reason": aggregation.missing(strategy, chosen) or "; ".join(filter(None, [_of_others(legs, gradients.devices, chosen),
-                                                                                      _beyond(legs, chosen)])),
+            "reason": aggregation.missing(strategy, chosen) or "; ".join(filter(None, [
+                _of_others(legs, gradients.devices, chosen), _beyond(legs, chosen), _no_line(legs, chosen)])),
             "wire_bytes": aggregation.wire_bytes(strategy, gradients),
             "host_bytes": aggregation.host_bytes(strategy, gradients)}
 
@@ -188,6 +205,24 @@ def _beyond(legs: Sequence[Leg], chosen: Mapping[str, Fit]) -> str:
     said = [f"{link} {size / 2**20:.0f} MiB at once, swept up to {chosen[link].largest_bytes / 2**20:.0f}"
             for link, size in sizes.items() if size > chosen[link].largest_bytes]
     return f"beyond the sweep: {', '.join(said)}" if said else ""
+
+
+def _no_line(legs: Sequence[Leg], chosen: Mapping[str, Fit]) -> str:
+    """Say of which links no line holds at the sizes that they carry, with what their sweeps took; empty where all do."""
+    said = []
+    for link, leg in ((link, max(own, key=lambda leg: leg.size_bytes / leg.messages)) for link, own in _by_link(legs).items()):
+        once = (1, leg.size_bytes / leg.messages)
+        line, point, found = chosen[link].seconds(*once), chosen[link].swept_seconds(*once), chosen[link].seconds_by_process(*once)
+        if found and max(found) > APART * min(found):
+            said.append(f"{link}: processes took {1e3 * min(found):.3g} to {1e3 * max(found):.3g} ms for as many bytes")
+        elif max(line, point) > NO_LINE * min(line, point):
+            said.append(f"{link}: {1e3 * point:.3g} ms by its points, {1e3 * line:.3g} by the line")
+    return f"no line follows {'; '.join(said)}" if said else ""
+
+
+def _alone(parts: Mapping[str, Estimate]) -> float:
+    """Seconds of a step without aggregation."""
+    return parts["forward"].value + parts["backward"].value + max(0.0, parts["update"].value)
 
 
 def _copies(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
@@ -215,8 +250,9 @@ def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Any:
     return lambda size: aggregation.predict(strategy, Work(size, devices), chosen).value
 
 
-def _ring_seconds(devices: int, latency: float, bandwidth: float) -> Any:
-    return lambda size: 2 * (devices - 1) * latency + 2 * (devices - 1) / devices * size / bandwidth
+def _ring_seconds(devices: int, latency: float, bandwidth: float, floor: float) -> Any:
+    messages = 2 * (devices - 1)
+    return lambda size: max(messages * floor, messages * latency + messages / devices * size / bandwidth)
 
 
 def _overlap(network: str, backward_seconds: float, grouping: str, seconds_of: Any) -> overlap.Overlap:
@@ -225,9 +261,22 @@ def _overlap(network: str, backward_seconds: float, grouping: str, seconds_of: A
 
 
 def several(campaign: Campaign) -> list[dict[str, Any]]:
+    """The verified trials on several devices."""
+    against = _against(campaign)
+    return [trial for trial in _ran(campaign) if not against[trial["trial"]]]
+
+
+def _ran(campaign: Campaign) -> list[dict[str, Any]]:
     """The trials on several devices of which a process ended well."""
-    ran = set(campaign.processes.loc[campaign.processes["status"] == "ok", "trial"])
-    return [trial for trial in campaign.trials if trial["devices"] > 1 and trial["trial"] in ran]
+    ok = set(campaign.processes.loc[campaign.processes["status"] == "ok", "trial"])
+    return [trial for trial in campaign.trials if trial["devices"] > 1 and trial["trial"] in ok]
+
+
+def _against(campaign: Campaign) -> dict[str, str]:
+    """Why each trial is not verified; empty where it is."""
+    rows = trials.summarise(campaign)
+    reasons = rows["reason"].where(rows["verified"] != "yes", "")
+    return dict(zip(rows["trial"], reasons, strict=True))
 
 
 def _largest(campaign: Campaign) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 A loop that does not wait stops the clock when the last step is queued. Then short windows, which fit into the queue, are faster a
 step than long ones, and what still runs when the clock has stopped delays the loss that is read next. The windows of 2, 4, 8, ...
-steps before the timed ones show the first, the time until the driver has the answer the second: until it reads the counters at the
-window's edge, which it does next, or where nothing is counted until the next window. docs/method.md says what neither can show.
+steps before the timed ones show the first, the time between windows the second. In that time the driver reads counters, which is
+not the worker's; the rest is: until the answer comes, and until the ranks of the next window have met. docs/method.md says what
+neither can show.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from analysis.records import EDGE
 MINIMUM_PROCESSES = 3  # a fault of the loop shows in every process, a busy moment of the machine does not
 FASTER = 1.6  # times as fast a step in a short window; clocks that fall when a device warms up explain 1.3
 SLOWER = 1.4 / 2  # time of 2k steps by that of k steps, over 2: less, and time does not follow the number of steps
-WAITING = 0.5  # of a window's time, between it and its answer; found 0.14 at most (results/, GPU and CPU)
-WAITING_SECONDS = 0.05  # the driver's own work until then
+WAITING = 0.5  # of a window's time, between it and the next one; 0.10 in the best process of a trial at most (results/)
+WAITING_SECONDS = 0.05  # the driver's own work between two windows, reading counters apart
 
 
 def reasons(windows: pd.DataFrame, counters: pd.DataFrame | None = None) -> list[str]:
@@ -40,15 +41,16 @@ def paces(process: pd.DataFrame) -> dict[int, float]:
 
 
 def pause(process: pd.DataFrame, edges: Sequence[float] = ()) -> tuple[float, float]:
-    """Return the median time between a timed window and its answer in seconds, and as a share of a window's time.
+    """Return the median time between a timed window and the next one in seconds, and as a share of a window's time.
 
-    `edges` are the times at which the driver read counters at windows' edges, in order.
+    Left out is the time from the first to the last of `edges` in it, at which the driver read counters.
     """
     timed = process[process["window"] >= 0]
-    following = [*timed["start"].iloc[1:], np.nan]
-    read = [min((edge for edge in edges if edge >= stop), default=np.nan) for stop in timed["stop"]]
-    between = pd.Series(np.fmin(following, read) - timed["stop"]).dropna()
-    seconds = float(between.median()) if len(between) else 0.0
+    pauses = []
+    for stop, start in zip(timed["stop"].iloc[:-1], timed["start"].iloc[1:], strict=True):
+        read = [edge for edge in edges if stop <= edge <= start]
+        pauses.append(start - stop - (max(read) - min(read) if read else 0.0))
+    seconds = float(np.median(pauses)) if pauses else 0.0
     return seconds, seconds / float(timed["seconds"].median())
 
 

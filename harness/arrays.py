@@ -113,9 +113,11 @@ def mapped(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an uncompressed .npz by name, read-only, and read from the file only where they are used.
 
     np.load would copy them, in small pieces between which threads hand Python's one lock to each other: of several checks at a time
-    each then waits for all others. Raises ValueError where the file is compressed or no .npz.
+    each then waits for all others. The file is mapped once: each map holds a descriptor, of which a process may have 1024.
+    Raises ValueError where the file is compressed.
     """
     arrays = {}
+    whole = np.memmap(path, np.uint8, "r")
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:
@@ -126,9 +128,7 @@ def mapped(path: Path) -> dict[str, np.ndarray]:
             read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, columns_first, dtype = read_header(file)
             order: Literal["C", "F"] = "F" if columns_first else "C"
-            empty = not math.prod(shape)  # of which there is nothing to map
-            arrays[member.filename.removesuffix(".npy")] = np.empty(shape, dtype, order) if empty else np.memmap(
-                path, dtype, "r", file.tell(), shape, order).view(np.ndarray)
+            arrays[member.filename.removesuffix(".npy")] = np.ndarray(shape, dtype, whole, file.tell(), order=order)
     return arrays
 
 

@@ -52,6 +52,7 @@ def aggregation(
     folder = out or Path("results") / f"aggregation-{datetime.now():%Y%m%d-%H%M%S}"
     if (folder / "study.json").exists():
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, or derive it anew with --again {folder}")
+    _refuse_forced_wire(campaign.device_kind)
     _refuse_useless(recorded or [], campaign.device_kind)  # which would end the study after all is measured
     if not any(trial.status == "planned" for trial in campaign.trials):
         reasons = "; ".join(dict.fromkeys(trial.reason for trial in campaign.trials))
@@ -94,6 +95,15 @@ def _derive(folder: Path, recorded: list[Path]) -> None:
     _update(folder, {"recorded": [each.name for each in recorded]})
     say(f"Page: {aggregation_report.write(folder, recorded)}")
     hashes.write_manifest(folder)
+
+
+def _refuse_forced_wire(device_kind: str) -> None:
+    """Raise WrongUse where GPUs are kept apart from outside: the library's own choice of a wire would be none."""
+    from analysis import predictions
+
+    if device_kind == "cuda" and (name := predictions.forced_apart(os.environ)):
+        raise WrongUse(f"{name}={os.environ[name]} keeps the GPUs apart, and the study measures both with and without direct "
+                       f"transfers itself: unset {name}")
 
 
 def _refuse_useless(recorded: list[Path], device_kind: str) -> None:

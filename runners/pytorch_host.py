@@ -52,7 +52,7 @@ class HostOne(Messages):
 
 
 class HostAll(HostOne):
-    """All threads of rank 0 add, as in Torch and in MXNet's `local`: the cores of a GPU's host, the task's threads on a CPU."""
+    """Many threads of rank 0 add, as in Torch and MXNet's `local`: half the processors beside GPUs, the task's threads on a CPU."""
 
     def __init__(self, parameters, task):
         super().__init__(parameters, task)
@@ -66,7 +66,7 @@ def adding_threads():
 
     Each of the sum's operations waits for its slowest thread, and a thread that shares its core waits for the scheduler's turn, 4
     to 8 ms. On 64 processors (four H200s) the mean of four times 57 MB took 2.0 ms with 32 threads (twelve times, at most 3.3), 2.8
-    with 16, and with 64 mostly 35, at times 1.8; on 32 (two H200s) 0.6 with 16, and with 32 threads 0.4 or 4 or 8 more.
+    with 16, and with 64 mostly 35, at times 1.8; on 32 processors (two H200s) 1.6 with 16 threads, with 32 as long or up to 25.
     """
     return max(1, len(os.sched_getaffinity(0)) // 2)
 

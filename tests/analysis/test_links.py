@@ -33,6 +33,16 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     assert np.mean(held, axis=0) == pytest.approx([0.95, 0.95], abs=0.035)
 
 
+def test_one_more_transfer_lies_in_its_predictions_interval_as_often_as_that_says():
+    generator = np.random.default_rng(4)
+    held = []
+    for _ in range(300):
+        noise = np.exp(0.05 * generator.standard_normal(len(SIZES) + 1))
+        found = fit_of([(2e-5 + size / 4e10) * factor for size, factor in zip(SIZES, noise, strict=False)])
+        held.append(abs((2e-5 + 1e8 / 4e10) * noise[-1] - found.seconds(1, 1e8)) <= found.half_width(1, 1e8))
+    assert np.mean(held) == pytest.approx(0.95, abs=0.035)
+
+
 def test_every_link_of_a_noisy_sweep_is_found_within_a_few_per_cent():
     fits = links.fit_all(simulated.sweep(devices=(2, 4)))
     assert {(each.devices, each.link) for each in fits} == {(devices, link) for devices in (2, 4) for link in LINKS}

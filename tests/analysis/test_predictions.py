@@ -1,5 +1,7 @@
 """Models beside measurements, on a campaign that was made from the models: errors are noise, and a planted one is found."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis import aggregation_report, links, predictions, records
@@ -144,15 +146,64 @@ def test_what_if_copies_gradients_into_buckets_as_the_step_does(read, fits):
 def test_the_headline_counts_by_lines_and_by_points(read, fits):
     found = predictions.of_campaign(read(strategies=("ring", "tree", "gather")), fits)
     found["error"], found["swept_error"] = [0.1, 0.3, -0.1, -0.3, 0.5, 0.21], [0.1, -0.1, 0.2, 0.05, 0.02, 0.5]
+    found["measured_seconds"] = found["predicted_seconds_high"] * [0.99, 0.99, 0.99, 1.01, 1.01, 1.01]
     assert aggregation_report.headline(found) == (
-        "2 of 6 aggregations predicted within 20 %; median error 26 %. By the links' measured points instead of the lines through "
-        "them 5 of 6, 10 %.")
+        "2 of 6 aggregations predicted within 20 %; median error 26 %; 3 of them lie in the prediction's 95 % interval. "
+        "By the links' measured points instead of the lines through them 5 of 6, 10 %.")
+
+
+def test_what_an_unverified_trial_measured_speaks_neither_for_the_model_nor_against_it(read, fits):
+    campaign = read(strategies=("ddp", "ring"), counts=(1, 4))
+    campaign.processes.loc[campaign.processes["trial"].str.contains("ddp"), ["check", "check_reason"]] = ["different", "planted"]
+    found = predictions.of_campaign(campaign, fits).set_index("strategy")
+    assert found["reason"].to_dict() == {"ddp": "not verified: different from the reference: planted", "ring": ""}
+    assert found["error"].notna().to_dict() == {"ddp": False, "ring": True}
+    assert aggregation_report.headline(found).startswith("1 of 1 ")
+    assert set(predictions.overlaps(campaign, fits)["strategy"]) == {"ring"}
+    assert predictions.what_if(campaign, fits).empty
+    campaign.processes["check"] = "different"
+    alone = predictions.of_campaign(campaign, fits)
+    assert alone["error"].isna().all() and "the model stands unproved" in aggregation_report.headline(alone)
+
+
+def test_processes_that_took_unlike_times_are_no_line_and_widen_what_is_predicted(read):
+    """As sums on the host of four GPUs: 2 ms in one process, 30 in two, for as many bytes."""
+    windows = simulated.sweep(noise=0.01, devices=(2,))
+    held_up = (windows["link"] == "host_sum_all") & (windows["process"] > 0) & (windows["bytes"] >= 2**22)
+    windows.loc[held_up, "seconds"] += 10 * 0.03
+    campaign = read(strategies=("host_all", "ring"), counts=(1, 2))
+    found = predictions.of_campaign(campaign, links.fit_all(windows)).set_index("strategy")
+    assert found.loc["ring", "reason"] == ""
+    assert found.loc["host_all", "reason"].startswith("no line follows host_sum_all: processes took 3.")
+    assert found.loc["host_all", "reason"].endswith("ms for as many bytes")
+    assert found.loc["host_all", "predicted_seconds_high"] > 0.03
+
+
+def test_noise_does_not_make_the_models_update_negative(read, fits):
+    campaign = read(strategies=("ring",), counts=(1, 2))
+    whole = campaign.phases["variant"] == "FBAU"
+    usual = predictions.overlaps(campaign, fits)
+    campaign.phases.loc[whole, ["stop", "seconds"]] -= 0.05  # of ten steps: the whole took less than without its update
+    (row,) = predictions.overlaps(campaign, fits).to_dict("records")
+    assert row["update_seconds"] < 0
+    assert row["step_seconds"] == pytest.approx(row["forward_seconds"] + row["backward_seconds"] + row["exposed_seconds"])
+    assert row["step_seconds"] < usual["step_seconds"].iloc[0]
 
 
 def test_a_bus_gives_back_the_all_reduce_that_it_was_made_from():
-    latency, bandwidth = predictions.bus(simulated.truth("all_reduce", devices=4))
-    size = 1e8
-    assert 6 * latency + 1.5 * size / bandwidth == pytest.approx(simulated.truth("all_reduce").seconds(1, size))
+    fit = replace(simulated.truth("all_reduce", devices=4), floor_seconds=2e-4)
+    ring = predictions._ring_seconds(4, *predictions.bus(fit))
+    for size in (1e3, 1e8):  # on the floor, and on the line
+        assert ring(size) == pytest.approx(fit.seconds(1, size))
+    assert ring(1e3) == pytest.approx(2e-4)
+
+
+def test_what_was_measured_on_more_devices_in_another_campaign_is_kept_too(read, fits):
+    both = [predictions.what_if(read(counts=(1, devices)), fits) for devices in (2, 4)]
+    for order in (both, both[::-1]):
+        found = aggregation_report._once(aggregation_report._joined(order))
+        assert not found.duplicated(["link", "devices"]).any()
+        assert set(found.loc[found["measured_efficiency"].notna(), "devices"]) == {2, 4}
 
 
 def test_the_articles_number_is_none_of_the_plain_assumptions(fits):

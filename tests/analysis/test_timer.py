@@ -50,22 +50,30 @@ def test_a_loop_that_never_waits_is_found_by_how_long_the_loss_takes():
                       "a synchronisation may be missing")
 
 
+def read_around(rows, after, before):
+    """The driver's readings so many seconds after each window, and before the next one."""
+    following = rows.groupby("process")["start"].shift(-1)
+    readings = pd.concat([rows["stop"] + after, following - before])
+    return pd.DataFrame({"process": pd.concat([rows["process"]] * 2), "kind": "edge", "seconds": readings}).dropna()
+
+
 def test_a_driver_that_reads_counters_for_long_is_not_taken_for_a_busy_worker():
     """Four GPUs that many processes use answered in 20 ms each: 0.08 s passed between windows of 0.1."""
     rows = windows(steps=(1,) * 8 + (2, 4, 8), timed=4)
     late = rows.assign(start=rows["start"] + 0.08 * rows["window"], stop=rows["stop"] + 0.08 * rows["window"])
-    edges = pd.DataFrame({"process": late["process"], "kind": "edge", "seconds": late["stop"] + LOSS})
-    between = edges.assign(kind="fast", seconds=late["stop"] + LOSS / 2)  # the driver reads them whether or not there is an answer
-    assert timer.reasons(late, pd.concat([edges, between])) == []
-    for nothing_read in (edges.iloc[:0], between, None):
+    edges = read_around(late, LOSS, LOSS)
+    assert timer.reasons(late, edges) == []
+    for nothing_read in (edges.iloc[:0], edges.assign(kind="fast"), None):  # fast ones are read whether or not there is an answer
         (reason,) = timer.reasons(late, nothing_read)
         assert reason.startswith("timer: after each window the worker is busy for 9")
 
 
-def test_a_worker_that_answers_late_is_found_by_the_readings_that_follow():
+@pytest.mark.parametrize("hidden", [True, False])
+def test_steps_that_nobody_waited_for_are_found_around_the_readings(hidden):
+    """The loss waits for them, or, where it does not, the ranks of the next window do."""
     rows = windows(waits=False, steps=(1,) * 8 + (2, 4, 8, 16, 32))
-    answered = rows["start"].shift(-1)  # the next window follows at once, and is where counters were read
-    edges = pd.DataFrame({"process": rows["process"], "kind": "edge", "seconds": answered - 1e-6})
+    pause = (rows.groupby("process")["start"].shift(-1) - rows["stop"]).fillna(0)
+    edges = read_around(rows, *((1e-6, pause - 2e-6) if hidden else (pause - 2e-6, 1e-6)))
     (reason,) = timer.reasons(rows, edges)
     assert reason.startswith("timer: after each window the worker is busy for 905 %")
 

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -197,6 +199,14 @@ def test_mapped_arrays_are_the_files(tmp_path):
         assert (mapped[name].dtype, mapped[name].shape) == (array.dtype, array.shape), name
     with pytest.raises(ValueError, match="read-only"):
         mapped["one"][()] = 8
+
+
+def test_a_mapped_file_holds_one_descriptor_however_many_arrays_it_has(tmp_path):
+    """ResNet-50 has 161 tensors, a check reads five of each, and several run at a time: a process may have 1024."""
+    np.savez(tmp_path / "arrays.npz", **{f"layer{number}": np.ones(3) for number in range(200)})
+    before = len(os.listdir("/proc/self/fd"))
+    mapped = arrays.mapped(tmp_path / "arrays.npz")
+    assert len(mapped) == 200 and len(os.listdir("/proc/self/fd")) <= before + 1
 
 
 def test_a_compressed_file_is_not_mapped(tmp_path):

@@ -15,6 +15,7 @@ from analysis import audit, hashes
 from harness import cli, environments, frameworks, link_sweep, study_aggregation
 from harness.campaign import Campaign
 from harness.environments import Environment
+from harness.errors import WrongUse
 from harness.frameworks import Framework, Parallel
 from harness.link_sweep import Effort, Group, groups_of, sweep
 from harness.plan import Machine, Trial, make_trials
@@ -52,6 +53,16 @@ def rows_of(folder):
 def test_gpus_are_swept_with_and_without_their_direct_path_but_one_alone_has_none():
     assert [group.name for group in groups_of([trial(1, "cuda"), trial(2, "cuda"), trial(2)])] == [
         "1 x cuda, default", "2 x cuda, default", "2 x cuda, p2p_off", "2 x cpu, default"]
+
+
+@pytest.mark.parametrize("name, value", [("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "LOC")])
+def test_gpus_that_are_kept_apart_from_outside_are_not_swept(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(WrongUse, match=f"{name}={value} keeps the GPUs apart.*unset {name}"):
+        study_aggregation._refuse_forced_wire("cuda")
+    study_aggregation._refuse_forced_wire("cpu")
+    monkeypatch.delenv(name)
+    study_aggregation._refuse_forced_wire("cuda")
 
 
 def test_sizes_grow_fourfold_up_to_the_largest():
