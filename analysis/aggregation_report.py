@@ -16,6 +16,7 @@ from analysis import aggregation_plots, links, predictions, records, report
 from analysis.predictions import ARTICLE_SECONDS
 from analysis.records import Campaign
 from analysis.scaling import COUNTERS
+from analysis.statistics import MINIMUM_PROCESSES
 from analysis.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
 
 TARGET = 0.2  # of the model: predicted within 20 % of what was measured
@@ -47,7 +48,7 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
                                   trim_blocks=True, lstrip_blocks=True)
         environment.filters.update(markdown=report.markdown, provenance=report.provenance, inline=report.inline)
         text = environment.get_template(f"aggregation.{kind}.j2").render(
-            study=study, headline=headline(predicted), tables=shown, drawn=drawn, campaigns=campaigns)
+            study=study, headline=f"{headline(predicted)}{few(windows)}", tables=shown, drawn=drawn, campaigns=campaigns)
         (folder / f"report.{kind}").write_text(text, encoding="utf-8")
     return folder / "report.html"
 
@@ -85,6 +86,15 @@ def headline(predicted: pd.DataFrame) -> str:
             f"median error {_percent(errors.median())}; {held[errors.index].sum()} of them lie in the prediction's 95 % interval. "
             f"By the links' measured points instead of the lines through them {(swept <= TARGET).sum()} of {len(swept)}, "
             f"{_percent(swept.median())}.")
+
+
+def few(windows: pd.DataFrame) -> str:
+    """Say where too few processes swept the links for intervals to hold how they differ; empty where enough did."""
+    processes = windows["process"].nunique()
+    if processes >= MINIMUM_PROCESSES:
+        return ""
+    swept = "one process" if processes == 1 else f"{processes} processes"
+    return f" Links were swept in {swept}: intervals hold little of how processes differ."
 
 
 def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:

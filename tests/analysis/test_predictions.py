@@ -152,6 +152,12 @@ def test_the_headline_counts_by_lines_and_by_points(read, fits):
         "By the links' measured points instead of the lines through them 5 of 6, 10 %.")
 
 
+def test_links_of_few_processes_are_said_to_be():
+    assert aggregation_report.few(simulated.sweep(processes=3)) == ""
+    assert [aggregation_report.few(simulated.sweep(processes=count)).split(":")[0] for count in (1, 2)] == [
+        " Links were swept in one process", " Links were swept in 2 processes"]
+
+
 def test_what_an_unverified_trial_measured_speaks_neither_for_the_model_nor_against_it(read, fits):
     campaign = read(strategies=("ddp", "ring"), counts=(1, 4))
     campaign.processes.loc[campaign.processes["trial"].str.contains("ddp"), ["check", "check_reason"]] = ["different", "planted"]
