@@ -53,9 +53,10 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
         return found
     samples = defaultdict(lambda: own.iloc[:0], list(own.groupby(["process", "device"])))
     for column, (counter, link, name) in QUANTITIES.items():
-        known = own[own["device"].isin(devices) & own[counter].notna()]
-        if set(known["device"]) != set(devices):
-            continue  # not measured in any row of this trial: campaign.json says why
+        known = set(own.loc[own[counter].notna(), "device"])
+        if not known.issuperset(devices):
+            found.remarks += _unknown(own, devices, known, (link, name))
+            continue
         values, reasons = _per_step(samples, every, windows, devices, (counter, link))
         each = windows.assign(value=values).groupby("process")["value"].median()
         found.columns[column] = float(each.median())
@@ -168,6 +169,26 @@ def _per_step(samples: Mapping[Any, pd.DataFrame], every: pd.DataFrame, windows:
     return values, list(reasons.values())
 
 
+def _unknown(own: pd.DataFrame, devices: list[str], known: set[str], what: tuple[str, str]) -> list[str]:
+    """Say why a quantity is not measured at all; nothing where no device supports it, for that campaign.json says."""
+    link, name = what
+    missing = [device for device in devices if device not in known]
+    rows = own[own["device"].isin(missing)]
+    nowhere = len(missing) == len(devices)
+    answered = rows[[counter for counter, _, _ in QUANTITIES.values()]].notna().any(axis=None)
+    links = (link,) if nowhere and answered else (link, "gpu")  # a GPU that tells others and was lost once lacks this one anyway
+    why = next(filter(None, (_why(text, links) for text in rows["broken"])), "")
+    if nowhere and not why:
+        return []
+    return [f"{name} not measured: no samples of {', '.join(missing)}" + (f" ({why})" if why else "")]
+
+
+def _why(broken: str, links: tuple[str, ...]) -> str:
+    """Return what a row says against the counters of some links."""
+    parts = [part.partition(": ") for part in broken.split("; ")]
+    return next((text for what, _, text in parts if what in links), "")
+
+
 def _breaks(rows: pd.DataFrame, windows: pd.DataFrame, link: str) -> NDArray[np.str_]:
     """Say for each window why its counter of `link` is broken; empty where it is not."""
     found = np.full(len(windows), "", dtype=object)
@@ -175,9 +196,7 @@ def _breaks(rows: pd.DataFrame, windows: pd.DataFrame, link: str) -> NDArray[np.
         those = _since_the_last(rows[rows["kind"] == kind])
         those = those[those["broken"] != ""]
         for text, during in zip(those["broken"], _overlaps(those, windows), strict=True):
-            parts = [part.partition(": ") for part in text.split("; ")]
-            why = next((text for what, _, text in parts if what in (link, "gpu")), "")
-            found[during] = why or found[during]
+            found[during] = _why(text, (link, "gpu")) or found[during]
     return found
 
 

@@ -26,6 +26,9 @@ class Count:
         if before is None:
             return ""
         gap = seconds - before[1]
+        if gap < 0:
+            self.last = before
+            return _older(gap)
         if self.wraps_at and self.fastest and gap * self.fastest >= self.wraps_at:
             unseen = 1e3 * self.wraps_at / self.fastest
             return f"no reading for {1e3 * gap:.0f} ms, and the counter can wrap unseen in {unseen:.0f} ms"
@@ -53,6 +56,9 @@ class Integral:
         if before is None:
             return ""
         gap = seconds - before[1]
+        if gap < 0:
+            self.last = before
+            return _older(gap)
         if gap > LONGEST_POWER_GAP_SECONDS:
             return f"no reading for {1e3 * gap:.0f} ms"
         self.total += (before[0] + rate) / 2 * gap
@@ -73,3 +79,8 @@ def pcie_bytes_per_second(generation: int | None, width: int | None) -> float:
 def joined(reasons: Mapping[str, str]) -> str:
     """Put reasons by what they concern into one cell: `pcie: no reading for 90 ms; energy: ...`."""
     return "; ".join(dict.fromkeys(f"{what}: {why}" for what, why in reasons.items() if why))
+
+
+def _older(gap: float) -> str:
+    """Say that a reading came after a newer one: a driver answered late."""
+    return f"a reading that is {-1e3 * gap:.0f} ms older than the one before"

@@ -54,20 +54,25 @@ class Sampler:
         self.clock = clock
         self.active: list[Source] = []
         self.samples: list[Sample] = []
-        self.loops: list[tuple[str, Loop]] = []  # by kind of reading
+        self.loops: list[tuple[Source, str, Loop]] = []  # by kind of reading
+        self.unanswered: list[tuple[Source, Loop]] = []  # of processes that are over; their threads still wait for a driver
 
     @contextlib.contextmanager
     def recording(self, gpus: int) -> Iterator[None]:
-        """Record one process on the host and the first `gpus` GPUs, from its first window on until the block is left."""
+        """Record one process on the host and the first `gpus` GPUs, from its first window on until the block is left.
+
+        A source that still owes an earlier process an answer is left out, for that answer would go into this one's totals.
+        """
         names = {"host", *(f"gpu{number}" for number in range(gpus))}
-        self.active = [source for source in self.sources if source.name in names]
+        self.unanswered = [(source, loop) for source, loop in self.unanswered if loop.thread.is_alive()]
+        owing = {source.name for source, _ in self.unanswered}
+        self.active = [source for source in self.sources if source.name in names - owing]
         self.samples = []
         try:
             yield
         finally:
-            loops, self.loops, self.active = self.loops, [], []
-            for _, loop in loops:
-                loop.end()
+            self._end()
+            self._note_silence(names & owing, "its driver has not answered since an earlier process")
 
     @contextlib.contextmanager
     def around_window(self) -> Iterator[None]:
@@ -91,16 +96,36 @@ class Sampler:
                 poll = partial(self._poll, source.name, kind, read, self.samples)
                 at_edges = EDGE if kind == "fast" else kind
                 poll_edge = partial(self._poll, source.name, at_edges, source.edges.get(kind, read), self.samples)
-                self.loops.append((kind, Loop(poll, PERIODS[kind], self.clock, poll_edge)))
+                self.loops.append((source, kind, Loop(poll, PERIODS[kind], self.clock, poll_edge)))
+
+    def _end(self) -> None:
+        """End all loops, and remember those that do not end in time; raises what one failed with, which is a fault of ours."""
+        loops, self.loops, self.active = self.loops, [], []
+        for _, _, loop in loops:
+            loop.end()
+        until = time.monotonic() + HANG_SECONDS
+        late = [(source, loop) for source, _, loop in loops if not loop.ended(until)]
+        self.unanswered += late
+        self._note_silence({source.name for source, _ in late}, "its driver does not answer")
+        for _, _, loop in loops:
+            if loop.fault:
+                raise loop.fault
+
+    def _note_silence(self, devices: set[str], why: str) -> None:
+        """Say at a process's end which devices told nothing: such a row speaks for all the time since the edge before it."""
+        seconds = self.clock()
+        for device in sorted(devices):
+            self.samples.append({"device": device, "kind": EDGE, "seconds": seconds, "broken": f"gpu: {why}"})
 
     def _poll(self, device: str, kind: str, read: Reading, samples: list[Sample]) -> None:
         seconds = self.clock()
         samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
 
     def _poll_edge(self) -> None:
-        asked = [(loop, loop.poll_soon()) for kind, loop in self.loops if kind == "fast"]
+        asked = [(loop, loop.poll_soon()) for _, kind, loop in self.loops if kind == "fast"]
+        until = time.monotonic() + HANG_SECONDS
         for loop, done in asked:
-            loop.wait_for(done)
+            loop.wait_for(done, until)
 
 
 class Loop:
@@ -117,28 +142,31 @@ class Loop:
         self.clock = clock
         self.requests: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()  # None ends the loop
         self.fault: Exception | None = None
-        self.hangs = False
+        self.missed: threading.Event | None = None  # the poll that did not come in time
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def poll_soon(self) -> threading.Event:
         """Have it poll; the event is set once it has."""
         done = threading.Event()
-        if not self.hangs:
+        if not self.missed:
             self.requests.put(done)
         return done
 
-    def wait_for(self, done: threading.Event) -> None:
-        """Wait for a poll that was asked for, once at most for a driver that hangs."""
-        if not self.hangs and self.thread.is_alive():
-            self.hangs = not done.wait(HANG_SECONDS)
+    def wait_for(self, done: threading.Event, until: float) -> None:
+        """Wait for a poll that was asked for, until a moment of the monotonic clock; once at most for a driver that hangs."""
+        if not self.missed and self.thread.is_alive() and not done.wait(max(0.0, until - time.monotonic())):
+            self.missed = done
 
     def end(self) -> None:
-        """End the thread; raises what it failed with, which is a fault of ours."""
+        """Have it poll a last time and end."""
         self.requests.put(None)
-        self.thread.join(0 if self.hangs else HANG_SECONDS)
-        if self.fault:
-            raise self.fault
+
+    def ended(self, until: float) -> bool:
+        """Wait for its end until then, not again for a driver that still hangs; says whether it came."""
+        hangs = self.missed and not self.missed.is_set()
+        self.thread.join(0 if hangs else max(0.0, until - time.monotonic()))
+        return not self.thread.is_alive()
 
     def _run(self) -> None:
         request: threading.Event | None = threading.Event()

@@ -93,10 +93,39 @@ def test_a_window_without_samples_on_both_sides_is_not_extrapolated(sampled, tmp
 
 def test_devices_are_added(sampled, tmp_path):
     sampled.trial(PYTORCH)["devices"] = 2
-    assert pd.isna(row_of(sampled, tmp_path / "one")["pcie_rx_bytes_per_step"])  # the second was not sampled
+    one = row_of(sampled, tmp_path / "one")
+    assert pd.isna(one["pcie_rx_bytes_per_step"])
+    assert one["reason"] == "PCIe bytes not measured: no samples of gpu1; energy not measured: no samples of gpu1"
     sampled.counters += [{**row, "device": "gpu1"} for row in sampled.counters]
     row = row_of(sampled, tmp_path / "two")
     assert row["pcie_rx_bytes_per_step"] == pytest.approx(6e9 * row["step_seconds"], rel=1e-3)
+
+
+def silence(made, process, device="gpu0"):
+    """Take a device's samples of a process away, but for the row that says at its end why there are none."""
+    made.counters = [row for row in made.counters if (row["process"], row["device"]) != (process, device)]
+    stop = max(window["stop"] for window in made.windows_of(PYTORCH) if window["process"] == process)
+    made.counters.append({"trial": PYTORCH, "process": process, "device": device, "kind": "edge", "seconds": stop + 0.1,
+                          "broken": "gpu: its driver has not answered since an earlier process"})
+
+
+def test_a_process_that_a_gpu_was_left_out_of_says_why(sampled, tmp_path):
+    sampled.trial(PYTORCH)["devices"] = 2
+    sampled.counters += [{**row, "device": "gpu1"} for row in sampled.counters]
+    silence(sampled, 2, "gpu1")
+    row = row_of(sampled, tmp_path)
+    why = "of 5 of 25 windows not measured: its driver has not answered since an earlier process"
+    assert row["reason"] == f"PCIe bytes {why}; energy {why}"
+    assert row["pcie_rx_bytes_per_step"] == pytest.approx(6e9 * row["step_seconds"], rel=0.02)  # whose median is of five processes
+
+
+def test_a_trial_that_its_gpu_was_left_out_of_says_why(sampled, tmp_path):
+    for process in range(5):
+        silence(sampled, process)
+    row = row_of(sampled, tmp_path)
+    why = "not measured: no samples of gpu0 (its driver has not answered since an earlier process)"
+    assert row["reason"] == f"PCIe bytes {why}; NVLink bytes {why}; energy {why}"
+    assert pd.isna(row["energy_joules_per_step"]) and row["verified"] == "yes"
 
 
 def read_nvlink(made, devices, before=0.015, after=0.001):
@@ -123,7 +152,8 @@ def test_nvlink_bytes_are_those_from_reading_to_reading_however_long_one_takes(w
     with_pauses.trial(PYTORCH)["devices"] = 2
     with_pauses.counters += [{**row, "device": "gpu1"} for row in with_pauses.counters]
     read_nvlink(with_pauses, ["gpu0"])
-    assert pd.isna(row_of(with_pauses, tmp_path / "one")["nvlink_bytes_per_step"])  # the second was not read
+    one = row_of(with_pauses, tmp_path / "one")
+    assert pd.isna(one["nvlink_bytes_per_step"]) and one["reason"] == "NVLink bytes not measured: no samples of gpu1"
     read_nvlink(with_pauses, ["gpu1"])
     assert row_of(with_pauses, tmp_path / "two")["nvlink_bytes_per_step"] == 2e6
 

@@ -66,6 +66,14 @@ def test_power_becomes_energy_by_trapezoids():
     assert joules.total == pytest.approx(50)
 
 
+@pytest.mark.parametrize(("total", "change"), [(Count(2**32, LINK), 10), (Count(), 10), (Integral(), 0.2)])
+def test_a_reading_that_is_older_than_the_one_before_adds_nothing(total, change):
+    assert [total.add(value, seconds) for value, seconds in ((10, 1.0), (15, 0.9))] == [
+        "", "a reading that is 100 ms older than the one before"]
+    assert total.total == 0
+    assert total.add(20, 1.0 + 0.04 / 3) == "" and total.total == pytest.approx(change)  # on from the newer one
+
+
 def test_reasons_are_joined_by_what_they_concern():
     assert joined({"pcie": "a gap", "nvlink": "", "energy": "a reset"}) == "pcie: a gap; energy: a reset"
     assert joined({"pcie": ""}) == ""

@@ -35,6 +35,26 @@ class Scripted:
         return {"count": self.counts[kind]}
 
 
+def hanging(name, release):
+    """A GPU whose driver answers once `release` is set."""
+    source = Scripted(name, "fast")
+    source.edges["fast"] = lambda seconds: {"answered": release.wait(30)}
+    return source
+
+
+def soon():
+    return time.monotonic() + 30
+
+
+def end(loop):
+    loop.end()
+    assert loop.ended(soon()) and not loop.fault
+
+
+def silent(sampler):
+    return {sample["device"]: sample["broken"] for sample in sampler.samples if sample.get("broken")}
+
+
 def test_a_window_has_a_sample_on_each_side_and_none_after_the_recording():
     threads = threading.active_count()
     sampler = Sampler([Scripted("host", "slow"), Scripted("gpu0", "fast", "slow"), Scripted("gpu1", "fast", "slow")])
@@ -76,11 +96,11 @@ def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
     polled = threading.Semaphore(0)
     loop = Loop(polled.release, 0.001, time.monotonic)
     assert all(polled.acquire(timeout=30) for _ in range(5))
-    loop.end()
+    end(loop)
     slow = []
     loop = Loop(lambda: slow.append(1), 1e6, time.monotonic)
-    loop.wait_for(loop.poll_soon())
-    loop.end()
+    loop.wait_for(loop.poll_soon(), soon())
+    end(loop)
     assert len(slow) == 3
 
 
@@ -88,8 +108,8 @@ def test_what_takes_long_to_ask_is_asked_at_edges_only():
     polled, beats = [], threading.Semaphore(0)
     loop = Loop(beats.release, 0.001, time.monotonic, lambda: polled.append("edge"))
     assert all(beats.acquire(timeout=30) for _ in range(5))
-    loop.wait_for(loop.poll_soon())
-    loop.end()
+    loop.wait_for(loop.poll_soon(), soon())
+    end(loop)
     assert polled == ["edge"] * 3  # as it begins, when asked, as it ends
 
 
@@ -98,11 +118,11 @@ def test_asked_often_it_goes_on_with_its_beat():
     beats = threading.Semaphore(0)
     loop = Loop(beats.release, 0.05, time.monotonic, lambda: None)
     for _ in range(1000):
-        loop.wait_for(loop.poll_soon())
+        loop.wait_for(loop.poll_soon(), soon())
     while beats.acquire(blocking=False):
         pass
     assert beats.acquire(timeout=10)  # not 50 s later
-    loop.end()
+    end(loop)
 
 
 def test_a_gpu_that_answers_late_holds_up_no_other():
@@ -132,21 +152,115 @@ def test_a_gpu_that_answers_late_holds_up_no_other():
 def test_a_fault_of_ours_in_a_thread_is_loud():
     source = Scripted("host", "fast")
     source.readings["fast"] = lambda seconds: 1 / 0
-    sampler = Sampler([source])
-    with pytest.raises(ZeroDivisionError), sampler.recording(0), sampler.around_window():
+    sampler, threads = Sampler([source, Scripted("gpu0", "fast")]), threading.active_count()
+    with pytest.raises(ZeroDivisionError), sampler.recording(1), sampler.around_window():
         pass
+    assert threading.active_count() == threads  # the others have ended all the same
 
 
-def test_a_driver_that_hangs_costs_samples_and_not_the_campaign(monkeypatch):
-    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+def test_a_driver_that_hangs_costs_samples_and_not_the_campaign():
     release = threading.Event()
     loop = Loop(lambda: release.wait(30), 0.001, time.monotonic)
-    loop.wait_for(loop.poll_soon())
-    assert loop.hangs
+    loop.wait_for(loop.poll_soon(), time.monotonic())
+    loop.wait_for(loop.poll_soon(), soon())  # not again
     loop.end()
+    assert not loop.ended(soon())
     release.set()
     loop.thread.join(30)
     assert not loop.thread.is_alive()
+
+
+def test_a_gpu_that_owes_a_process_an_answer_is_left_out_of_the_next_ones_until_it_came(monkeypatch):
+    release = threading.Event()
+    late, prompt = hanging("gpu0", release), Scripted("gpu1", "fast")
+    sampler = Sampler([late, prompt])
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+    with sampler.recording(1), sampler.around_window():
+        pass
+    assert silent(sampler) == {"gpu0": "gpu: its driver does not answer"}
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 30)
+    with sampler.recording(2), sampler.around_window():
+        began = time.monotonic()
+    assert silent(sampler) == {"gpu0": "gpu: its driver has not answered since an earlier process"}
+    only, = (sample for sample in sampler.samples if sample["device"] == "gpu0")
+    assert (only["kind"], only["seconds"] >= began, late.restarts, prompt.restarts) == ("edge", True, 1, 1)
+    with sampler.recording(0), sampler.around_window():
+        pass
+    assert sampler.samples == []  # a process on other devices is told nothing of it
+    release.set()
+    for _, loop in sampler.unanswered:
+        loop.thread.join(30)
+    with sampler.recording(2), sampler.around_window():
+        pass
+    assert (silent(sampler), late.restarts) == ({}, 2)
+
+
+def test_a_late_answer_of_an_earlier_process_moves_no_total(monkeypatch):
+    """Else its power, stamped before the restart, is integrated over a negative time."""
+    gpu, asked, release = Gpu(), threading.Event(), threading.Event()
+    install(monkeypatch, FakeNvml(gpu), nvml, gpu_source, gpm, telemetry)
+    source, read = gpu_source.Gpu(gpu, "gpu0"), gpu_source.read_fields
+
+    def hang(handle, fields):
+        asked.set()
+        release.wait(30)
+        return read(handle, fields)
+
+    monkeypatch.setattr(gpu_source, "read_fields", hang)
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+    sampler, others = Sampler([source]), threading.enumerate()
+    with sampler.recording(1), sampler.around_window():
+        assert asked.wait(30)
+    threads = [thread for thread in threading.enumerate() if thread not in others]
+    monkeypatch.setattr(gpu_source, "read_fields", read)
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 30)
+    with sampler.recording(1), sampler.around_window():
+        release.set()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+    assert [sample.get("broken") for sample in sampler.samples] == ["gpu: its driver has not answered since an earlier process"]
+    with sampler.recording(1), sampler.around_window():
+        pass
+    joules = [sample["energy_joules"] for sample in sampler.samples if sample["kind"] != "slow"]
+    assert silent(sampler) == {} and joules[0] == 0 and joules == sorted(joules)
+
+
+def test_a_driver_that_answers_before_its_process_ends_owes_nothing(monkeypatch):
+    release = threading.Event()
+    sampler = Sampler([hanging("gpu0", release)])
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+    with sampler.recording(1):
+        with sampler.around_window():
+            monkeypatch.setattr(telemetry, "HANG_SECONDS", 30)
+        release.set()
+        assert sampler.loops[0][-1].missed.wait(30)
+    assert (silent(sampler), sampler.unanswered) == ({}, [])
+
+
+def test_eight_gpus_that_hang_are_waited_for_together(monkeypatch):
+    release = threading.Event()
+    sampler = Sampler([hanging(f"gpu{number}", release) for number in range(8)])
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.2)
+    began = time.monotonic()
+    with sampler.recording(8), sampler.around_window():
+        pass
+    assert time.monotonic() - began < 4 * 0.2
+    assert len(silent(sampler)) == 8
+    release.set()
+    for _, loop in sampler.unanswered:
+        loop.thread.join(30)
+
+
+def test_all_loops_are_asked_to_end_before_one_is_waited_for():
+    together = threading.Barrier(2, timeout=2)  # a last poll that waits for the other one's
+    sources = [Scripted("gpu0", "fast"), Scripted("gpu1", "fast")]
+    for source in sources:
+        source.edges["fast"] = lambda seconds: {"place": together.wait()}
+    sampler = Sampler(sources)
+    with sampler.recording(2), sampler.around_window():
+        pass
+    assert not sampler.unanswered and len([sample for sample in sampler.samples if sample["kind"] == "edge"]) == 8
 
 
 def sample(seconds, device="gpu0", kind="fast", **columns):
