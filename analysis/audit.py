@@ -75,8 +75,9 @@ def origin(folder: str | Path) -> str:
     changed = ", with uncommitted changes" if meta.get("git_commit") and meta.get("git_dirty") else ""
     if not measured:
         return f"{commit}{stated}{changed}; no source hash recorded"
+    resumed = "".join(f", resumed {text}" for text in meta.get("resumed") or ())
     same = "this checkout is the one that measured" if measured == here else f"this checkout is another, {here[:12]}"
-    return f"{commit}{stated}{changed}; source {measured[:12]}; {same}"
+    return f"{commit}{stated}{changed}; source {measured[:12]}{resumed}; {same}"
 
 
 def _study(folder: Path) -> list[Finding]:

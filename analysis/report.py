@@ -188,6 +188,7 @@ def provenance(campaign: Campaign) -> list[tuple[str, str]]:
         ("GPUs", ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none"),
         ("not measured", "; ".join((meta.get("telemetry") or {}).get("not_measured", ()))),
         ("dirty", "; ".join(meta.get("dirty") or ())),
+        ("resumed", "; ".join(meta.get("resumed") or ())),
         ("memory ran short", "; ".join(meta.get("shortages") or ())),
         ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture") if system.get(key))),
     ]

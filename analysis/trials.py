@@ -150,8 +150,9 @@ def _parts(campaign: Campaign, trial: str, ok: pd.DataFrame) -> list[str]:
 
 
 def _dirt(campaign: Campaign) -> list[str]:
-    """Say in every row what --allow-dirty let pass."""
-    return [f"measured on a dirty machine: {text}" for text in campaign.meta.get("dirty") or ()]
+    """Say in every row what --allow-dirty let pass, and what was another when the campaign was resumed."""
+    return [*(f"measured on a dirty machine: {text}" for text in campaign.meta.get("dirty") or ()),
+            *(f"resumed {text}" for text in campaign.meta.get("resumed") or ())]
 
 
 def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:

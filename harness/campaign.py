@@ -76,8 +76,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     if not resume:
         refuse_existing(folder)  # before environments are built
     dirty = pass_gate(campaign.machine, campaign.gpus, campaign.allow_dirty)
-    suite_now = campaign.suite.model_dump(mode="json")
-    records = Records.resume(folder, planned, suite_now, _sources(campaign.trials)) if resume else None
+    records = Records.resume(folder, planned, _conditions(campaign)) if resume else None
     ready = make_environments(campaign, note)
     suite = campaign.suite
     workshop = peaks.Workshop(ready, folder / "logs", note)
@@ -208,14 +207,20 @@ def first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | 
         "schema": SCHEMA, "name": folder.name, "started": datetime.now(UTC).isoformat(timespec="seconds"), "finished": None,
         "dlbench": VERSION, "git_commit": campaign.machine["checkout"]["commit"],
         "git_dirty": campaign.machine["checkout"]["dirty"], "git_commit_stated": campaign.machine["checkout"]["stated"],
-        "source_hash": hashes.source_hash(), "suite": campaign.suite.model_dump(mode="json"),
-        "suite_file": campaign.suite_file, "seed": campaign.suite.seed, "machine": campaign.machine,
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)},
+        **_conditions(campaign), "suite_file": campaign.suite_file, "seed": campaign.suite.seed,
         "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
         "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
-        "data_sets": _sources(campaign.trials),
         "trials": [trial.to_json() for trial in campaign.trials],
         **({"comparison": campaign.comparison} if campaign.comparison else {}),
+    }
+
+
+def _conditions(campaign: Campaign) -> dict[str, Any]:
+    """What the first page says of that under which a campaign measures, and must go on to measure."""
+    return {
+        "source_hash": hashes.source_hash(), "suite": campaign.suite.model_dump(mode="json"), "machine": campaign.machine,
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)},
+        "data_sets": _sources(campaign.trials),
     }
 
 

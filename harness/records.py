@@ -44,6 +44,7 @@ class Records:
         self.folder = folder
         self.clock = clock
         self.summary_due = -math.inf  # on the clock
+        self.changes: list[str] = []  # since the campaign began, that the next process or trace brings into its rows
 
     @classmethod
     def create(cls, folder: Path, campaign: Mapping[str, Any]) -> "Records":
@@ -60,12 +61,14 @@ class Records:
         return cls(folder)
 
     @classmethod
-    def resume(cls, folder: Path, planned: Sequence[str], suite: Mapping[str, Any], sources: Mapping[str, str]) -> "Records":
+    def resume(cls, folder: Path, planned: Sequence[str], now: Mapping[str, Any]) -> "Records":
         """Go on with the campaign in `folder`; drops rows of unfinished processes.
 
-        Raises WrongUse where its trials are not the planned ones, where `suite` (as JSON) measures them otherwise, or where their
-        data sets have other `sources` now.
+        `now` is what its first page would say of its suite, data sets, machine, variables and sources today. Raises WrongUse where
+        its trials are not the planned ones, or where they would be measured otherwise, on other data or elsewhere. Other sources of
+        dlbench are noted with the next process.
         """
+        suite, sources = now["suite"], now["data_sets"]
         try:
             campaign = records.read(folder)
         except records.BadRecords as error:
@@ -78,11 +81,14 @@ class Records:
             if sources.get(name) != source:
                 raise WrongUse(f"{folder}: {name} was {source}, and is {sources.get(name, 'not here')} now: put back what it was, "
                                "or begin another campaign with --out")
+        _refuse_elsewhere(folder / "campaign.json", campaign.meta, now)
         begun = [trial["trial"] for trial in campaign.meta["trials"]]
         if sorted(begun) != sorted(planned):
             changed = sorted(set(begun) ^ set(planned))
             raise WrongUse(f"{folder}: the suite plans other trials now ({', '.join(changed[:3])} ...): {remedy}")
         writer = cls(folder)
+        if campaign.meta.get("source_hash", now["source_hash"]) != now["source_hash"]:
+            writer.changes = [f"with other sources of dlbench (SHA-256 {now['source_hash'][:12]})"]
         _write_rows(folder / "processes.csv", PROCESS_COLUMNS, _as_written(campaign.processes), whole=True)
         _write_rows(folder / "windows.csv", WINDOW_COLUMNS, _as_written(campaign.windows), whole=True)
         _write_rows(folder / "counters.csv", COUNTER_COLUMNS, _as_written(campaign.counters), whole=True)
@@ -101,6 +107,7 @@ class Records:
     def append(self, process: Mapping[str, Any], windows: Sequence[Mapping[str, Any]],
                counters: Sequence[Mapping[str, Any]] = (), phases: Sequence[Mapping[str, Any]] = ()) -> None:
         """Add a finished process: first its windows, counters and phases, then the row that makes them count."""
+        self._note_changes()
         whose = {"trial": process["trial"], "process": process["process"]}
         _write_rows(self.folder / "counters.csv", COUNTER_COLUMNS, [{**whose, **counter} for counter in counters])
         _write_rows(self.folder / "windows.csv", WINDOW_COLUMNS, windows)
@@ -117,8 +124,14 @@ class Records:
 
     def append_kernels(self, rows: Sequence[Mapping[str, Any]], table: str = "kernels") -> None:
         """Add a trial's trace, or its profile on a CPU to `operators`."""
+        self._note_changes()
         self._add(f"{table}.csv", KERNEL_COLUMNS, rows)
         self._summarise_where_due()
+
+    def _note_changes(self) -> None:
+        if self.changes:
+            self.add("resumed", self.changes)
+            self.changes = []
 
     def _add(self, file: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to a file that not every campaign has."""
@@ -165,6 +178,32 @@ def refuse_existing(folder: Path) -> None:
     """Raise WrongUse where `folder` holds a campaign already."""
     if (folder / "campaign.json").exists():
         raise WrongUse(f"{folder} holds a campaign already: go on with --resume, or name another folder with --out")
+
+
+def _refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise WrongUse where the variables that tell, the processor or the GPUs are not those of `file`.
+
+    What an older release did not write is not compared.
+    """
+    changes = []
+    if "variables" in then:
+        was, here = then["variables"], now["variables"]
+        changes = [(f"variables.{name}", was.get(name, "not set"), here.get(name, "not set")) for name in sorted({*was, *here})]
+    hardware = _hardware(now["machine"])
+    changes += [(key, was, hardware.get(key, "not told")) for key, was in _hardware(then.get("machine", {})).items()]
+    for key, before, present in changes:
+        if before != present:
+            raise WrongUse(f"{file}: {key} was {before}, and is {present} now: put back what it was, "
+                           "or begin another campaign with --out")
+
+
+def _hardware(machine: Mapping[str, Any]) -> dict[str, str]:
+    """What of a machine stays as it is from one day to the next, by key."""
+    found = {"machine.cpu.model": str(machine["cpu"]["model"])} if "model" in machine.get("cpu", {}) else {}
+    for key in ("name", "driver"):
+        if "gpus" in machine and all(key in gpu for gpu in machine["gpus"]):
+            found[f"machine.gpus.{key}"] = ", ".join(str(gpu[key]) for gpu in machine["gpus"]) or "none"
+    return found
 
 
 def _as_written(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -263,6 +263,8 @@ def test_a_campaign_names_its_source_and_audit_says_whether_this_checkout_is_it(
                                                       "git_commit_stated": True}))
     here = hashes.source_hash()[:12]
     assert audit.origin(folder) == f"commit c0ffee, stated and not checked; source {12 * '0'}; this checkout is another, {here}"
+    (folder / "campaign.json").write_text(json.dumps({**meta, "git_commit": None, "resumed": ["with other sources"]}))
+    assert audit.origin(folder).endswith(f"source {here}, resumed with other sources; this checkout is the one that measured")
 
 
 def test_a_copy_without_git_may_be_told_its_commit_and_says_that_it_was_told(tmp_path, monkeypatch):

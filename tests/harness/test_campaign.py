@@ -350,6 +350,21 @@ def test_another_suite_cannot_resume_a_campaign(begun, stand_in, change: dict[st
     assert {path: path.read_bytes() for path in begun.glob("*.*")} == files
 
 
+def test_another_wire_cannot_resume_a_campaign_and_other_sources_are_noted(begun, stand_in, monkeypatch):
+    built = stand_in(one="reference")
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    with pytest.raises(WrongUse, match=r"campaign\.json: variables\.NCCL_P2P_DISABLE was not set, and is 1 now: put back"):
+        run(begun, resume=True, frameworks="one", processes=1)
+    assert built == []
+    monkeypatch.delenv("NCCL_P2P_DISABLE")
+    header = (begun / "processes.csv").read_text().splitlines()[0]
+    (begun / "processes.csv").write_text(f"{header}\n")  # as if it had been killed in its first process
+    monkeypatch.setattr(campaign.hashes, "source_hash", lambda: "b" * 64)
+    done = run(begun, resume=True, frameworks="one", processes=1)
+    assert done.meta["resumed"] == ["with other sources of dlbench (SHA-256 bbbbbbbbbbbb)"]
+    assert table(begun)["one tiny_fcn"]["reason"].endswith("; resumed with other sources of dlbench (SHA-256 bbbbbbbbbbbb)")
+
+
 def test_a_finished_campaign_resumes_to_the_same_records_with_more_patience(begun, stand_in):
     stand_in(one="raises")  # nothing is left to run, so nobody sees it
     files = {name: (begun / name).read_bytes() for name in ("processes.csv", "windows.csv", "trials.csv")}

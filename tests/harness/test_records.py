@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from analysis import records as reading
+from analysis import report
 from analysis.records import SCHEMA, TRIAL_KEYS
 from harness.errors import WrongUse
 from harness.plan import Machine, Trial, make_trials
@@ -20,6 +21,9 @@ FCN, LSTM = (trial.trial for trial in TRIALS)
 DIVERGED = "diverged: the loss is nan after step 8"
 META = {"schema": SCHEMA, "name": "test", "started": "2026-01-01T00:00:00+00:00", "finished": None, "dlbench": "0", "machine": {},
         "environments": {}, "suite": SUITE.model_dump(mode="json"), "trials": [trial.to_json() for trial in TRIALS]}
+GPUS = [{"index": index, "name": "NVIDIA H200", "driver": "580.65", "temperature_celsius": 30} for index in (0, 1)]
+HERE = {"suite": META["suite"], "data_sets": {}, "variables": {"NCCL_P2P_DISABLE": "1"}, "source_hash": "a" * 64,
+        "machine": {"cpu": {"model": "Xeon", "turbo": True}, "gpus": GPUS, "load_average": [0.1]}}
 
 
 @pytest.fixture
@@ -28,7 +32,11 @@ def open_records(tmp_path) -> Records:
 
 
 def resume(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Records:
-    return Records.resume(folder, [trial.trial for trial in trials], {**SUITE.model_dump(mode="json"), **changes}, {})
+    return resume_here(folder, trials, suite={**META["suite"], **changes})
+
+
+def resume_here(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Records:
+    return Records.resume(folder, [trial.trial for trial in trials], {**HERE, **changes})
 
 
 def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
@@ -156,9 +164,49 @@ def test_records_of_another_schema_cannot_be_resumed(open_records):
 
 
 def test_a_campaign_goes_on_with_the_data_that_it_began_with_only(tmp_path):
-    names = [trial.trial for trial in TRIALS]
-    suite = SUITE.model_dump(mode="json")
     Records.create(tmp_path, {**META, "data_sets": {"mnist": "5,000 digits"}})
-    Records.resume(tmp_path, names, suite, {"mnist": "5,000 digits"})
+    resume_here(tmp_path, data_sets={"mnist": "5,000 digits"})
     with pytest.raises(WrongUse, match="mnist was 5,000 digits, and is MNIST, 60,000 images now: put back what it was, or begin"):
-        Records.resume(tmp_path, names, suite, {"mnist": "MNIST, 60,000 images"})
+        resume_here(tmp_path, data_sets={"mnist": "MNIST, 60,000 images"})
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"variables": {}}, "variables.NCCL_P2P_DISABLE was 1, and is not set now"),
+    ({"variables": {**HERE["variables"], "XLA_FLAGS": "--a"}}, "variables.XLA_FLAGS was not set, and is --a now"),
+    ({"machine": {**HERE["machine"], "cpu": {"model": "EPYC"}}}, "machine.cpu.model was Xeon, and is EPYC now"),
+    ({"machine": {**HERE["machine"], "gpus": GPUS[:1]}}, "machine.gpus.name was NVIDIA H200, NVIDIA H200, and is NVIDIA H200 now"),
+    ({"machine": {**HERE["machine"], "gpus": []}}, "machine.gpus.name was NVIDIA H200, NVIDIA H200, and is none now"),
+    ({"machine": {**HERE["machine"], "gpus": [{**gpu, "driver": "590.1"} for gpu in GPUS]}},
+     "machine.gpus.driver was 580.65, 580.65, and is 590.1, 590.1 now"),
+])
+def test_a_campaign_goes_on_where_it_began_and_under_the_same_variables_only(tmp_path, changes: dict[str, Any], reason: str):
+    Records.create(tmp_path, {**META, **HERE})
+    before = (tmp_path / "campaign.json").read_text()
+    with pytest.raises(WrongUse) as caught:
+        resume_here(tmp_path, **changes)
+    assert str(caught.value) == (f"{tmp_path / 'campaign.json'}: {reason}: put back what it was, "
+                                 "or begin another campaign with --out")
+    assert (tmp_path / "campaign.json").read_text() == before
+
+
+def test_what_changes_from_day_to_day_or_was_not_recorded_keeps_no_campaign_from_going_on(tmp_path):
+    Records.create(tmp_path / "today", {**META, **HERE})
+    resume_here(tmp_path / "today", machine={"cpu": {"model": "Xeon", "turbo": False}, "load_average": [9.0],
+                                             "gpus": [{**gpu, "temperature_celsius": 60} for gpu in GPUS]})
+    for number, machine in enumerate([{}, {"cpu": {"cores": 2}, "gpus": [{"index": 0}]}]):
+        Records.create(tmp_path / str(number), {**META, "machine": machine})
+        resume_here(tmp_path / str(number)).append(process(FCN, 0), [window(FCN, 0, 0)])
+        assert "resumed" not in reading.read(tmp_path / str(number)).meta
+
+
+def test_what_other_sources_measure_is_noted_once_and_in_every_row(tmp_path):
+    Records.create(tmp_path, {**META, **HERE}).append(process(FCN, 0), [window(FCN, 0, 0)])
+    resumed = resume_here(tmp_path, source_hash="b" * 64)
+    resumed.summarise()
+    assert "resumed" not in resumed.meta() and not any("resumed" in reason for reason in reasons(tmp_path))  # nothing ran yet
+    for trial, number in ((FCN, 1), (LSTM, 0)):
+        resumed.append(process(trial, number), [window(trial, number, 0)])
+    resumed.summarise()
+    assert resumed.meta()["resumed"] == ["with other sources of dlbench (SHA-256 bbbbbbbbbbbb)"]
+    assert [reason.rpartition("; ")[2] for reason in reasons(tmp_path)] == [f"resumed {resumed.meta()['resumed'][0]}"] * 2
+    assert ("resumed", resumed.meta()["resumed"][0]) in report.provenance(reading.read(tmp_path))
