@@ -66,7 +66,7 @@ class Records:
 
         `now` is what its first page would say of its suite, data sets, machine, variables and sources today. Raises WrongUse where
         its trials are not the planned ones, or where they would be measured otherwise, on other data or elsewhere. Other sources of
-        dlbench are noted with the next process.
+        dlbench are noted with the next process. The recorded suite says the most processes that ever got ready at a time.
         """
         suite, sources = now["suite"], now["data_sets"]
         try:
@@ -87,6 +87,8 @@ class Records:
             changed = sorted(set(begun) ^ set(planned))
             raise WrongUse(f"{folder}: the suite plans other trials now ({', '.join(changed[:3])} ...): {remedy}")
         writer = cls(folder)
+        begun_with = campaign.meta["suite"]
+        writer.update(suite={**begun_with, "prepare_jobs": max(begun_with.get("prepare_jobs", 1), suite["prepare_jobs"])})
         if campaign.meta.get("source_hash", now["source_hash"]) != now["source_hash"]:
             writer.changes = [f"with other sources of dlbench (SHA-256 {now['source_hash'][:12]})"]
         _write_rows(folder / "processes.csv", PROCESS_COLUMNS, _as_written(campaign.processes), whole=True)

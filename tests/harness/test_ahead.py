@@ -33,6 +33,23 @@ def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path
         assert [finding.column for finding in consistency.check(told) if finding.file == "processes.csv"] == ["started"] * faults
 
 
+def test_a_campaign_that_was_resumed_with_more_at_a_time_passes_its_audit(tmp_path, stand_in):
+    stand_in(one="reference")
+
+    def stop(sight: Sight) -> None:
+        if sight.process:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", processes=4, watch=stop)
+    done = run(tmp_path, resume=True, frameworks="one", processes=4, prepare_jobs=3)
+    began = datetime.fromisoformat(done.meta["started"])
+    starts = [(began + timedelta(seconds=seconds)).isoformat() for seconds in (0, 20, 20, 10)]  # of the last three any may be first
+    told = replace(done, meta={**done.meta, "finished": (began + timedelta(seconds=99)).isoformat()},
+                   processes=done.processes.assign(started=starts))
+    assert [finding for finding in consistency.check(told) if finding.file == "processes.csv"] == []
+
+
 def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
     stand_in(one="reference", two="reference_refuses", three="import_fails")
     done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)

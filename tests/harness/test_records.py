@@ -157,6 +157,16 @@ def test_other_trials_or_other_measures_cannot_resume(open_records, trials: list
                                  "or begin another with --out")
 
 
+def test_a_campaign_that_goes_on_with_more_at_a_time_says_the_most_that_got_ready_so(open_records):
+    for jobs, most in ((4, 4), (2, 4)):
+        resume(open_records.folder, prepare_jobs=jobs, profile=True)
+        assert open_records.meta()["suite"] == {**META["suite"], "prepare_jobs": most}
+    older = {key: value for key, value in META["suite"].items() if key != "prepare_jobs"}
+    open_records.update(suite=older)
+    resume(open_records.folder, prepare_jobs=3)
+    assert open_records.meta()["suite"] == {**older, "prepare_jobs": 3}
+
+
 def test_records_of_another_schema_cannot_be_resumed(open_records):
     open_records.update(schema=99)
     with pytest.raises(WrongUse, match=r"campaign\.json: schema 99, this dlbench reads 1; use the dlbench that wrote it"):
