@@ -59,10 +59,10 @@ class Checks:
     def of(self, trial: Trial) -> Checked:
         """Return the trial's check. Whatever happens to its worker is in the verdict.
 
-        It is made now where it is not made yet, or where it ran out of memory, which other workers may have held.
+        It is made now where it is not made yet, or where it failed of what may have passed since.
         """
         made = self.made.get(trial.trial)
-        if made is None or made.verdict.failure == "out_of_memory":
+        if made is None or made.verdict.may_pass:
             self.made[trial.trial] = made = self._make(trial)
         return made
 

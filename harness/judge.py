@@ -31,6 +31,7 @@ FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-5
 FIRST_SUM = 0.05  # how far the sum of a first step may be off whose strategy has no other limit; found 0.002 in 11 networks
 OTHER_OPTIMISER = "the optimiser differs"
 REFERENCE = "runners.reference_runner"
+OF_REFERENCE = "the reference: "  # opens the reason where its own worker failed, of which the framework is innocent
 REFERENCE_THREADS = 8  # of NumPy's products; more gain little, and several references may be at work
 # The reference's layers each ask for new memory and return it. glibc hands large blocks back to the kernel, whose fresh pages then
 # took half the time of AlexNet's backward pass; so the worker keeps them (mallopt(3)).
@@ -63,6 +64,11 @@ class Verdict:
     trajectory_error: float = math.nan
     copies_error: float = math.nan  # of several devices, where their copies are not equal in every bit
     failure: str = ""  # the kind, where the worker failed instead of answering
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the check failed for want of memory, which other workers may have held, or for want of the reference's answer."""
+        return self.failure == "out_of_memory" or (bool(self.failure) and self.reason.startswith(f"{self.failure}: {OF_REFERENCE}"))
 
 
 class Judge:
@@ -150,8 +156,11 @@ class Judge:
         variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
         task = {"device": "cpu", "threads": threads, "precision": "fp32", "tuning": "stock", "devices": asked.devices}
         log = question.reference.with_suffix(".log")
-        with Worker(sys.executable, REFERENCE, log, variables) as worker, self.at_work.of(worker):
-            _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
+        try:
+            with Worker(sys.executable, REFERENCE, log, variables) as worker, self.at_work.of(worker):
+                _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
+        except Failed as failure:
+            raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
 
     def _with_later_moves(self, verdict: Verdict, question: Question, answers: Path, task: Mapping[str, Any]) -> Verdict:
         """Refuse a verdict where too little of what the steps after a strategy's whole ones should move has arrived."""

@@ -20,7 +20,7 @@ from harness import copies, phases
 from harness.checks import Checks, start, task_of
 from harness.environments import BuildFailed, Environment
 from harness.inputs import Inputs
-from harness.judge import Verdict
+from harness.judge import OF_REFERENCE, Verdict
 from harness.plan import Trial
 from harness.shelf import Shelf
 from harness.suite import Suite
@@ -152,7 +152,8 @@ def _noted(trial: Trial, outcome: Outcome) -> Iterator[None]:
         outcome.row.update(status="unsupported", reason=str(refusal))
     except Failed as failure:
         began = outcome.row.get("device_name") and not outcome.windows  # it has said hello and never trained
-        apart = failure.kind == "timed_out" and trial.device_kind == "cuda" and trial.devices > 1 and began
+        hung = failure.kind == "timed_out" and not failure.reason.startswith(OF_REFERENCE)
+        apart = hung and trial.device_kind == "cuda" and trial.devices > 1 and began
         outcome.row.update(status="failed", reason=f"{failure}; {UNREACHED}" if apart else str(failure))
 
 

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from analysis import consistency, report
-from harness import checks
+from harness import checks, judge
 from harness.plan import Trial
 from harness.process import Sight
 from harness.shelf import Shelf, leaves_traces
-from harness.worker import Worker
+from harness.worker import Failed, Worker
 from tests.harness.campaigns import run, table
 
 
@@ -163,6 +163,21 @@ def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, st
     run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
     assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
     assert len(told) == shortages
+
+
+def test_a_check_whose_reference_failed_ahead_is_made_again(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference", two="reference")
+    ask, failures = judge._ask, iter(range(2))
+
+    def fail_twice(worker, question, task, steps, out):
+        if out == question.reference and next(failures, None) is not None:
+            raise Failed("timed_out", "no answer to 'check' within 3 s")
+        return ask(worker, question, task, steps, out)
+
+    monkeypatch.setattr(judge, "_ask", fail_twice)
+    done = run(tmp_path, frameworks=["one", "two"], processes=2, check_jobs=2)
+    assert (next(failures, None), set(done.processes["status"]), len(done.processes)) == (None, {"ok"}, 4)
+    assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
 
 
 def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp_path, stand_in, monkeypatch):

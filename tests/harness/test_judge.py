@@ -15,7 +15,7 @@ import pytest
 import networks
 from harness import judge as judging
 from harness.judge import Verdict
-from harness.worker import Worker
+from harness.worker import Failed, Worker
 
 
 def fault(name: str) -> dict[str, str]:
@@ -48,6 +48,31 @@ def test_a_worker_that_breaks_is_different_with_its_failure(verdict):
     assert found.verdict == "different"
     assert found.reason.startswith("crashed: the worker ended during 'check' with signal SIGSEGV; log: ")
     assert math.isnan(found.gradient_error)
+
+
+@pytest.mark.parametrize(("devices", "strategy", "file"), [(1, "", ".reference"), (2, "power_sgd", ".reference.2")])
+def test_a_failure_of_the_reference_says_so_and_is_not_remembered(verdict, judge, monkeypatch, devices, strategy, file):
+    ask = judging._ask
+
+    def hang(worker: Worker, question: judging.Question, task: dict, steps: int, out: Path) -> tuple[int, list[float]]:
+        if out == question.reference and out.stem.endswith(file):
+            raise Failed("timed_out", "no answer to 'check' within 600 s")
+        return ask(worker, question, task, steps, out)
+
+    monkeypatch.setattr(judging, "_ask", hang)
+    monkeypatch.setattr(judge, "losses", {})
+    asked = {"module": "tests.workers.ranks", "devices": 2, "strategy": strategy} if devices > 1 else {}
+    found = verdict("reference", "tiny_fcn", **asked)
+    assert (found.verdict, found.reason) == ("different", "timed_out: the reference: no answer to 'check' within 600 s")
+    assert (found.failure, found.may_pass) == ("timed_out", True)
+    monkeypatch.setattr(judging, "_ask", ask)
+    assert verdict("reference", "tiny_fcn", **asked).verdict == "same"
+
+
+@pytest.mark.parametrize(("kind", "may_pass"), [("timed_out", False), ("crashed", False), ("out_of_memory", True)])
+def test_of_a_workers_own_failures_want_of_memory_may_pass(kind, may_pass):
+    assert Verdict("different", f"{kind}: after the reference: silence", failure=kind).may_pass is may_pass
+    assert not Verdict("same").may_pass and not Verdict("unsupported", "the reference: only on Linux").may_pass
 
 
 def dead_branch(network: dict) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from harness import process
+from harness.judge import Verdict
 from harness.plan import Trial
 from harness.process import Outcome
 from harness.worker import Failed
@@ -27,3 +28,13 @@ def test_gpus_that_hang_before_their_first_window_are_told_what_helps_where_they
     said = "; where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory"
     assert outcome.row["status"] == "failed"
     assert outcome.row["reason"] == f"{fault}: no answer to 'check' within 900 s" + (said if told else "")
+
+
+def test_a_reference_that_hangs_says_nothing_of_the_gpus():
+    trial = Trial("tensorflow", "2.21.0", "fcn5", 64, 2, "cuda", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
+                  strategy="nccl")
+    outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **GREETED})
+    verdict = Verdict("different", "timed_out: the reference: no answer to 'check' within 900 s", failure="timed_out")
+    with process._noted(trial, outcome):
+        process._note_check(outcome, verdict)
+    assert (outcome.row["status"], outcome.row["reason"]) == ("failed", verdict.reason)
