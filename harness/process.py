@@ -110,7 +110,7 @@ def get_ready(bench: Bench, trial: Trial, process: int, order: int) -> Ready:
             _note_check(outcome, checked.verdict)
         bench.watch(Sight(trial, process, "starting"))
         outcome.row["log"] = f"{bench.logs.name}/{log.name}"
-        worker = bench.shelf.take(trial) or start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log)
+        worker = _kept(bench, trial) or start(bench.environments[f"{trial.framework}=={trial.release}"], trial, log)
         outcome.row["log"] = f"{bench.logs.name}/{worker.log.name}"
         bench.checks.at_work.add(worker)
         try:
@@ -141,6 +141,18 @@ def time_process(bench: Bench, ready: Ready) -> Outcome:
     _number(outcome.windows)
     outcome.counters = kept(bench.sampler.samples, outcome.windows)
     return outcome
+
+
+def _kept(bench: Bench, trial: Trial) -> Worker | None:
+    """Take a worker from the shelf that still answers; one that died or hung while it rested ends, and costs this trial nothing."""
+    while worker := bench.shelf.take(trial):
+        try:
+            worker.ask("hello", bench.suite.limits.start)
+            return worker
+        except Failed:
+            worker.end()
+            bench.checks.at_work.discard([worker])
+    return None
 
 
 @contextlib.contextmanager

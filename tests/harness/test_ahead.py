@@ -1,5 +1,6 @@
 """Processes that get ready several at a time: their order, kept workers, and what happens when memory does not do for all."""
 
+import signal
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -94,6 +95,42 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
     served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
     assert set(map(len, served)) == {1}  # of one framework
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_kept_worker_that_died_or_hung_while_it_rested_costs_no_trial(tmp_path, stand_in, monkeypatch, number):
+    stand_in(one="reference")
+    monkeypatch.setattr(checks, "Worker", partial(Worker, silence=2.0))
+    put, struck = Shelf.put, []
+
+    def strike(shelf: Shelf, worker: Worker, trial: Trial) -> None:
+        worker.process.send_signal(number)
+        struck.append(worker)
+        put(shelf, worker, trial)
+
+    monkeypatch.setattr(Shelf, "put", strike)
+    before = set(psutil.Process().children(recursive=True))
+    done = run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, processes=2, keep_workers=True)
+    assert (set(done.processes["status"]), done.processes["log"].nunique()) == ({"ok"}, 4)  # each has a worker of its own
+    assert struck and all(worker.ended for worker in struck)
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_where_a_fresh_worker_dies_too_its_process_fails(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference")
+    put = Shelf.put
+
+    def kill_all(shelf: Shelf, worker: Worker, trial: Trial) -> None:
+        worker.process.kill()
+        monkeypatch.setattr(checks, "Worker", lambda interpreter, module, *others, **settings: Worker(
+            interpreter, "tests.workers.import_fails", *others, **settings))
+        put(shelf, worker, trial)
+
+    monkeypatch.setattr(Shelf, "put", kill_all)
+    done = run(tmp_path, frameworks="one", networks=["tiny_dropout", "tiny_fcn"], batches=4, processes=1, keep_workers=True)
+    first, second = done.processes.sort_values("order").to_dict("records")
+    assert (first["status"], second["status"], "tiny_dropout" in second["trial"]) == ("ok", "failed", True)  # it checks itself
+    assert second["reason"].startswith("crashed: ImportError: libcublas.so.12")
 
 
 def test_a_worker_serves_one_side_of_a_comparison():
