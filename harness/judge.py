@@ -7,7 +7,7 @@ The tolerances follow from the precision (`analysis.tolerances`); the argument i
 import math
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,13 @@ import numpy as np
 
 import networks
 from analysis.tolerances import LATER, LATER_STEPS, LOSSY, Tolerance, kinks_of, tolerance_of
-from harness import arrays, copies
+from harness import arrays, copies, distances
 from harness.at_work import AtWork
 from harness.machine import THREAD_VARIABLES, cores
 from harness.worker import Failed, Unsupported, Worker
 from networks import work
 
-UNIT_ROUNDOFF_FP32 = 2.0**-24
 DRAWS = 3  # of weights and batches, before a gradient that a kink could explain counts as different
-BLOCK = 2**18  # numbers of a tensor that are compared at a time: 2 MiB in float64
-FLOOR = 0.1  # of a layer's gradient: below it a tensor's own norm says more of rounding than of the network
 MANY_ACTIVATIONS = 30_000_000  # bytes a sample: above, some pre-activations always lie at a kink (GoogLeNet 40 MB, VGG-16 115)
 FP32_TRAJECTORY = 0.1  # kinks turn while a network trains: found 0.03 (ResNet-56); Nesterov's momentum is 0.4 off after three steps
 FIRST_SUM = 0.05  # how far the sum of a first step may be off whose strategy has no other limit; found 0.002 in 11 networks
@@ -171,7 +168,7 @@ class Judge:
             with self._asked_once(each):
                 self._answer_reference(each)
         files = (arrays.mapped(file) for file in (answers, before.reference, after.reference, question.weights))
-        errors = _later_errors(question.network, whole, tuple(files))
+        errors = distances.later_errors(question.network, whole, tuple(files))
         exact = _limits(question.network, str(task["precision"]), 0.0)
         limits = {name: max(allowed, exact[name].trajectory) for name in errors}
         if strays := [name for name, error in errors.items() if not error <= limits[name]]:
@@ -201,9 +198,9 @@ class Judge:
         ours, reference, start = _mapped(question, answers)
         if misfit := _misfit(network, ours):
             return Verdict("different", misfit, parameters, loss_error)
-        gradients = _gradient_errors(network, ours, reference)
+        gradients = distances.gradient_errors(network, ours, reference)
         moves = {
-            name: _move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"], start[name], question.steps)
+            name: distances.move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"], start[name], question.steps)
             for name in network.parameter_shapes
         }
         gradient_error, trajectory_error = _largest(gradients), _largest(moves)
@@ -247,10 +244,10 @@ def _with_first_sum(verdict: Verdict, question: Question, answers: Path, precisi
     Judged is the tensor whose gradient cancels least in its sum.
     """
     ours, reference, start = _mapped(question, answers)
-    sums = {name: _sums(lambda gradient: (gradient, np.square(gradient)), reference[f"gradient/{name}"])
+    sums = {name: distances.sums_of(lambda gradient: (gradient, np.square(gradient)), reference[f"gradient/{name}"])
             for name in question.network.parameter_shapes}
-    name = max(sums, key=lambda name: _quotient(abs(sums[name][0]), math.sqrt(sums[name][1])))
-    (moved,) = _sums(lambda start, ours: (start - ours,), start[name], ours[f"parameter/{name}"])
+    name = max(sums, key=lambda name: distances.quotient(abs(sums[name][0]), math.sqrt(sums[name][1])))
+    (moved,) = distances.sums_of(lambda start, ours: (start - ours,), start[name], ours[f"parameter/{name}"])
     ratio = moved / (question.network.learning_rate * sums[name][0])
     if abs(ratio - 1) <= max(FIRST_SUM, tolerance_of(precision, kinks_of(question.network.name)).gradient):
         return verdict
@@ -265,8 +262,8 @@ def _wrong_scale(question: Question, ours: Mapping[str, np.ndarray], reference: 
     if question.devices == 1:
         return ""
     name = f"gradient/{_largest_parameter(question.network)}"
-    along, square = _sums(lambda ours, wanted: (ours * wanted, np.square(wanted)), ours[name], reference[name])
-    ratio = _quotient(along, square)
+    along, square = distances.sums_of(lambda ours, wanted: (ours * wanted, np.square(wanted)), ours[name], reference[name])
+    ratio = distances.quotient(along, square)
     if abs(ratio / question.devices - 1) < 0.01:
         return f": they are {question.devices} times too large, the sum over {question.devices} devices instead of the mean"
     return ""
@@ -281,9 +278,9 @@ def _first_step(question: Question, answers: Path) -> str:
     network = question.network
     name = _largest_parameter(network)
     ours, reference, start = _mapped(question, answers)
-    along, square = _sums(lambda start, ours, gradient: ((start - ours) * gradient, np.square(gradient)),
-                          start[name], ours[f"parameter/{name}"], reference[f"gradient/{name}"])
-    ratio = _quotient(along, square) / network.learning_rate
+    along, square = distances.sums_of(lambda start, ours, gradient: ((start - ours) * gradient, np.square(gradient)),
+                                      start[name], ours[f"parameter/{name}"], reference[f"gradient/{name}"])
+    ratio = distances.quotient(along, square) / network.learning_rate
     if abs(ratio - 1) < 0.01:
         return "its first step is right, so the momentum differs"
     if abs(ratio - 1 - network.momentum) < 0.01:
@@ -334,82 +331,6 @@ def _misfit(network: networks.Network, ours: Mapping[str, np.ndarray]) -> str:
             if (found := ours[f"{kind}/{name}"].shape) != shape:
                 return f"the {kind} of {name} has shape {found}, not {shape}"
     return ""
-
-
-def _gradient_errors(network: networks.Network, ours: Mapping[str, np.ndarray],
-                     reference: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Relative L2 error of each tensor's gradient: ||ours - reference|| / ||reference||, NaN kept.
-
-    A tensor that carries less than `FLOOR` of its layer's gradient is measured against that share: the shift before another batch
-    norm, say, has a gradient that cancels to nothing, and rounding is all that is left of it.
-    """
-    errors = {}
-    for layer in network.layers:
-        norms = {name: _norms(lambda ours, wanted: (ours - wanted, wanted), ours[f"gradient/{name}"], reference[f"gradient/{name}"])
-                 for name in (f"{layer.name}.{each}" for each in layer.parameters)}
-        whole = math.hypot(*(norm for _, norm in norms.values()))
-        errors.update({name: _quotient(difference, max(norm, FLOOR * whole)) for name, (difference, norm) in norms.items()})
-    return errors
-
-
-def _move_error(ours: np.ndarray, reference: np.ndarray, start: np.ndarray, steps: int) -> float:
-    """Relative error of how far the parameters have moved, less what rounding the stored weights at each step explains."""
-    def parts(ours: np.ndarray, reference: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
-        wanted = reference - start
-        return ours - start - wanted, wanted, start
-
-    difference, norm, begin = _norms(parts, ours, reference, start)
-    rounding = steps * UNIT_ROUNDOFF_FP32 * begin
-    return difference if math.isnan(difference) else _quotient(max(0.0, difference - rounding), norm)
-
-
-def _later_errors(network: networks.Network, whole: int, files: tuple[Mapping[str, np.ndarray], ...]) -> dict[str, float]:
-    """Relative L2 error of what the gradients after the first `whole` (two) steps have moved each tensor by, until `LATER_STEPS`.
-
-    files: our answers, the reference's after `whole` and after all steps, and the weights before. The step k of n moves a tensor by
-    lr g (1 + m + ... + m^(n - k)) until then; the second gradient follows from where the reference stood after two steps.
-    """
-    ours, early, late, start = files
-    rate, momentum = network.learning_rate, network.momentum
-    first, second = (sum(momentum**power for power in range(LATER_STEPS - step + 1)) for step in range(1, whole + 1))
-
-    def parts(ours: np.ndarray, late: np.ndarray, early: np.ndarray, gradient: np.ndarray,
-              begin: np.ndarray) -> tuple[np.ndarray, ...]:
-        next_gradient = (begin - early) / rate - (1 + momentum) * gradient
-        return ours - late, begin - late - rate * (first * gradient + second * next_gradient), begin
-
-    errors = {}
-    for layer in network.layers:
-        moves, differences = {}, {}
-        for name in (f"{layer.name}.{each}" for each in layer.parameters):
-            difference, moves[name], begin = _norms(
-                parts, ours[f"parameter/{name}"], late[f"parameter/{name}"], early[f"parameter/{name}"], early[f"gradient/{name}"],
-                start[name])
-            rounding = LATER_STEPS * UNIT_ROUNDOFF_FP32 * begin
-            differences[name] = difference if math.isnan(difference) else max(0.0, difference - rounding)
-        floor = FLOOR * math.hypot(*moves.values())
-        errors.update({name: _quotient(differences[name], max(moves[name], floor)) for name in moves})
-    return errors
-
-
-def _norms(combine: Callable[..., tuple[np.ndarray, ...]], *tensors: np.ndarray) -> list[float]:
-    """L2 norms of what `combine` makes of tensors of one shape, in float64, NaN kept."""
-    return [math.sqrt(total) for total in _sums(lambda *blocks: tuple(map(np.square, combine(*blocks))), *tensors)]
-
-
-def _sums(combine: Callable[..., tuple[np.ndarray, ...]], *tensors: np.ndarray) -> list[float]:
-    """Sums in float64 of what `combine` makes of tensors of one shape, NaN kept.
-
-    A block at a time: for temporaries as large as a tensor of AlexNet the system clears memory three times as long as one computes.
-    And without BLAS, whose threads several checks at a time fight for: nine of AlexNet took 127 s on two cores with it, 7 without.
-    """
-    flat = [tensor.reshape(-1) for tensor in tensors]
-    blocks = (combine(*(each[first:first + BLOCK].astype(np.float64) for each in flat)) for first in range(0, flat[0].size, BLOCK))
-    return [float(sum(column)) for column in zip(*([block.sum() for block in each] for each in blocks), strict=True)]
-
-
-def _quotient(error: float, norm: float) -> float:
-    return error / norm if norm else (math.inf if error else 0.0)
 
 
 def _largest(errors: dict[str, float]) -> float:

@@ -185,6 +185,14 @@ def test_processes_that_took_unlike_times_are_no_line_and_widen_what_is_predicte
     assert found.loc["host_all", "predicted_seconds_high"] > 0.03
 
 
+def test_points_far_from_the_line_in_all_processes_are_no_line(read):
+    """FCN-5's ring over two sends 27 MiB at once: a link three times as long there and nowhere else."""
+    windows = simulated.sweep(noise=0.0, devices=(2,))
+    windows.loc[(windows["link"] == "shift") & windows["bytes"].isin([2**24, 2**26]), "seconds"] *= 3
+    (row,) = predictions.of_campaign(read(strategies=("ring",), counts=(1, 2)), links.fit_all(windows)).to_dict("records")
+    assert row["reason"].startswith("no line follows shift: 2.") and " ms by its points, " in row["reason"]
+
+
 def test_noise_does_not_make_the_models_update_negative(read, fits):
     campaign = read(strategies=("ring",), counts=(1, 2))
     whole = campaign.phases["variant"] == "FBAU"
