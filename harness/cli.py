@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 the answer is no (a difference, failed rows), 2 wrong use 
 """
 
 import errno
+import faulthandler
 import json
 import shlex
 import signal
@@ -326,6 +327,7 @@ def main() -> None:
     from analysis.records import BadRecords
 
     _end_as_by_ctrl_c()
+    faulthandler.enable()  # a crash within a native library, NVML's say, tells where
     try:
         app()
     except (WrongUse, UnknownNetwork, BadRecords) as error:

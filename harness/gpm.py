@@ -1,5 +1,10 @@
-"""GPU performance monitoring, which Hopper and newer GPUs have: exact averages between two samples, to check the counters by."""
+"""GPU performance monitoring, which Hopper and newer GPUs have: exact averages between two samples, to check the counters by.
 
+One GPU at a time is asked: NVML crashes where threads sample different GPUs at once (driver 580; DataDog/datadog-agent pull 54458
+saw it reproducibly, and a campaign of ours ended in a segmentation fault in its first minute with a thread a GPU).
+"""
+
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -8,6 +13,8 @@ import pynvml
 from harness.nvml import ask
 
 APART_SECONDS = 0.1  # what NVIDIA asks for between two samples
+PATIENCE_SECONDS = 0.1  # for another GPU's answer; with a driver that hangs, this GPU's counters must not wait for it
+ONE_AT_A_TIME = threading.Lock()
 METRICS = {  # nvmlGpmMetricId_t: column, unit
     21: ("gpm_pcie_rx_bytes_per_second", 2.0**20), 20: ("gpm_pcie_tx_bytes_per_second", 2.0**20),
     60: ("gpm_nvlink_rx_bytes_per_second", 2.0**20), 61: ("gpm_nvlink_tx_bytes_per_second", 2.0**20),
@@ -31,9 +38,20 @@ class Gpm:
         self.last = None
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Read averages since the reading before; nothing at the first one, too soon after it, and where GPM is not there."""
+        """Read averages since the reading before.
+
+        Nothing at the first one, too soon after it, where GPM is not there and while another GPU does not answer.
+        """
         if not self.supported or (self.last is not None and seconds - self.last < APART_SECONDS):
             return {}
+        if not ONE_AT_A_TIME.acquire(timeout=PATIENCE_SECONDS):
+            return {}
+        try:
+            return self._sample(seconds)
+        finally:
+            ONE_AT_A_TIME.release()
+
+    def _sample(self, seconds: float) -> dict[str, float]:
         before, self.last = self.last, seconds
         self.samples.reverse()  # the older one is filled anew
         try:

@@ -29,15 +29,18 @@ CLOCKS_EVERY = 5  # fast readings, of which only each so many asks for clocks an
 
 
 @contextmanager
-def opened(count: int, visible: str | None) -> Iterator[list["Gpu"]]:
-    """Give the first `count` GPUs that CUDA sees where CUDA_VISIBLE_DEVICES is `visible`, named gpu0, gpu1 ... as CUDA does."""
-    with handles() as found:
+def opened(count: int, visible: str | None, in_use: Callable[[], bool] = lambda: False) -> Iterator[list["Gpu"]]:
+    """Give the first `count` GPUs that CUDA sees where CUDA_VISIBLE_DEVICES is `visible`, named gpu0, gpu1 ... as CUDA does.
+
+    Where one still owes somebody an answer at the end (`in_use`), nothing is closed under it.
+    """
+    with handles(in_use) as found:
         seen = visible_indices(visible, [ask("nvmlDeviceGetUUID", handle) or "" for handle in found])
         gpus = [Gpu(found[index], f"gpu{number}") for number, index in enumerate(seen[:count])]
         try:
             yield gpus
         finally:
-            for gpu in gpus:
+            for gpu in gpus if not in_use() else []:
                 gpu.gpm.close()
 
 

@@ -3,7 +3,7 @@
 What cannot be told is None. `harness.gpu_source` reads counters with it while training, `harness.gpus` describes the machine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,13 +16,17 @@ Field = int | tuple[int, int]  # number, or number and scope
 
 
 @contextmanager
-def handles() -> Iterator[list[Any]]:
-    """Open NVML and give the handles of all GPUs, in order of their bus. Raises NVMLError where there is no driver."""
+def handles(in_use: Callable[[], bool] = lambda: False) -> Iterator[list[Any]]:
+    """Open NVML and give the handles of all GPUs, in order of their bus. Raises NVMLError where there is no driver.
+
+    It stays open where at the end somebody still waits for its answer (`in_use`): shut down under a call, NVML crashes.
+    """
     pynvml.nvmlInit()
     try:
         yield [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     finally:
-        pynvml.nvmlShutdown()
+        if not in_use():
+            pynvml.nvmlShutdown()
 
 
 def ask(question: str, *arguments: Any) -> Any:

@@ -55,7 +55,7 @@ class Sampler:
         self.active: list[Source] = []
         self.samples: list[Sample] = []
         self.loops: list[tuple[Source, str, Loop]] = []  # by kind of reading
-        self.unanswered: list[tuple[Source, Loop]] = []  # of processes that are over; their threads still wait for a driver
+        self.unanswered: list[tuple[Source, Loop]] = []  # of processes that are over; their threads may still wait for a driver
 
     @contextlib.contextmanager
     def recording(self, gpus: int) -> Iterator[None]:
@@ -64,8 +64,7 @@ class Sampler:
         A source that still owes an earlier process an answer is left out, for that answer would go into this one's totals.
         """
         names = {"host", *(f"gpu{number}" for number in range(gpus))}
-        self.unanswered = [(source, loop) for source, loop in self.unanswered if loop.thread.is_alive()]
-        owing = {source.name for source, _ in self.unanswered}
+        owing = {source.name for source in self._owing()}
         self.active = [source for source in self.sources if source.name in names - owing]
         self.samples = []
         try:
@@ -82,6 +81,10 @@ class Sampler:
         self._poll_edge()
         yield
         self._poll_edge()
+
+    def awaits_an_answer(self) -> bool:
+        """Say whether a thread still asks a driver though its process is over."""
+        return bool(self._owing())
 
     def describe(self) -> Sample:
         """Say for campaign.json how this campaign is sampled and what is not measured in any of its rows, and why."""
@@ -101,15 +104,19 @@ class Sampler:
     def _end(self) -> None:
         """End all loops, and remember those that do not end in time; raises what one failed with, which is a fault of ours."""
         loops, self.loops, self.active = self.loops, [], []
+        self.unanswered += [(source, loop) for source, _, loop in loops]  # at once: Ctrl-C may come while they are waited for
         for _, _, loop in loops:
             loop.end()
         until = time.monotonic() + HANG_SECONDS
-        late = [(source, loop) for source, _, loop in loops if not loop.ended(until)]
-        self.unanswered += late
-        self._note_silence({source.name for source, _ in late}, "its driver does not answer")
+        late = {source.name for source, _, loop in loops if not loop.ended(until)}
+        self._note_silence(late, "its driver does not answer")
         for _, _, loop in loops:
             if loop.fault:
                 raise loop.fault
+
+    def _owing(self) -> list[Source]:
+        self.unanswered = [(source, loop) for source, loop in self.unanswered if loop.thread.is_alive()]
+        return [source for source, _ in self.unanswered]
 
     def _note_silence(self, devices: set[str], why: str) -> None:
         """Say at a process's end which devices told nothing: such a row speaks for all the time since the edge before it."""
@@ -195,17 +202,20 @@ class Loop:
 @contextlib.contextmanager
 def open_sampler(gpus: int, visible: str | None) -> Iterator[Sampler]:
     """Open the sampler of a campaign: the host, and the first `gpus` GPUs that CUDA_VISIBLE_DEVICES (`visible`) leaves."""
+    sampler = Sampler([Host()])
     with contextlib.ExitStack() as stack:
         found: list[Any] = []
         reasons = []
         try:
-            found = stack.enter_context(opened(gpus, visible)) if gpus else []
+            found = stack.enter_context(opened(gpus, visible, sampler.awaits_an_answer)) if gpus else []
         except pynvml.NVMLError as error:
             reasons = [f"traffic and energy of GPUs: NVML does not answer ({error})"]
         if len(found) < gpus and not reasons:
             reasons = [f"traffic and energy of {gpus - len(found)} GPUs: NVML cannot find them "
                        f"(CUDA_VISIBLE_DEVICES={visible}; a MIG slice has no counters)"]
-        yield Sampler([Host(), *found], reasons)
+        sampler.sources = [*sampler.sources, *found]
+        sampler.reasons += reasons
+        yield sampler
 
 
 def kept(samples: Sequence[Sample], windows: Sequence[Mapping[str, Any]]) -> list[Sample]:

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -281,3 +282,10 @@ def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
     command = [sys.executable, "-c", "from harness.cli import main; main()", "run", str(tmp_path / "none.yaml")]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", f"dlbench: {tmp_path / 'none.yaml'}: no such file\n")
+
+
+def test_a_crash_in_a_native_library_says_where():
+    crash = "import os, signal; from harness import cli; cli.app = lambda: os.kill(os.getpid(), signal.SIGSEGV); cli.main()"
+    answer = subprocess.run([sys.executable, "-c", crash], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in answer.stderr and "in main" in answer.stderr

@@ -1,5 +1,9 @@
 """A GPU's counters and sensors as rows of counters.csv, from a made-up NVML: wraps, gaps, resets, losses, old drivers."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pynvml
 import pytest
 
@@ -171,6 +175,60 @@ def test_gpm_answers_from_its_second_sample_on_and_not_too_soon(fake):
         "gpm_pcie_rx_bytes_per_second": 2.0**20, "gpm_pcie_tx_bytes_per_second": 2.0**21,
         "gpm_nvlink_tx_bytes_per_second": 2.0**22, "sm_percent": 5.0, "tensor_percent": 6.0, "dram_percent": 7.0}
     assert len(filled) == 2 and filled[0] is not filled[1]
+
+
+@pytest.fixture
+def monitors(fake):
+    """Make GPM monitors, one a GPU, whose samples are filled by a function of the GPU."""
+    def make(count, fill):
+        supported = type("Support", (), {"isSupportedDevice": 1})
+        gpus = [Gpu(nvmlGpmQueryDeviceSupport=supported) for _ in range(count)]
+        fake(*gpus, nvmlGpmSampleAlloc=pynvml.c_nvmlGpmSample_t, nvmlGpmSampleGet=lambda handle, sample: fill(gpus.index(handle)),
+             nvmlGpmMetricsGet=lambda asked: asked)
+        return [gpm.Gpm(gpu) for gpu in gpus]
+
+    return make
+
+
+def test_gpm_is_asked_of_one_gpu_at_a_time(monitors, monkeypatch):
+    monkeypatch.setattr(gpm, "PATIENCE_SECONDS", 30)
+    at_once, most, ready = [], [], threading.Barrier(4, timeout=30)
+
+    def fill(number):
+        at_once.append(number)
+        time.sleep(0.01)  # long enough for the others to come in
+        most.append(len(at_once))
+        at_once.remove(number)
+
+    def read(monitor):
+        ready.wait()
+        return monitor.read(1.0), monitor.read(2.0)
+
+    made = monitors(4, fill)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(read, made))
+    assert most == [1] * 8
+    assert [(first, len(second)) for first, second in answers] == [({}, len(gpm.METRICS))] * 4
+
+
+def test_a_gpu_whose_gpm_hangs_costs_the_others_their_averages_and_no_time(monitors, monkeypatch):
+    monkeypatch.setattr(gpm, "PATIENCE_SECONDS", 0.01)
+    asked, release = threading.Event(), threading.Event()
+
+    def fill(number):
+        if number == 0 and not release.is_set():
+            asked.set()
+            release.wait(30)
+
+    hanging, other = monitors(2, fill)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(hanging.read, 1.0)
+        assert asked.wait(30)
+        assert other.read(1.0) == {} and other.last is None
+        release.set()
+        late.result(30)
+    assert other.read(2.0) == {}
+    assert len(other.read(3.0)) == len(gpm.METRICS)
 
 
 def test_the_gpus_are_those_that_cuda_sees_in_its_order(fake):

@@ -1,5 +1,6 @@
 """The sampler's threads, driven by events and never by sleeping, and what it keeps of a process's samples."""
 
+import contextlib
 import threading
 import time
 
@@ -235,7 +236,7 @@ def test_a_driver_that_answers_before_its_process_ends_owes_nothing(monkeypatch)
             monkeypatch.setattr(telemetry, "HANG_SECONDS", 30)
         release.set()
         assert sampler.loops[0][-1].missed.wait(30)
-    assert (silent(sampler), sampler.unanswered) == ({}, [])
+    assert silent(sampler) == {} and not sampler.awaits_an_answer()
 
 
 def test_eight_gpus_that_hang_are_waited_for_together(monkeypatch):
@@ -260,7 +261,7 @@ def test_all_loops_are_asked_to_end_before_one_is_waited_for():
     sampler = Sampler(sources)
     with sampler.recording(2), sampler.around_window():
         pass
-    assert not sampler.unanswered and len([sample for sample in sampler.samples if sample["kind"] == "edge"]) == 8
+    assert not sampler.awaits_an_answer() and len([sample for sample in sampler.samples if sample["kind"] == "edge"]) == 8
 
 
 def sample(seconds, device="gpu0", kind="fast", **columns):
@@ -320,3 +321,47 @@ def test_a_driver_that_does_not_answer_is_a_reason(monkeypatch):
     install(monkeypatch, broken, nvml, gpu_source, gpm)
     with open_sampler(1, None) as sampler:
         assert sampler.describe()["not_measured"][0] == "traffic and energy of GPUs: NVML does not answer (Driver Not Loaded)"
+
+
+@pytest.mark.parametrize("leave", [lambda: None, pytest.fail.Exception], ids=["done", "failed"])
+def test_nothing_is_shut_down_under_a_call_that_hangs(monkeypatch, leave):
+    gpu, asked, release = Gpu(), threading.Event(), threading.Event()
+    fake = install(monkeypatch, FakeNvml(gpu), nvml, gpu_source, gpm, telemetry)
+    read, freed = gpu_source.read_fields, []
+
+    def hang(handle, fields):
+        asked.set()
+        release.wait(30)
+        return read(handle, fields)
+
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+    monkeypatch.setattr(gpm.Gpm, "close", lambda self: freed.append(self))
+    with contextlib.suppress(pytest.fail.Exception), open_sampler(1, None) as sampler:
+        monkeypatch.setattr(gpu_source, "read_fields", hang)
+        with sampler.recording(1), sampler.around_window():
+            assert asked.wait(30)
+            if error := leave():
+                raise error
+    assert sampler.awaits_an_answer() and not freed and "nvmlShutdown" not in fake.calls
+    release.set()
+    for _, loop in sampler.unanswered:
+        loop.thread.join(30)
+    assert not sampler.awaits_an_answer()
+
+
+def test_threads_that_ctrl_c_leaves_behind_are_known(monkeypatch):
+    release = threading.Event()
+    sampler = Sampler([hanging("gpu0", release)])
+    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
+
+    def ctrl_c(self, until):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), sampler.recording(1):
+        patch.setattr(Loop, "ended", ctrl_c)
+        with sampler.around_window():
+            pass
+    assert sampler.awaits_an_answer()
+    release.set()
+    for _, loop in sampler.unanswered:
+        loop.thread.join(30)
