@@ -65,6 +65,7 @@ class Parallel(Strict):
     kind: Literal["ranks", "controller"]
     program: str = ""  # the launcher of ranks; empty: the interpreter itself, as for `python -m torch.distributed.run`
     launch: list[str] = []  # its arguments, before `runners MODULE`
+    failure_report: str = ""  # words of the line with which the launcher begins to report that a rank failed
     rank: str = ""  # the variable in which the launcher tells a process its rank
     strategies: dict[Device, list[str]]  # of gradient aggregation; the first is the default
     reasons: dict[Device, str] = {}  # why a kind of device has no strategies

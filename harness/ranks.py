@@ -110,6 +110,12 @@ class Ranks(Worker):
                 self.process.wait(timeout=CLEARING_SECONDS)
             super().end()
 
+    def _said(self) -> list[str]:
+        """As of any worker, up to the first line of the launcher's report, which would hide what the ranks themselves said."""
+        said, mark = super()._said(), self.launch.parallel.failure_report
+        begins = next((number for number, line in enumerate(said) if mark and mark in line), len(said))
+        return said[:begins + 1]
+
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
         wire = str(Path(self.folder.name) / "wire")
         self.listener.bind(wire)

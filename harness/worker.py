@@ -168,9 +168,11 @@ class Worker:
 
     def log_tail(self, lines: int = 3) -> str:
         """The last lines of the worker's log that say something, joined to one."""
+        return " | ".join(self._said()[-lines:])[-600:]
+
+    def _said(self) -> list[str]:
         text = self.log.read_bytes()[-8000:].decode(errors="replace")
-        said = [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]  # and are no rule of ---- or ====
-        return " | ".join(said[-lines:])[-600:]
+        return [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]  # and is no rule of ---- or ====
 
     def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
         used = 0.0 if self.container else cpu_seconds(self.process.pid)  # a search among all processes takes too long here

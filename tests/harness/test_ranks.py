@@ -89,6 +89,14 @@ def test_a_rank_that_is_killed_is_crashed_with_its_number(ready):
     assert failure.reason.startswith("rank 1 ended during 'run'; log: ")
 
 
+def test_the_tail_of_a_log_ends_where_the_launcher_begins_its_report(ranks):
+    worker = ranks(parallel=PARALLEL.model_copy(update={"failure_report": "launcher:"}))
+    worker.log.write_text("python: No module named runners\nlauncher: failed (exitcode: 1)\nTraceback\n  more\nlauncher: see ...\n")
+    assert worker.log_tail() == "python: No module named runners | launcher: failed (exitcode: 1)"
+    worker.log.write_text("a rank\nspoke\nfour\ntimes\n")
+    assert worker.log_tail() == "spoke | four | times"
+
+
 def test_a_rank_that_raises_is_crashed_with_its_number_and_first_line(ready):
     failure = failure_of(ready("ranks_raise"))
     assert (failure.kind, failure.reason) == ("crashed", "rank 1: RuntimeError: the first step is broken")
