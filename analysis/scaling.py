@@ -4,6 +4,7 @@ A row on n devices is held against the verified row on one device that differs i
 scales weakly, with the same global batch strongly. Speed-ups are ratios of rates with the intervals of `statistics.ratio`.
 """
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,7 @@ PARTS = {"forward": "forward", "backward": "backward", "exposed": "aggregation, 
 COUNTERS = {"nvlink_bytes_per_step": "NVLink sent", "pcie_rx_bytes_per_step": "PCIe received",
             "pcie_tx_bytes_per_step": "PCIe sent"}
 ENDS = ("", "_low", "_high")
+LEFT = "step less its parts (%)"
 UNDECIDED = "times as long, by too few processes to tell"
 
 
@@ -101,14 +103,22 @@ def winners(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def phase_table(parts: pd.DataFrame) -> pd.DataFrame:
-    """List the parts of each trial's step with their intervals; `parts` is what `phases.table` returns."""
+    """List the parts of each step with their intervals, and what they leave of it; `parts` is what `phases.table` returns."""
     unit, scale = best_unit(parts["step"], TIME_UNITS)
     words = {**PARTS, "hidden": "aggregation, hidden", "isolated": "aggregation alone", "step": "step"}
     lines = [{
         **row[tables.GROUP], "framework": name,
         **{f"{words[part]} ({unit})": _with_span(row, part, 1 / scale) for part in NAMES if parts[part].notna().any()},
+        LEFT: _left_over(row),
     } for name, (_, row) in zip(tables.contestants(parts), parts.iterrows(), strict=True)]
     return tables.without_constants(pd.DataFrame(lines), parts)
+
+
+def _left_over(row: "pd.Series[Any]") -> str:
+    """What the parts of a step leave of it, in percent, as they are medians of differences; nothing where one was not timed."""
+    parts = [float(row[part]) for part in PARTS if row["devices"] > 1 or part != "exposed"]
+    share = 100 * (1 - sum(parts) / float(row["step"]))
+    return "" if math.isnan(share) else f"{share:+.1f}"
 
 
 def _against(campaign: Campaign, base: "pd.Series[Any]", row: "pd.Series[Any]") -> dict[str, Any]:

@@ -86,7 +86,18 @@ def test_phases_are_listed_with_their_intervals(read):
     campaign, rows = read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ring",)))
     table = scaling.phase_table(phases.table(campaign, rows))
     assert list(table["framework"]) == ["pytorch", "pytorch"]
-    assert list(table)[-1] == "aggregation, hidden (ms)" and (table["aggregation, hidden (ms)"] != "").to_list() == [False, True]
+    assert list(table)[-2:] == ["aggregation, hidden (ms)", scaling.LEFT]
+    assert (table["aggregation, hidden (ms)"] != "").to_list() == [False, True]
+
+
+def test_what_the_parts_leave_of_the_step_is_said_where_all_were_timed(read):
+    campaign, rows = read(lambda made: simulated.add_scaling(made, "fcn5", counts=(1, 2), strategies=("ring",)))
+    parts = phases.table(campaign, rows)
+    parts.loc[:, ["forward", "backward", "update", "step"]] = [0.2, 0.4, 0.1, 1.0]
+    parts.loc[1, "exposed"] = 0.35
+    assert scaling.phase_table(parts)[scaling.LEFT].to_list() == ["+30.0", "-5.0"]
+    parts.loc[:, "exposed"] = float("nan")
+    assert scaling.phase_table(parts)[scaling.LEFT].to_list() == ["+30.0", ""]
 
 
 def test_every_figure_has_a_panel_a_workload_and_a_row_a_trial(read):
