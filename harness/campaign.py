@@ -4,7 +4,6 @@ A failed process is a row; only wrong input stops a campaign, and that before an
 """
 
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from harness.plan import Machine, Trial, make_trials
 from harness.process import Bench, Outcome, Sight
 from harness.records import SCHEMA, Records, refuse_existing
 from harness.rounds import Rounds
+from harness.scratch import make_large_folder
 from harness.suite import Suite
 from harness.telemetry import Sampler, open_sampler
 
@@ -87,7 +87,7 @@ def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight],
     records.add("dirty", dirty)
     finished = records.finished()
     rounds, ran = Rounds(campaign.trials, suite, folder), 0
-    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch, _sampler(campaign) as sampler:
+    with make_large_folder() as scratch, _sampler(campaign) as sampler:
         records.update(telemetry=sampler.describe())
         ready = environments.sharing(ready, Path(scratch))
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)

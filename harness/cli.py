@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -327,7 +328,8 @@ def main() -> None:
     from analysis.records import BadRecords
 
     _end_as_by_ctrl_c()
-    faulthandler.enable()  # a crash within a native library, NVML's say, tells where
+    with suppress(RuntimeError, OSError, ValueError):  # where nobody listens on stderr
+        faulthandler.enable()  # a crash within a native library, NVML's say, tells where
     try:
         app()
     except (WrongUse, UnknownNetwork, BadRecords) as error:

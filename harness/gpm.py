@@ -5,6 +5,7 @@ saw it reproducibly, and a campaign of ours ended in a segmentation fault in its
 """
 
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -40,14 +41,17 @@ class Gpm:
     def read(self, seconds: float) -> dict[str, float]:
         """Read averages since the reading before.
 
-        Nothing at the first one, too soon after it, where GPM is not there and while another GPU does not answer.
+        Nothing at the first one, too soon after it, where GPM is not there and while another GPU does not answer; after that
+        averages begin anew, for one over two rows would be taken for the later one's.
         """
         if not self.supported or (self.last is not None and seconds - self.last < APART_SECONDS):
             return {}
+        began = time.monotonic()
         if not ONE_AT_A_TIME.acquire(timeout=PATIENCE_SECONDS):
+            self.last = None
             return {}
         try:
-            return self._sample(seconds)
+            return self._sample(seconds + time.monotonic() - began)
         finally:
             ONE_AT_A_TIME.release()
 

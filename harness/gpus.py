@@ -3,6 +3,7 @@
 Everything is asked and nothing judged, and nothing is ever set or ended. What a GPU cannot tell is None.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 from itertools import combinations
@@ -57,15 +58,12 @@ def links(found: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def is_ours(pid: int) -> bool:
-    """Say whether a process is this driver, descends from it, or is a worker whose driver is gone: such a one ends by itself."""
+    """Say whether a process is this driver, descends from it, or has ended already."""
     try:
         process = psutil.Process(pid)
-        if os.getpid() in (pid, *(parent.pid for parent in process.parents())) or process.status() == psutil.STATUS_ZOMBIE:
-            return True
-        driver = process.environ().get(DRIVER)
+        return os.getpid() in (pid, *(parent.pid for parent in process.parents())) or process.status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False
-    return driver is not None and not psutil.pid_exists(int(driver))
 
 
 def _gpu(handle: Any, root: Path) -> dict[str, Any]:
@@ -118,10 +116,17 @@ def _processes(handle: Any) -> list[dict[str, Any]]:
 
 
 def _process_name(pid: int) -> str | None:
+    """The name, and whether it is a worker whose driver is gone: it ends within seconds, unless a call of its framework hangs."""
     try:
-        return str(psutil.Process(pid).name())
+        process = psutil.Process(pid)
+        name = str(process.name())
     except psutil.Error:
         return None
+    with contextlib.suppress(psutil.Error, OSError, ValueError):
+        driver = process.environ().get(DRIVER)
+        if driver and not psutil.pid_exists(int(driver)):
+            return f"{name} (left behind by a dlbench that was killed)"
+    return name
 
 
 def _first(pair: Any) -> bool | None:

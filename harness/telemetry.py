@@ -100,11 +100,13 @@ class Sampler:
                 at_edges = EDGE if kind == "fast" else kind
                 poll_edge = partial(self._poll, source.name, at_edges, source.edges.get(kind, read), self.samples)
                 self.loops.append((source, kind, Loop(poll, PERIODS[kind], self.clock, poll_edge)))
+                self.loops[-1][-1].start()
 
     def _end(self) -> None:
         """End all loops, and remember those that do not end in time; raises what one failed with, which is a fault of ours."""
-        loops, self.loops, self.active = self.loops, [], []
-        self.unanswered += [(source, loop) for source, _, loop in loops]  # at once: Ctrl-C may come while they are waited for
+        loops = self.loops
+        self.unanswered += [(source, loop) for source, _, loop in loops]  # first: Ctrl-C may come at any time
+        self.loops, self.active = [], []
         for _, _, loop in loops:
             loop.end()
         until = time.monotonic() + HANG_SECONDS
@@ -115,7 +117,9 @@ class Sampler:
                 raise loop.fault
 
     def _owing(self) -> list[Source]:
-        self.unanswered = [(source, loop) for source, loop in self.unanswered if loop.thread.is_alive()]
+        """Sources of which threads live on though no process is recorded: Ctrl-C leaves some in `loops`."""
+        started = [*self.unanswered, *((source, loop) for source, _, loop in self.loops)]
+        self.unanswered = [(source, loop) for source, loop in started if loop.thread.is_alive()]
         return [source for source, _ in self.unanswered]
 
     def _note_silence(self, devices: set[str], why: str) -> None:
@@ -151,6 +155,9 @@ class Loop:
         self.fault: Exception | None = None
         self.missed: threading.Event | None = None  # the poll that did not come in time
         self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin; not before somebody knows it, who can wait for its end."""
         self.thread.start()
 
     def poll_soon(self) -> threading.Event:
@@ -172,6 +179,8 @@ class Loop:
     def ended(self, until: float) -> bool:
         """Wait for its end until then, not again for a driver that still hangs; says whether it came."""
         hangs = self.missed and not self.missed.is_set()
+        if self.thread.ident is None:  # never started
+            return True
         self.thread.join(0 if hangs else max(0.0, until - time.monotonic()))
         return not self.thread.is_alive()
 

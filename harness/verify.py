@@ -1,7 +1,6 @@
 """`dlbench verify`: every framework's networks against the NumPy reference, a verdict a row, and one matrix at the end."""
 
 import csv
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from harness.checks import Checks
 from harness.errors import WrongUse
 from harness.judge import Judge, Verdict
 from harness.plan import Trial
+from harness.scratch import make_large_folder
 from harness.suite import Suite
 from harness.validation import validate
 
@@ -37,7 +37,7 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
     for trial in prepared.trials:
         if trial.status != "planned":
             note(trial, Verdict("unsupported", trial.reason))
-    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
+    with make_large_folder() as scratch:
         ready = environments.sharing(ready, Path(scratch))
         judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
         checks = Checks(judge, ready, suite.limits, Path(scratch) / "logs")

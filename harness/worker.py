@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SILENCE_SECONDS = 60.0
 PATIENCE_SECONDS = 20.0  # for an answer after words of a shortage: TensorFlow tries for 10 s what other operations ask for
 POLL_SECONDS = 0.5
+KILLING_SECONDS = 30.0  # for killed processes to be gone; one that waits within a broken driver never is, and must not hang ours
 TOKEN = "DLBENCH_WORKER"
 OURS = (TOKEN, "DLBENCH_CORES", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONNOUSERSITE")  # set for every worker
 DRIVER = "DLBENCH_DRIVER"  # the driver's process, so that a worker whose driver is gone can be known
@@ -123,11 +124,14 @@ class Worker:
             self.container.end(self._name())
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        while orphans := processes_with(self.token):  # one may have started another meanwhile
+        until = time.monotonic() + KILLING_SECONDS
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=KILLING_SECONDS)
+        while (orphans := processes_with(self.token)) and time.monotonic() < until:  # one may have started another meanwhile
             for orphan in orphans:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     orphan.kill()
+            psutil.wait_procs(orphans, timeout=POLL_SECONDS)
         self._close_wire()
         self.folder.cleanup()
 

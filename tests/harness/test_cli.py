@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -282,6 +283,12 @@ def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
     command = [sys.executable, "-c", "from harness.cli import main; main()", "run", str(tmp_path / "none.yaml")]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", f"dlbench: {tmp_path / 'none.yaml'}: no such file\n")
+
+
+def test_a_command_works_where_nobody_listens_on_stderr():
+    command = f"{shlex.quote(sys.executable)} -c 'from harness.cli import main; main()' networks 2>&-"
+    answer = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert answer.returncode == 0 and "fcn5" in answer.stdout
 
 
 def test_a_crash_in_a_native_library_says_where():

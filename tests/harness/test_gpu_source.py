@@ -177,58 +177,138 @@ def test_gpm_answers_from_its_second_sample_on_and_not_too_soon(fake):
     assert len(filled) == 2 and filled[0] is not filled[1]
 
 
+class Sampled:
+    """What GPM is asked: samples are numbered as they are filled, and each function may be given something to do first."""
+
+    def __init__(self):
+        self.filled = {}
+        self.before = {"get": lambda gpu: None, "metrics": lambda: None}
+
+    def get(self, handle, sample):
+        self.before["get"](handle)
+        self.filled[id(sample)] = max(self.filled.values(), default=0) + 1
+
+    def metrics(self, asked):
+        self.before["metrics"]()
+        return asked
+
+
 @pytest.fixture
-def monitors(fake):
-    """Make GPM monitors, one a GPU, whose samples are filled by a function of the GPU."""
-    def make(count, fill):
+def sampled(fake, monkeypatch):
+    """Script GPM's functions; a metric's answer is how much newer the second of its samples is than the first."""
+    script = Sampled()
+
+    class Asked:
+        def __init__(self):
+            self.metrics = [type("Metric", (), {"nvmlReturn": pynvml.NVML_SUCCESS})() for _ in gpm.METRICS]
+
+        @property
+        def sample2(self):
+            raise AssertionError("only to be set")
+
+        @sample2.setter
+        def sample2(self, sample):
+            for metric in self.metrics:
+                metric.value = script.filled[id(sample)] - script.filled[id(self.sample1)]
+
+    monkeypatch.setattr(pynvml, "c_nvmlGpmMetricsGet_t", Asked)
+    return script
+
+
+@pytest.fixture
+def monitors(fake, sampled):
+    """Make GPM monitors, one a GPU, of which `sampled` is asked; handles are the GPUs' numbers."""
+    def make(count):
         supported = type("Support", (), {"isSupportedDevice": 1})
         gpus = [Gpu(nvmlGpmQueryDeviceSupport=supported) for _ in range(count)]
-        fake(*gpus, nvmlGpmSampleAlloc=pynvml.c_nvmlGpmSample_t, nvmlGpmSampleGet=lambda handle, sample: fill(gpus.index(handle)),
-             nvmlGpmMetricsGet=lambda asked: asked)
+        fake(*gpus, nvmlGpmSampleAlloc=pynvml.c_nvmlGpmSample_t, nvmlGpmMetricsGet=sampled.metrics,
+             nvmlGpmSampleGet=lambda gpu, sample: sampled.get(gpus.index(gpu), sample))
         return [gpm.Gpm(gpu) for gpu in gpus]
 
     return make
 
 
-def test_gpm_is_asked_of_one_gpu_at_a_time(monitors, monkeypatch):
+def newer(answer):
+    """By how many fillings an average's second sample was newer than its first; None where there is no average."""
+    return answer.get("sm_percent")
+
+
+def test_each_average_is_from_the_last_sample_to_a_new_one(monitors):
+    (monitor,) = monitors(1)
+    assert [newer(monitor.read(moment)) for moment in (1.0, 2.0, 3.0, 4.0)] == [None, 1, 1, 1]
+
+
+@pytest.mark.parametrize("function", ["get", "metrics"])
+def test_after_an_answer_that_failed_averages_begin_anew(monitors, sampled, function):
+    (monitor,) = monitors(1)
+    assert [newer(monitor.read(moment)) for moment in (1.0, 2.0)] == [None, 1]
+    good = sampled.before[function]
+
+    def fails(*gpu):
+        raise NOT_SUPPORTED
+
+    sampled.before[function] = fails
+    assert monitor.read(3.0) == {}
+    sampled.before[function] = good
+    assert [newer(monitor.read(moment)) for moment in (4.0, 5.0, 6.0)] == [None, 1, 1]
+
+
+def test_a_fault_of_ours_leaves_gpm_to_the_others(monitors, sampled):
+    (monitor,) = monitors(1)
+    sampled.before["get"] = lambda gpu: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        monitor.read(1.0)
+    assert not gpm.ONE_AT_A_TIME.locked()
+
+
+def test_gpm_is_asked_of_one_gpu_at_a_time(monitors, sampled, monkeypatch):
     monkeypatch.setattr(gpm, "PATIENCE_SECONDS", 30)
     at_once, most, ready = [], [], threading.Barrier(4, timeout=30)
 
-    def fill(number):
-        at_once.append(number)
+    def asked(*gpu):
+        at_once.append(gpu)
         time.sleep(0.01)  # long enough for the others to come in
         most.append(len(at_once))
-        at_once.remove(number)
+        at_once.pop()
 
     def read(monitor):
         ready.wait()
-        return monitor.read(1.0), monitor.read(2.0)
+        return monitor.read(1.0), monitor.read(100.0)
 
-    made = monitors(4, fill)
+    sampled.before = {"get": asked, "metrics": asked}
+    made = monitors(4)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(read, made))
-    assert most == [1] * 8
+    assert most == [1] * 12
     assert [(first, len(second)) for first, second in answers] == [({}, len(gpm.METRICS))] * 4
 
 
-def test_a_gpu_whose_gpm_hangs_costs_the_others_their_averages_and_no_time(monitors, monkeypatch):
+def test_a_gpu_whose_gpm_hangs_costs_the_others_their_averages_and_no_time(monitors, sampled, monkeypatch):
     monkeypatch.setattr(gpm, "PATIENCE_SECONDS", 0.01)
     asked, release = threading.Event(), threading.Event()
+    hanging, other = monitors(2)
+    assert [newer(other.read(moment)) for moment in (1.0, 2.0)] == [None, 1]
 
-    def fill(number):
-        if number == 0 and not release.is_set():
+    def hang(gpu):
+        if gpu == 0:
             asked.set()
             release.wait(30)
 
-    hanging, other = monitors(2, fill)
+    sampled.before["get"] = hang
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(hanging.read, 1.0)
         assert asked.wait(30)
-        assert other.read(1.0) == {} and other.last is None
+        assert other.read(3.0) == {}
         release.set()
         late.result(30)
-    assert other.read(2.0) == {}
-    assert len(other.read(3.0)) == len(gpm.METRICS)
+    assert [newer(other.read(moment)) for moment in (4.0, 5.0)] == [None, 1]  # no average of two rows
+
+
+def test_the_time_that_another_gpu_took_counts_for_how_far_samples_lie_apart(monitors, monkeypatch):
+    (monitor,) = monitors(1)
+    monkeypatch.setattr(gpm.time, "monotonic", iter([10.0, 10.08]).__next__)
+    assert monitor.read(1.0) == {} and monitor.last == pytest.approx(1.08)
+    assert monitor.read(1.15) == {} and monitor.last == pytest.approx(1.08)
 
 
 def test_the_gpus_are_those_that_cuda_sees_in_its_order(fake):

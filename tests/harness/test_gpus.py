@@ -101,10 +101,21 @@ def stranger():
         keeper.communicate("")
 
 
-def test_ours_are_this_process_its_descendants_and_workers_whose_driver_is_gone(stranger, monkeypatch):
+def test_ours_are_this_process_and_its_descendants(stranger, monkeypatch):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    descendant, of_another, dying = stranger(), stranger(**{DRIVER: str(os.getppid())}), stranger(**{DRIVER: str(gone.pid)})
+    descendant, of_another = stranger(), stranger(**{DRIVER: str(os.getppid())})
     assert gpus.is_ours(os.getpid()) and gpus.is_ours(descendant)
     monkeypatch.setattr(gpus.os, "getpid", lambda: 2**31 - 1)  # seen from a driver that is not their parent
-    assert [gpus.is_ours(pid) for pid in (descendant, of_another, dying, gone.pid)] == [False, False, True, False]
+    assert [gpus.is_ours(pid) for pid in (descendant, of_another, gone.pid)] == [False, False, False]
+
+
+def test_a_worker_whose_driver_is_gone_counts_as_foreign_and_is_named(stranger, monkeypatch, fake, tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left, used = stranger(**{DRIVER: str(gone.pid)}), stranger(**{DRIVER: str(os.getpid())})
+    monkeypatch.setattr(gpus.os, "getpid", lambda: 2**31 - 1)
+    fake(Gpu("GPU-a", nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=left), SimpleNamespace(pid=used)]))
+    ((described,), _, _) = gpus.describe(tmp_path)
+    assert described["processes"] == [{"pid": left, "name": "sleep (left behind by a dlbench that was killed)"},
+                                      {"pid": used, "name": "sleep"}]

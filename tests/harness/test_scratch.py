@@ -1,7 +1,9 @@
 """A worker's temporary files go with it, however it ends; caches that are meant to stay are not among them."""
 
 import os
+import platform
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -74,3 +76,36 @@ def test_torchinductors_cache_outlives_its_worker(place):
     assert told["TMPDIR"] == "/tmp/dlbench-one"
     assert Path(told["TORCHINDUCTOR_CACHE_DIR"]).parent == place
     assert scratch.variables("/tmp/dlbench-one", {"TORCHINDUCTOR_CACHE_DIR": "/cache"})["TORCHINDUCTOR_CACHE_DIR"] == "/cache"
+
+
+@pytest.fixture
+def abandoned(place):
+    """Make a folder as a driver with this number would, somewhere."""
+    def make(name, pid, where=None):
+        folder = place / f"dlbench-{name}"
+        (folder / "deep").mkdir(parents=True)
+        (folder / "deep" / "weights.npz").write_bytes(b"0")
+        if pid:
+            (folder / scratch.OWNER).write_text(f"{where or scratch._where()}\n{pid}")
+        return folder
+
+    return make
+
+
+def test_what_a_killed_driver_left_is_cleared_away_by_the_next(place, abandoned):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    abandoned("left", gone.pid)
+    kept = [abandoned("used", os.getppid()), abandoned("unsigned", None), abandoned("garbled", "x"),
+            abandoned("elsewhere", gone.pid, "another-machine pid:[1]")]
+    with scratch.make_large_folder() as ours, scratch.make_folder() as worker:
+        kept += [Path(ours), Path(worker)]
+        scratch.clear_abandoned()
+        assert sorted(place.iterdir()) == sorted(kept)
+        assert all((folder / "deep" / "weights.npz").exists() for folder in kept[:4])
+
+
+def test_a_folder_says_whose_it_is(place):
+    with scratch.make_large_folder() as folder:
+        where, pid = (Path(folder) / scratch.OWNER).read_text().split("\n")
+    assert pid == str(os.getpid()) and where.startswith(platform.node())

@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 
+import pynvml
 import pytest
 
 from harness import gpm, gpu_source, nvml, telemetry
@@ -96,10 +97,12 @@ def test_a_sampler_without_sources_starts_no_thread():
 def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
     polled = threading.Semaphore(0)
     loop = Loop(polled.release, 0.001, time.monotonic)
+    loop.start()
     assert all(polled.acquire(timeout=30) for _ in range(5))
     end(loop)
     slow = []
     loop = Loop(lambda: slow.append(1), 1e6, time.monotonic)
+    loop.start()
     loop.wait_for(loop.poll_soon(), soon())
     end(loop)
     assert len(slow) == 3
@@ -108,6 +111,7 @@ def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
 def test_what_takes_long_to_ask_is_asked_at_edges_only():
     polled, beats = [], threading.Semaphore(0)
     loop = Loop(beats.release, 0.001, time.monotonic, lambda: polled.append("edge"))
+    loop.start()
     assert all(beats.acquire(timeout=30) for _ in range(5))
     loop.wait_for(loop.poll_soon(), soon())
     end(loop)
@@ -118,6 +122,7 @@ def test_asked_often_it_goes_on_with_its_beat():
     """As in the warm-up of a fast network, whose windows of one step have edges every few milliseconds."""
     beats = threading.Semaphore(0)
     loop = Loop(beats.release, 0.05, time.monotonic, lambda: None)
+    loop.start()
     for _ in range(1000):
         loop.wait_for(loop.poll_soon(), soon())
     while beats.acquire(blocking=False):
@@ -162,6 +167,7 @@ def test_a_fault_of_ours_in_a_thread_is_loud():
 def test_a_driver_that_hangs_costs_samples_and_not_the_campaign():
     release = threading.Event()
     loop = Loop(lambda: release.wait(30), 0.001, time.monotonic)
+    loop.start()
     loop.wait_for(loop.poll_soon(), time.monotonic())
     loop.wait_for(loop.poll_soon(), soon())  # not again
     loop.end()
@@ -349,19 +355,40 @@ def test_nothing_is_shut_down_under_a_call_that_hangs(monkeypatch, leave):
     assert not sampler.awaits_an_answer()
 
 
-def test_threads_that_ctrl_c_leaves_behind_are_known(monkeypatch):
-    release = threading.Event()
-    sampler = Sampler([hanging("gpu0", release)])
-    monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
-
-    def ctrl_c(self, until):
+def interrupted(patch, place):
+    """Have Ctrl-C come as a thread has just started, before the sampler's loops are ended, or while they are."""
+    def ctrl_c(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), sampler.recording(1):
-        patch.setattr(Loop, "ended", ctrl_c)
-        with sampler.around_window():
-            pass
-    assert sampler.awaits_an_answer()
-    release.set()
+    if place == "start":
+        start = threading.Thread.start
+        patch.setattr(threading.Thread, "start", lambda thread: (start(thread), ctrl_c()))
+    else:
+        patch.setattr(*{"before the end": (Sampler, "_end"), "ending": (Loop, "end"), "waiting": (Loop, "ended")}[place], ctrl_c)
+
+
+@pytest.mark.parametrize("place", ["start", "before the end", "ending", "waiting"])
+def test_ctrl_c_shuts_nothing_down_under_the_threads_that_it_leaves(monkeypatch, place):
+    gpu = Gpu()
+    fake = install(monkeypatch, FakeNvml(gpu), nvml, gpu_source, gpm, telemetry)
+    others = threading.enumerate()
+    with pytest.raises(KeyboardInterrupt), open_sampler(1, None) as sampler, monkeypatch.context() as patch:
+        if place == "start":
+            interrupted(patch, place)
+        with sampler.recording(1), sampler.around_window():
+            interrupted(patch, place)
+    left = [thread for thread in threading.enumerate() if thread not in others]
+    assert sampler.awaits_an_answer() == bool(left)
+    assert ("nvmlShutdown" in fake.calls) == (not left)
     for _, loop in sampler.unanswered:
-        loop.thread.join(30)
+        loop.end()
+        assert loop.ended(soon())
+
+
+def test_a_campaign_that_ends_well_gives_everything_back(monkeypatch):
+    supported = type("Support", (), {"isSupportedDevice": 1})
+    system = {"nvmlGpmSampleAlloc": pynvml.c_nvmlGpmSample_t, "nvmlGpmSampleGet": None, "nvmlGpmMetricsGet": lambda asked: asked}
+    fake = install(monkeypatch, FakeNvml(Gpu(nvmlGpmQueryDeviceSupport=supported), **system), nvml, gpu_source, gpm, telemetry)
+    with open_sampler(1, None) as sampler, sampler.recording(1), sampler.around_window():
+        pass
+    assert fake.calls[-3:] == ["nvmlGpmSampleFree", "nvmlGpmSampleFree", "nvmlShutdown"]

@@ -1,13 +1,16 @@
 """Every way in which a worker can go wrong becomes a typed outcome, and no process is left behind."""
 
 import os
+import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
 import networks
 from harness import arrays
+from harness import worker as workers
 from harness.shortage import Shortage
 from harness.worker import TOKEN, Failed, Unsupported, Worker
 from tests.workers.memory_words import FAILED
@@ -223,3 +226,30 @@ def test_a_worker_ends_when_its_driver_is_gone(ready):
     worker.process.stdin.close()
     worker.process.wait(timeout=30)
     assert worker.process.returncode == 0
+
+
+def test_a_process_that_cannot_be_killed_does_not_hang_the_driver(ready, monkeypatch):
+    class Stuck:
+        """A process within a call of a broken driver."""
+
+        pid, kills = 2**22 + 1, 0
+
+        def kill(self):
+            self.kills += 1
+
+        def is_running(self):
+            return True
+
+        def wait(self, timeout=None):
+            time.sleep(timeout or 0)
+            raise psutil.TimeoutExpired(timeout)
+
+    run, stuck = ready("reference"), Stuck()
+    monkeypatch.setattr(workers, "KILLING_SECONDS", 0.2)
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "processes_with", lambda token: [stuck])
+    monkeypatch.setattr(run.process, "wait", lambda timeout: (_ for _ in ()).throw(subprocess.TimeoutExpired("worker", timeout)))
+    run.end()
+    assert run.ended and 1 <= stuck.kills <= 10
+    monkeypatch.undo()
+    run.process.wait(timeout=60)
