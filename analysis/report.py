@@ -156,7 +156,7 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["limits"] = limits.figure(bounded)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), headline(rows), shown, figures,
-                   {name: draw_svg(figure) for name, figure in figures.items()}, "" if len(scaled) else scaling.why_none(rows))
+                   {name: draw_svg(figure) for name, figure in figures.items()}, scaling.why_not(rows, scaled))
 
 
 def headline(rows: pd.DataFrame) -> str:

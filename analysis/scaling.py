@@ -47,8 +47,20 @@ def curves(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*rows.columns, "contestant", "scaling", *speeds])
 
 
-def why_none(rows: pd.DataFrame) -> str:
-    """Say why no row has a speed-up although one device and several were measured: their threads. Empty where that is not why."""
+def why_not(rows: pd.DataFrame, scaled: pd.DataFrame) -> str:
+    """Say which verified rows on several devices have no speed-up, and why; empty where all have one. `scaled`: of `curves`."""
+    lonely = rows[(rows["verified"] == "yes") & (rows["devices"] > 1) & ~rows["trial"].isin(scaled["trial"])]
+    if lonely.empty:
+        return ""
+    if len(scaled):
+        names = tables.contestants(rows).loc[lonely.index] + " " + lonely.apply(tables.setting, axis=1, trials=rows)
+        return f"Without a speed-up, for no verified row on one device differs in nothing else: {'; '.join(names)}."
+    return _threads_differ(rows) or ("No speed-ups: no verified row on one device differs in nothing else from one on several. "
+                                     "With 1 among the suite's devices there is one to hold them against.")
+
+
+def _threads_differ(rows: pd.DataFrame) -> str:
+    """Say that threads are why nothing can be held against one device; empty where that is not why."""
     def shared(columns: list[str]) -> bool:
         verified = rows[rows["verified"] == "yes"]
         one, several = (set(map(tuple, own[columns].to_numpy())) for own in (verified[verified["devices"] == 1],
@@ -140,6 +152,7 @@ def _with_span(row: "pd.Series[Any]", name: str, scale: float = 1.0) -> str:
 
 
 def _varying(lines: pd.DataFrame, scaled: pd.DataFrame) -> pd.DataFrame:
-    """Leave out what is the same in all rows, but the network and the batch."""
-    constant = [column for column in WORKLOAD[2:] if scaled[column].nunique(dropna=False) == 1]
+    """Leave out what is the same in all rows, but the network and the batch, and scaling that is strong."""
+    constant = [column for column in WORKLOAD[2:] if scaled[column].nunique(dropna=False) == 1
+                and (column != "scaling" or (scaled[column] == "weak").all())]
     return lines.drop(columns=constant)

@@ -58,10 +58,15 @@ def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
-    """Put the contestants side by side, a row a group, with a verdict. `speeds` is what `relative` returns."""
+    """Put the contestants side by side, a row a group, with a verdict. `speeds` is what `relative` returns.
+
+    Batches that their devices cannot share belong to no group: they are left to `refused`.
+    """
     trials = trials.assign(contestant=contestants(trials))
     order = list(dict.fromkeys(trials["contestant"]))
     unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    shared = _shared(trials)
+    trials = trials[shared] if shared.any() else trials
     rows = []
     for key, group in trials.groupby(GROUP, sort=False, dropna=False):
         cells = {f"{trial['contestant']} ({unit})": _time_cell(trial, scale) for _, trial in group.iterrows()}
@@ -147,6 +152,8 @@ def refused(trials: pd.DataFrame) -> pd.DataFrame:
     """List the trials that are not ranked, with their reasons."""
     kept = trials[(trials["status"] != "ok") | (trials["verified"] != "yes")]
     verdict = kept["status"].where(kept["status"] != "ok", "not verified")
+    whole = kept["global_batch"].astype(str) + " over " + kept["devices"].astype(str)
+    kept = kept.assign(batch=kept["batch"].astype(object).where(_shared(kept), whole))
     table = pd.DataFrame({**kept[GROUP], "framework": contestants(trials).loc[kept.index], "verdict": verdict,
                           "reason": kept["reason"]})
     return without_constants(table, trials)
@@ -216,6 +223,11 @@ def number(value: Any) -> str:
 def span(low: float, high: float) -> str:
     """Write an interval; nothing for a missing one."""
     return "" if pd.isna(low) or pd.isna(high) else f"{number(low)} to {number(high)}"
+
+
+def _shared(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Say of each trial whether its devices share its batch evenly."""
+    return trials["global_batch"].isna() | (trials["batch"] * trials["devices"] == trials["global_batch"])
 
 
 def _time_cell(trial: "pd.Series[Any]", scale: float) -> str:

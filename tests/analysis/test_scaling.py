@@ -191,7 +191,31 @@ def test_a_report_names_the_strategy_that_wins_also_where_no_row_is_on_one_devic
     report.write([made.write(tmp_path / "strategies")], tmp_path / "a", plots=False)
     for page in ("report.md", "report.html"):
         text = (tmp_path / "a" / page).read_text()
-        assert "Which strategy of aggregation wins" in text and "Several devices" not in text
+        assert "Which strategy of aggregation wins" in text
+        assert "No speed-ups: no verified row on one device" in text and "With 1 among the suite" in text
+
+
+def test_a_report_names_rows_without_one_on_one_device(draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(1, 2))
+    simulated.add_scaling(made, "resnet56", counts=(2, 4))
+    report.write([made.write(tmp_path / "some")], tmp_path / "a", plots=False)
+    for page in ("report.md", "report.html"):
+        text = (tmp_path / "a" / page).read_text()
+        assert "in nothing else: pytorch resnet56, batch 64, 2 devices; pytorch resnet56, batch 64, 4 devices." in text
+
+
+def test_strong_scaling_is_called_so_and_weak_scaling_too(draw_records, tmp_path):
+    weak, strong = draw_records(networks=()), draw_records(networks=())
+    simulated.add_scaling(weak, "fcn5", counts=(1, 2))
+    for devices in (1, 2):
+        strong.add_trial("pytorch", "fcn5", 512 // devices, devices=devices, global_batch=512, slower=1 / devices)
+    for made, name in ((weak, "weak"), (strong, "strong")):
+        report.write([made.write(tmp_path / name)], tmp_path / f"{name}-page", plots=False)
+    text = (tmp_path / "weak-page" / "report.md").read_text()
+    assert "(weak scaling)." in text and "strong" not in text
+    text = (tmp_path / "strong-page" / "report.md").read_text()
+    assert "or in all (strong)." in text and "| scaling |" in text and "| strong |" in text
 
 
 def test_a_report_shows_scaling_only_where_there_are_several_devices(draw_records, tmp_path):

@@ -80,6 +80,19 @@ def test_two_releases_of_a_framework_are_two_contestants(made, tmp_path):
     assert speeds["contestant"].tolist() == ["tensorflow", "pytorch 2.13.0", "pytorch 2.12.0"]
 
 
+def test_a_batch_that_its_devices_cannot_share_hides_no_measured_row(draw_records, tmp_path):
+    """As 62 and 63 samples on two devices, each of which has 31 by whole numbers."""
+    made = draw_records(networks=())
+    made.add_trial("pytorch", "fcn5", 31, devices=2, global_batch=62)
+    refused = {"status": "unsupported", "reason": "63 samples on 2 devices"}
+    made.add_trial("pytorch", "fcn5", 31, devices=2, global_batch=63, **refused)
+    _, rows, speeds = read(made, tmp_path)
+    (cell,) = tables.answer(rows, speeds)["pytorch (ms)"]
+    assert cell not in ("", "unsupported")
+    assert tables.refused(rows)[["batch", "reason"]].to_numpy().tolist() == [["63 over 2", refused["reason"]]]
+    assert len(tables.answer(rows[rows["status"] != "ok"], speeds)) == 1  # a campaign of refused rows shows them
+
+
 def test_refused_and_failed_trials_are_listed_with_reasons(smoke, tmp_path):
     _, rows, speeds = read(smoke, tmp_path)
     assert tables.refused(rows)[["framework", "network", "verdict"]].values.tolist() == [

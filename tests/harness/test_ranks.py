@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import networks
-from harness import arrays
+from harness import arrays, frameworks
 from harness.frameworks import Parallel
 from harness.ranks import Launch, Ranks, merged
 from harness.worker import Failed, Unsupported, processes_with
@@ -89,10 +89,25 @@ def test_a_rank_that_is_killed_is_crashed_with_its_number(ready):
     assert failure.reason.startswith("rank 1 ended during 'run'; log: ")
 
 
-def test_the_tail_of_a_log_ends_where_the_launcher_begins_its_report(ranks):
-    worker = ranks(parallel=PARALLEL.model_copy(update={"failure_report": "launcher:"}))
-    worker.log.write_text("python: No module named runners\nlauncher: failed (exitcode: 1)\nTraceback\n  more\nlauncher: see ...\n")
-    assert worker.log_tail() == "python: No module named runners | launcher: failed (exitcode: 1)"
+TORCHRUN = """{said}
+W1122 14:08:15.1 119 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 12000 closing signal SIGTERM
+E1122 14:08:15.2 119 torch/distributed/elastic/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 12001) of binary: python
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+Root Cause (first observed failure):
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+@pytest.mark.parametrize("said", ["python: No module named runners", ""])
+def test_the_tail_of_a_log_ends_with_the_first_line_of_the_launchers_report(ranks, said):
+    worker = ranks(parallel=PARALLEL.model_copy(update={"failure_report": frameworks.load("pytorch").parallel.failure_report}))
+    worker.log.write_text(TORCHRUN.format(said=said))
+    assert worker.log_tail().startswith(said + " | " if said else "W1122")
+    assert worker.log_tail().endswith("failed (exitcode: -9) local_rank: 1 (pid: 12001) of binary: python")
     worker.log.write_text("a rank\nspoke\nfour\ntimes\n")
     assert worker.log_tail() == "spoke | four | times"
 
