@@ -5,7 +5,9 @@ Everything is asked and nothing judged, and nothing is ever set or ended. What a
 
 import contextlib
 import os
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,33 @@ PATHS = {  # nvmlGpuTopologyLevel_t: what a transfer between two GPUs passes
 }
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK
 MOST_NVLINKS = 36
+PATIENCE_SECONDS = 120.0  # for all GPUs; a driver that loads first takes seconds a GPU
 
 
-def describe(root: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
-    """Describe every GPU and every pair's link; ([], [], why) where a driver is installed and does not answer.
+Described = tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]
+
+
+def describe(root: Path) -> Described:
+    """Describe every GPU and every pair's link; ([], [], why) where a driver is installed and does not answer, or not in time.
 
     Sizes in bytes, clocks in MHz, power in watts. `cuda_index` is CUDA's number for it, None where CUDA_VISIBLE_DEVICES hides it.
     """
+    answered = Future[Described]()
+
+    def run() -> None:
+        try:
+            answered.set_result(_describe(root))
+        except BaseException as fault:
+            answered.set_exception(fault)
+
+    threading.Thread(target=run, daemon=True).start()  # not a pool's, which would be waited for at the end
+    try:
+        return answered.result(PATIENCE_SECONDS)
+    except TimeoutError:
+        return [], [], f"no answer within {PATIENCE_SECONDS:.0f} s; look for Xid errors in the kernel's log (dmesg)"
+
+
+def _describe(root: Path) -> Described:
     try:
         with handles() as found:
             uuids = [ask("nvmlDeviceGetUUID", handle) or "" for handle in found]

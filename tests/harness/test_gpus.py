@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pynvml
@@ -119,3 +120,21 @@ def test_a_worker_whose_driver_is_gone_counts_as_foreign_and_is_named(stranger, 
     ((described,), _, _) = gpus.describe(tmp_path)
     assert described["processes"] == [{"pid": left, "name": "sleep (left behind by a dlbench that was killed)"},
                                       {"pid": used, "name": "sleep"}]
+
+
+def test_a_driver_that_hangs_is_not_waited_for_for_ever(fake, monkeypatch, tmp_path):
+    release = threading.Event()
+    fake(Gpu(), nvmlInit=lambda: release.wait(30))
+    monkeypatch.setattr(gpus, "PATIENCE_SECONDS", 0.05)
+    others = threading.enumerate()
+    found = gpus.describe(tmp_path)
+    assert found[:2] == ([], []) and found[2].startswith("no answer within 0 s; look for Xid errors")
+    release.set()
+    for thread in set(threading.enumerate()) - set(others):
+        thread.join(30)
+
+
+def test_a_fault_of_ours_is_not_taken_for_the_drivers(fake, tmp_path):
+    fake(Gpu(nvmlDeviceGetName=lambda: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        gpus.describe(tmp_path)
