@@ -14,6 +14,7 @@ from harness.validation import did_you_mean
 
 console = Console()
 
+CHOSEN = ("network", "batch", "devices", "threads", "precision", "tuning", "data", "release", "strategy")  # by options or the word
 TOLD_APART = ("network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data", "release", "strategy", "side")
 SideWord = Annotated[str, typer.Option(metavar="FRAMEWORK[==RELEASE][:TUNING][:PRECISION]|TRIAL",
                                        help="As in jax, jax==0.9.2:tuned or pytorch:tf32; or a trial's whole name.")]
@@ -30,6 +31,7 @@ def explain(
     devices: Annotated[str, typer.Option(help="How many.")] = "",
     threads: Annotated[str, typer.Option(help="On a CPU.")] = "",
     data: Annotated[str, typer.Option(help="As in device or host.")] = "",
+    strategy: Annotated[str, typer.Option(help="Of several devices, as in ring; of both sides.")] = "",
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: a folder of its own under results/.")] = None,
     across_machines: Annotated[bool, typer.Option("--across-machines", help="Explain campaigns of different hardware.")] = False,
 ) -> None:
@@ -41,7 +43,7 @@ def explain(
         raise WrongUse("name one campaign, or A's and B's")
     campaigns = [records.read(folder) for folder in folders]
     filters = {"network": network, "batch": batch, "precision": precision, "tuning": tuning, "devices": devices,
-               "threads": threads, "data": data}
+               "threads": threads, "data": data, "strategy": strategy}
     wanted = {key: value for key, value in filters.items() if value}
     trials = [choose(campaign.trials, word, wanted) for campaign, word in zip((campaigns[0], campaigns[-1]), (a, b), strict=True)]
     if len(campaigns) == 2 and not across_machines:
@@ -62,20 +64,26 @@ def explain(
 
 
 def choose(trials: Sequence[dict[str, Any]], word: str, wanted: dict[str, str]) -> dict[str, Any]:
-    """Choose the one trial that `word` and the options mean. Raises WrongUse where it is none or several."""
+    """Choose the one trial that `word` and the options mean; refused ones, which have no step, where no other has what is asked.
+
+    Raises WrongUse where it is none or several.
+    """
     named = [trial for trial in trials if trial["trial"] == word]
     if named:
         return named[0]
     wanted = {**wanted, **meaning(word)}
     found = [trial for trial in trials if all(str(trial.get(key)) == value for key, value in wanted.items())]
+    found = [trial for trial in found if trial.get("status") != "unsupported"] or found
     if len(found) == 1:
         return found[0]
     asked = ", ".join(f"{key} {value}" for key, value in wanted.items())
     if not found:
         raise WrongUse(f"{word}: no trial has {asked}; there are: {'; '.join(trial['trial'] for trial in trials)}")
-    several = {key: sorted({str(trial.get(key)) for trial in found}) for key in TOLD_APART}
+    several = {key: sorted({str(trial[key]) for trial in found if trial.get(key, "") != ""}) for key in CHOSEN}
     apart = "; ".join(f"{key}: {', '.join(values)}" for key, values in several.items() if len(values) > 1)
-    raise WrongUse(f"{word}: {len(found)} trials have {asked}; choose among {apart}, or give a trial's whole name")
+    remedy = f"choose among {apart}, or give a trial's whole name" if apart else \
+        f"give the whole name of one: {'; '.join(trial['trial'] for trial in found)}"
+    raise WrongUse(f"{word}: {len(found)} trials have {asked}; {remedy}")
 
 
 def meaning(word: str) -> dict[str, str]:
@@ -99,9 +107,13 @@ def names(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
     apart = [key for key in TOLD_APART if a.get(key) != b.get(key) and key != "release"]
     if a["framework"] == b["framework"] and a["release"] != b["release"]:
         apart.insert(0, "release")
-    first, second = (" ".join([trial["framework"], *(f"batch {trial[key]}" if key == "batch" else str(trial.get(key, ""))
-                                                     for key in apart)]).strip() for trial in (a, b))
+    first, second = (" ".join(filter(None, [trial["framework"], *(_said(trial, key) for key in apart)])) for trial in (a, b))
     return (f"{first} A", f"{second} B") if first == second else (first, second)
+
+
+def _said(trial: dict[str, Any], key: str) -> str:
+    value = trial.get(key, "")
+    return f"batch {value}" if key == "batch" else f"{value} device{'s' if value > 1 else ''}" if key == "devices" else str(value)
 
 
 def _refuse_other_work(a: dict[str, Any], b: dict[str, Any]) -> None:

@@ -46,6 +46,25 @@ def test_several_are_refused_with_what_tells_them_apart():
         choose(TRIALS, "jax", {"network": "fcn5", "precision": "fp32"})
 
 
+SEVERAL = [{"trial": f"pytorch-{strategy}-{whole}", "framework": "pytorch", "network": "fcn5", "batch": 31, "devices": 2,
+            "strategy": strategy, "global_batch": whole, "status": "planned" if whole == 62 else "unsupported"}
+           for strategy in ("ddp", "ring") for whole in (62, 63)]
+
+
+def test_strategies_are_chosen_by_their_option_and_what_was_refused_is_not_meant():
+    with pytest.raises(WrongUse, match="2 trials have devices 2, framework pytorch; choose among strategy: ddp, ring, or give"):
+        choose(SEVERAL, "pytorch", {"devices": "2"})
+    assert choose(SEVERAL, "pytorch", {"devices": "2", "strategy": "ring"})["trial"] == "pytorch-ring-62"
+
+
+def test_what_no_option_chooses_is_listed_by_whole_names():
+    with pytest.raises(WrongUse, match=r"2 trials have .*; give the whole name of one: pytorch-ddp-63; pytorch-ddp-65$"):
+        choose([SEVERAL[1], SEVERAL[1] | {"trial": "pytorch-ddp-65", "global_batch": 65}], "pytorch", {})
+    sides = [SEVERAL[0] | {"trial": f"pytorch-{side}", "side": side} for side in "AB"]
+    with pytest.raises(WrongUse, match=r"have framework pytorch; give the whole name of one: pytorch-A; pytorch-B$"):
+        choose(sides, "pytorch", {})
+
+
 def test_none_is_refused_with_what_there_is():
     with pytest.raises(WrongUse, match=r"jax: no trial has network vgg, framework jax; there are: jax-0\.9\.2-fcn5-fp32; "):
         choose(TRIALS, "jax", {"network": "vgg"})
@@ -56,6 +75,8 @@ def test_sides_are_called_by_what_tells_them_apart():
     assert names(one, TRIALS[-3] | {"batch": 128}) == ("jax batch 64 fp32", "pytorch batch 128 tf32")
     assert names(one, one | {"release": "0.10.2"}) == ("jax 0.9.2", "jax 0.10.2")
     assert names(one, one) == ("jax A", "jax B")
+    two = one | {"devices": 2, "strategy": "ring"}
+    assert names(one | {"strategy": ""}, two) == ("jax 1 device", "jax 2 devices ring")
 
 
 def run(monkeypatch, capsys, *words):
@@ -82,6 +103,11 @@ def test_a_gap_is_printed_and_written(monkeypatch, capsys, tmp_path):
 def test_two_campaigns_of_one_machine_may_each_hold_a_side(monkeypatch, capsys, tmp_path):
     code, out, _ = run(monkeypatch, capsys, RECORDED, RECORDED, "--a", "jax", "--b", "pytorch", "--out", str(tmp_path))
     assert code == 0 and "pytorch takes 0.489 ms longer a step than jax" in out
+
+
+def test_a_strategy_has_an_option(monkeypatch, capsys):
+    code, _, error = run(monkeypatch, capsys, RECORDED, "--a", "jax", "--b", "pytorch", "--strategy", "ring")
+    assert (code, "jax: no trial has strategy ring, framework jax; there are: " in error) == (2, True)
 
 
 @pytest.mark.parametrize(("words", "error"), [
