@@ -16,8 +16,10 @@ from analysis.records import BadRecords, Campaign
 
 WORKLOAD = ["network", "batch", "devices", "device_kind", "threads", "precision", "data"]
 CONTESTANT = ["framework", "tuning"]  # belong to the workload where a side has several
+SEVERAL = ["strategy", "global_batch"]  # of several devices: columns only where they tell workloads apart
 FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW, NOT_COMPARED = (
     "faster", "slower", "no difference seen", "too few processes to tell", "not compared")
+OF_A_SIDE = ["trial", "step_seconds", "processes", "peak_memory_bytes"]
 COLUMNS = [
     *WORKLOAD, *CONTESTANT, "repeat", "trial_a", "trial_b", "ratio", "ratio_low", "ratio_high", "visible", "verdict", "reason",
     "step_seconds_a", "step_seconds_b", "processes_a", "processes_b", "peak_memory_bytes_a", "peak_memory_bytes_b", "losses",
@@ -66,18 +68,27 @@ def repeats_of(campaign: Campaign) -> list[Campaign]:
 def compare(a: Side, b: Side) -> pd.DataFrame:
     """Compare every workload of either side: `COLUMNS`, ratios as time of B over time of A (above 1, B is slower).
 
-    Raises NotComparable where one workload stands several times on one side.
+    Raises NotComparable where one workload was measured several times on one side.
     """
-    keys = _keys(a, b)
-    ours, theirs = _by_workload(a, keys), _by_workload(b, keys)
+    keys = _keys(a.rows, b.rows)
+    (ours, spare), (theirs, other_spare) = (_by_workload(side.name, side.rows, keys) for side in (a, b))
     rows = [{"repeat": 0} | _pair(dict(zip(keys, key, strict=True)), (a, ours.get(key)), (b, theirs.get(key)))
             for key in {**ours, **theirs}]
+    rows += [{"repeat": 0} | _refused(letter, row, keys) for letter, found in (("a", spare), ("b", other_spare)) for row in found]
     count = sum(row["verdict"] == "" for row in rows)
     for row in rows:
         if not row["verdict"]:
             row |= _ratio(a.campaign, b.campaign, row, family_confidence(count))
     columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS)]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("processes_a", "processes_b"), "Int64"))
+
+
+def refuse_twice(names: Mapping[str, str], planned: Sequence[Mapping[str, Any]]) -> None:
+    """Raise NotComparable where planned trials (as campaign.json has them) would stand twice on a side; `names` are by side."""
+    rows = {side: pd.DataFrame([trial for trial in planned if trial["side"] == side], columns=list(planned[0])) for side in names}
+    keys = _keys(*rows.values())
+    for side, name in names.items():
+        _by_workload(name, rows[side], keys)
 
 
 def family_confidence(rows: int) -> float:
@@ -145,22 +156,49 @@ def _processes(campaign: Campaign, chosen: range) -> Campaign:
     return replace(campaign, processes=kept, windows=campaign.windows[campaign.windows["process"].isin(chosen)])
 
 
-def _keys(a: Side, b: Side) -> list[str]:
-    """What tells workloads apart: also the framework, tuning or strategy, where a side has several of them."""
-    several = [column for column in CONTESTANT if max(a.rows[column].nunique(), b.rows[column].nunique()) > 1]
-    strategies = [rows.loc[rows["strategy"] != "", "strategy"].nunique() for rows in (a.rows, b.rows)]
-    return [*WORKLOAD, *several, *(["strategy"] if max(strategies) > 1 else [])]
+def _keys(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
+    """What tells workloads apart: also the framework, tuning or strategy, where a side has several of them.
+
+    The global batch tells apart what does not divide into the devices: 62 and 63 over 2 are both batch 31.
+    """
+    several = [column for column in CONTESTANT if max(a[column].nunique(), b[column].nunique()) > 1]
+    strategies = [rows.loc[rows["strategy"] != "", "strategy"].nunique() for rows in (a, b)]
+    undivided = any((rows["batch"] * rows["devices"] != rows["global_batch"]).any() for rows in (a, b))
+    return [*WORKLOAD, *several, *(["strategy"] if max(strategies) > 1 else []), *(["global_batch"] if undivided else [])]
 
 
-def _by_workload(side: Side, keys: Sequence[str]) -> dict[tuple[Any, ...], "pd.Series[Any]"]:
+def _by_workload(name: str, rows: pd.DataFrame,
+                 keys: Sequence[str]) -> tuple[dict[tuple[Any, ...], "pd.Series[Any]"], list["pd.Series[Any]"]]:
+    """Return a side's row of each workload, and the unsupported rows of workloads that have another one."""
     found: dict[tuple[Any, ...], pd.Series[Any]] = {}
-    for _, row in side.rows.iterrows():
+    spare = []
+    for _, row in rows.iterrows():
         key = tuple(row[list(keys)])
-        if key in found:
-            raise NotComparable(f"{side.name}: {row['network']}, batch {row['batch']} stands there twice ({found[key]['trial']}, "
-                                f"{row['trial']}): compare campaigns of one release of each framework")
-        found[key] = row
-    return found
+        first = found.get(key)
+        if first is None:
+            found[key] = row
+        elif row["status"] == "unsupported":
+            spare.append(row)
+        elif first["status"] == "unsupported":
+            found[key] = row
+            spare.append(first)
+        else:
+            raise NotComparable(f"{name}: {row['network']}, batch {row['batch']} stands there twice ({first['trial']}, "
+                                f"{row['trial']}): {_remedy(first, row)}")
+    return found, spare
+
+
+def _remedy(a: "pd.Series[Any]", b: "pd.Series[Any]") -> str:
+    if a["side"] != b["side"]:
+        return "it is a live comparison, which holds both sides: name its folder alone"
+    return "compare one release of each framework at a time"
+
+
+def _refused(letter: str, found: "pd.Series[Any]", keys: Sequence[str]) -> dict[str, Any]:
+    """Make a row of what a side was asked for besides another row of the same workload, and refused."""
+    row = {key: found[key] for key in keys} | {f"trial_{letter}": found["trial"]}
+    reason = f"{letter.upper()}: {found['trial']}: {found['status']}: {found['reason']}"
+    return row | {"verdict": NOT_COMPARED, "reason": reason, "losses": ""}
 
 
 def _pair(workload: dict[str, Any], a: tuple[Side, "pd.Series[Any] | None"],
@@ -172,7 +210,7 @@ def _pair(workload: dict[str, Any], a: tuple[Side, "pd.Series[Any] | None"],
         if found is None:
             reasons.append(f"{letter.upper()}: {side.name} has no such workload")
             continue
-        row |= {f"{column}_{letter}": found[column] for column in ("trial", "step_seconds", "processes", "peak_memory_bytes")}
+        row |= {f"{column}_{letter}": found[column] for column in OF_A_SIDE}
         if found["status"] != "ok" or found["verified"] != "yes":
             state = "not verified" if found["status"] == "ok" else found["status"]
             reasons.append(f"{letter.upper()}: {state}: {found['reason']}")

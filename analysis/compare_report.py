@@ -130,10 +130,20 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def labels(rows: pd.DataFrame) -> list[str]:
-    """Name each row's workload by its network, its batch and whatever else varies."""
-    varying = [column for column in (*compare.WORKLOAD[2:], *compare.CONTESTANT) if rows[column].nunique() > 1]
-    return [", ".join([f"{row['network']}, batch {row['batch']}", *(f"{row[column]}{' threads' if column == 'threads' else ''}"
-            for column in varying if pd.notna(row[column]))]) for _, row in rows.iterrows()]
+    """Name each row's workload by its network, its batch, and whatever else varies."""
+    varying = [column for column in (*compare.WORKLOAD[2:], *compare.CONTESTANT, *compare.SEVERAL)
+               if column in rows and rows[column].nunique() > 1]
+    return [", ".join(filter(None, [f"{row['network']}, batch {row['batch']}",
+                                    *(_part(column, row[column]) for column in varying)]))
+            for _, row in rows.iterrows()]
+
+
+def _part(column: str, value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    if column == "devices":
+        return f"{value} device{'s' if value > 1 else ''}"
+    return f"global batch {value}" if column == "global_batch" else f"{value} threads" if column == "threads" else str(value)
 
 
 def _calibration(comparison: Comparison) -> pd.DataFrame:

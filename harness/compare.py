@@ -14,6 +14,7 @@ from analysis import compare, hashes, records
 from analysis.compare_report import Comparison, write
 from harness import campaign as campaigns
 from harness.errors import WrongUse
+from harness.plan import Trial
 from harness.suite import Suite, load_suite
 from harness.validation import did_you_mean, short
 
@@ -47,6 +48,8 @@ def prepare(wish: Wish, allow_dirty: bool = False) -> campaigns.Campaign:
         "tunings": tuple(dict.fromkeys([*a.suite.tunings, *b.suite.tunings])),
     })
     trials = [replace(trial, side=side) for side, prepared in (("A", a), ("B", b)) for trial in prepared.trials]
+    if trials:
+        _refuse_twice(wish, trials)
     comparison = {"a": wish.a, "b": wish.b, "repeats": wish.repeats}
     return replace(a, suite=suite, trials=trials, comparison=comparison)
 
@@ -98,6 +101,14 @@ def parse_threshold(text: str | None) -> float | None:
     if not 0 <= share < 10:
         raise WrongUse(f"--fail-on-regression {text}: write a share such as 3% or 0.03")
     return share
+
+
+def _refuse_twice(wish: Wish, trials: list[Trial]) -> None:
+    """Refuse what could not be compared once it is measured."""
+    try:
+        compare.refuse_twice({"A": wish.a, "B": wish.b}, [trial.to_json() for trial in trials])
+    except compare.NotComparable as error:
+        raise WrongUse(str(error)) from None
 
 
 def _suite(wish: Wish, side: str) -> Suite:

@@ -98,7 +98,56 @@ def test_two_releases_on_one_side_are_refused(draw_records, side):
     made = draw_records(networks=("alexnet_cifar",))
     made.add_trial("pytorch", "alexnet_cifar", 128, release="2.12.0")
     both = side(made, "both")
-    with pytest.raises(NotComparable, match="stands there twice"):
+    with pytest.raises(NotComparable, match=r"stands there twice .*: compare one release of each framework at a time"):
+        compare.compare(both, both)
+
+
+def add_undivided(made):
+    """Two batches of one size on each of two devices, of which one does not divide."""
+    made.add_trial("pytorch", "alexnet_cifar", 31, devices=2, global_batch=62, strategy="ddp")
+    made.add_trial("pytorch", "alexnet_cifar", 31, devices=2, global_batch=63, strategy="ddp", status="unsupported",
+                   reason="a global batch of 63 does not divide into 2 equal parts")
+
+
+def test_batches_that_differ_only_over_all_devices_are_two_workloads(draw_records, side):
+    made = draw_records(networks=())
+    add_undivided(made)
+    both = side(made, "both")
+    rows = compare.compare(both, both)
+    assert list(rows.columns) == [*COLUMNS, "global_batch"]
+    assert rows[["global_batch", "verdict", "reason"]].to_numpy().tolist() == [
+        [62, NO_DIFFERENCE, ""],
+        [63, NOT_COMPARED, "A: unsupported: a global batch of 63 does not divide into 2 equal parts; "
+                           "B: unsupported: a global batch of 63 does not divide into 2 equal parts"]]
+    assert compare_report.labels(rows) == ["alexnet_cifar, batch 31, global batch 62", "alexnet_cifar, batch 31, global batch 63"]
+
+
+def test_records_that_name_no_global_batch_are_matched_with_those_that_do(draw_records, side):
+    old, new = draw_records(networks=("alexnet_cifar",)), draw_records(networks=("alexnet_cifar",))
+    add_undivided(new)
+    rows = compare.compare(side(old, "old"), side(new, "new"))
+    assert rows["verdict"].tolist() == [NO_DIFFERENCE] * 2 + [NOT_COMPARED] * 2
+
+
+@pytest.mark.parametrize("order", [("2.12.0", "2.13.0"), ("2.13.0", "2.12.0")])
+def test_what_was_refused_does_not_block_another_row_of_its_workload_and_is_listed(draw_records, side, order):
+    made, other = draw_records(networks=()), draw_records(networks=())
+    for release in order:
+        refused = {"status": "unsupported", "reason": "no such container"} if release == "2.12.0" else {}
+        made.add_trial("pytorch", "alexnet_cifar", 128, release=release, **refused)
+    other.add_trial("pytorch", "alexnet_cifar", 128)
+    rows = compare.compare(side(made, "both"), side(other, "one"))
+    assert rows["trial_a"].tolist() == [f"pytorch-{release}-alexnet_cifar-128-fp32-stock" for release in ("2.13.0", "2.12.0")]
+    assert rows["verdict"].tolist() == [NO_DIFFERENCE, NOT_COMPARED]
+    assert rows["reason"].tolist() == ["", "A: pytorch-2.12.0-alexnet_cifar-128-fp32-stock: unsupported: no such container"]
+
+
+def test_a_live_comparison_as_one_side_is_refused_with_what_to_do(draw_records, side):
+    made = draw_records(networks=())
+    for letter in "AB":
+        made.add_trial("pytorch", "alexnet_cifar", 128, side=letter)
+    both = side(made, "both")
+    with pytest.raises(NotComparable, match=r"twice .*: it is a live comparison, which holds both sides: name its folder alone"):
         compare.compare(both, both)
 
 

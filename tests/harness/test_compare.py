@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from harness import campaign, cli
+from harness import campaign, cli, frameworks
 from harness.compare import Wish, parse_threshold, prepare, split_side
 from harness.errors import WrongUse
 from tests.analysis.conftest import make_records
@@ -192,6 +192,24 @@ def test_wrong_use_ends_with_2_and_one_message(dlbench, sides, words, message):
 def test_an_ordinary_campaign_is_no_comparison(dlbench, recorded):
     code, _, error = dlbench("compare", recorded("old"))
     assert (code, "holds one campaign, not a comparison" in error) == (2, True)
+
+
+def test_two_releases_on_a_side_are_refused_before_anything_starts(dlbench, sides):
+    known = frameworks.load("same").releases
+    known["0.0.1"] = known[np.__version__]
+    code, _, error = dlbench("compare", f"same=={np.__version__},same==0.0.1", "same", "--suite", "small.yaml", "--out", "out")
+    assert (code, Path("out").exists(), sides) == (2, False, [])
+    assert error.startswith(f"dlbench: same=={np.__version__},same==0.0.1: tiny_fcn, batch 4 stands there twice (same-")
+    assert error.endswith("): compare one release of each framework at a time\n")
+
+
+def test_batches_that_differ_only_over_all_devices_are_compared_live(dlbench, stand_in):
+    stand_in(one="ranks")
+    words = ["devices=2", "scaling=strong", "batch=4,5", "processes=1"]
+    code, out, rows = live(dlbench, "one", "one", *words)
+    assert [(row["batch"], row["global_batch"], row["verdict"]) for row in rows] == [
+        ("2", "4", "too few processes to tell"), ("2", "5", "not compared")]
+    assert code == 1 and "Not compared: tiny_fcn, batch 2, global batch 5: A: unsupported: a global batch of 5 does not" in out
 
 
 def test_a_tuning_is_a_variant(sides, tmp_path):
