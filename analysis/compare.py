@@ -19,10 +19,11 @@ CONTESTANT = ["framework", "tuning"]  # belong to the workload where a side has 
 SEVERAL = ["strategy", "global_batch"]  # of several devices: columns only where they tell workloads apart
 FASTER, SLOWER, NO_DIFFERENCE, TOO_FEW, NOT_COMPARED = (
     "faster", "slower", "no difference seen", "too few processes to tell", "not compared")
-OF_A_SIDE = ["trial", "step_seconds", "processes", "peak_memory_bytes"]
+OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes"]
 COLUMNS = [
     *WORKLOAD, *CONTESTANT, "repeat", "trial_a", "trial_b", "ratio", "ratio_low", "ratio_high", "visible", "verdict", "reason",
     "step_seconds_a", "step_seconds_b", "processes_a", "processes_b", "peak_memory_bytes_a", "peak_memory_bytes_b", "losses",
+    "strategy_a", "strategy_b",
 ]
 
 
@@ -196,7 +197,7 @@ def _remedy(a: "pd.Series[Any]", b: "pd.Series[Any]") -> str:
 
 def _refused(letter: str, found: "pd.Series[Any]", keys: Sequence[str]) -> dict[str, Any]:
     """Make a row of what a side was asked for besides another row of the same workload, and refused."""
-    row = {key: found[key] for key in keys} | {f"trial_{letter}": found["trial"]}
+    row = {key: found[key] for key in keys} | {f"{column}_{letter}": found[column] for column in ("trial", "strategy")}
     reason = f"{letter.upper()}: {found['trial']}: {found['status']}: {found['reason']}"
     return row | {"verdict": NOT_COMPARED, "reason": reason, "losses": ""}
 

@@ -130,12 +130,11 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def labels(rows: pd.DataFrame) -> list[str]:
-    """Name each row's workload by its network, its batch, and whatever else varies."""
+    """Name each row's workload by its network, its batch, whatever else varies, and two strategies that stand in one row."""
     varying = [column for column in (*compare.WORKLOAD[2:], *compare.CONTESTANT, *compare.SEVERAL)
                if column in rows and rows[column].nunique() > 1]
-    return [", ".join(filter(None, [f"{row['network']}, batch {row['batch']}",
-                                    *(_part(column, row[column]) for column in varying)]))
-            for _, row in rows.iterrows()]
+    return [", ".join(filter(None, [f"{row['network']}, batch {row['batch']}", *(_part(column, row[column]) for column in varying),
+                                    _strategies(row)])) for _, row in rows.iterrows()]
 
 
 def _part(column: str, value: Any) -> str:
@@ -144,6 +143,12 @@ def _part(column: str, value: Any) -> str:
     if column == "devices":
         return f"{value} device{'s' if value > 1 else ''}"
     return f"global batch {value}" if column == "global_batch" else f"{value} threads" if column == "threads" else str(value)
+
+
+def _strategies(row: "pd.Series[Any]") -> str:
+    named = {side: row[f"strategy_{side.lower()}"] for side in ("A", "B")}
+    apart = len({name for name in named.values() if name and pd.notna(name)}) > 1
+    return ", ".join(f"{name} in {side}" for side, name in named.items()) if apart else ""
 
 
 def _calibration(comparison: Comparison) -> pd.DataFrame:

@@ -142,6 +142,43 @@ def test_what_was_refused_does_not_block_another_row_of_its_workload_and_is_list
     assert rows["reason"].tolist() == ["", "A: pytorch-2.12.0-alexnet_cifar-128-fp32-stock: unsupported: no such container"]
 
 
+@pytest.fixture
+def on_devices(draw_records, side):
+    """A side with a row of each of these strategies on each number of devices."""
+    def make(name, strategies, devices=(2,), change=lambda made: None):
+        made = draw_records(networks=())
+        for several in devices:
+            for strategy in strategies if several > 1 else [""]:
+                made.add_trial("pytorch", "alexnet_cifar", 64, devices=several, strategy=strategy, release=f"2.13.{name}")
+        change(made)
+        return side(made, name)
+    return make
+
+
+def test_rows_are_told_apart_by_strategy_and_devices_are_called_so(on_devices):
+    a, b = on_devices("1", ["ddp", "ring"], (1, 2)), on_devices("2", ["ddp", "ring"], (1, 2))
+    rows = compare.compare(a, b)
+    assert compare_report.labels(rows) == [
+        "alexnet_cifar, batch 64, 1 device", "alexnet_cifar, batch 64, 2 devices, ddp", "alexnet_cifar, batch 64, 2 devices, ring"]
+    assert compare_report.answer(Comparison(rows, a, b))["workload"].tolist() == compare_report.labels(rows)
+
+
+def test_one_strategy_of_both_sides_is_not_named_and_two_are(on_devices):
+    rows = compare.compare(on_devices("1", ["ring"]), on_devices("2", ["ring"]))
+    assert compare_report.labels(rows) == ["alexnet_cifar, batch 64"]
+    a, b = on_devices("1", ["ddp"]), on_devices("2", ["ring"])
+    rows = compare.compare(a, b)
+    assert rows[["strategy_a", "strategy_b", "verdict"]].to_numpy().tolist() == [["ddp", "ring", NO_DIFFERENCE]]
+    assert compare_report.labels(rows) == ["alexnet_cifar, batch 64, ddp in A, ring in B"]
+    assert compare_report.lines(Comparison(rows, a, b, 0.0))[-1].startswith(
+        "One beyond 0 % could not have been seen, or cannot be excluded: alexnet_cifar, batch 64, ddp in A, ring in B (")
+
+
+def test_a_strategy_of_one_side_only_is_not_said_to_be_in_the_other(on_devices):
+    rows = compare.compare(on_devices("1", ["ddp", "ring"]), on_devices("2", ["ring"]))
+    assert compare_report.labels(rows) == ["alexnet_cifar, batch 64, ddp", "alexnet_cifar, batch 64, ring"]
+
+
 def test_a_live_comparison_as_one_side_is_refused_with_what_to_do(draw_records, side):
     made = draw_records(networks=())
     for letter in "AB":
