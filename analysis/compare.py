@@ -216,15 +216,17 @@ def _pair(workload: dict[str, Any], a: tuple[Side, "pd.Series[Any] | None"],
             state = "not verified" if found["status"] == "ok" else found["status"]
             reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
     if "trial_a" in row and "trial_b" in row and row["processes_a"] and row["processes_b"]:
-        row["losses"] = _losses(a[0].campaign, b[0].campaign, row)
+        unlike = sameness.unlike(row["strategy_a"], row["strategy_b"])
+        row["losses"] = "" if unlike else _losses(a[0].campaign, b[0].campaign, row)
         if row["losses"] != "agree" and not reasons:
-            reasons.append(row["losses"])
+            reasons.append(unlike or row["losses"])
     return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons)} if reasons else {})
 
 
 def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:
-    trial = next(trial for trial in a.trials if trial["trial"] == row["trial_a"])
-    apart = sameness.disagreement(sameness.loss_curve(a, row["trial_a"]), sameness.loss_curve(b, row["trial_b"]), trial)
+    names = (row["trial_a"], row["trial_b"])
+    both = [trial for campaign, name in zip((a, b), names, strict=True) for trial in campaign.trials if trial["trial"] == name]
+    apart = sameness.disagreement(sameness.loss_curve(a, names[0]), sameness.loss_curve(b, names[1]), *both)
     if not apart:
         return "agree"
     seeds = [campaign.meta["suite"].get("seed") for campaign in (a, b)]

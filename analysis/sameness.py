@@ -49,22 +49,35 @@ def loss_curve(campaign: Campaign, trial: str) -> Curve:
     return own.pivot_table(index="last_step", columns="process", values="loss").median(axis=1)
 
 
-def disagreement(curve: Curve, other: Curve, trial: Mapping[str, Any]) -> str:
-    """Say where two loss curves lie further apart than the precision of `trial` allows; empty when they agree.
+def unlike(strategy: str, other: str) -> str:
+    """Say why losses under two strategies are not expected to agree; empty where they are."""
+    lossy = [name for name in (strategy, other) if name in LOSSY]
+    if strategy == other or not lossy:
+        return ""
+    if len(lossy) == 2:
+        return f"{strategy} and {other} leave out different parts of the gradients, so their losses are not expected to agree"
+    whole = other if strategy in LOSSY else strategy
+    return f"{lossy[0]} sends less than {whole}, so their losses are not expected to agree"
+
+
+def disagreement(curve: Curve, other: Curve, *trials: Mapping[str, Any]) -> str:
+    """Say where two loss curves lie further apart than the one of `trials` that allows most does; empty when they agree.
 
     The distance at a step that both recorded is |a - b| / max(|a|, |b|, FLOOR x the first loss). Where rounding has made
     training chaotic only the medians of all those losses are compared, and they may differ by CHAOS x the first loss.
     """
     steps = curve.index.intersection(other.index)
-    if trial.get("dropout"):  # every framework drops other units, so only the untrained network's loss can be compared
+    dropout = any(trial.get("dropout") for trial in trials)
+    if dropout:  # every framework drops other units, so only the untrained network's loss can be compared
         steps = steps[steps == 1]
     if steps.empty:
         return "no step at which both recorded a loss"
     a, b = curve.loc[steps].to_numpy(), other.loc[steps].to_numpy()
     first = max(abs(curve.iloc[0]), abs(other.iloc[0]))
     distances = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), FLOOR * first)
-    allowed = loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], of_devices(trial)["strategy"]))
-    if trial.get("dropout"):
+    allowed = np.max([loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], of_devices(trial)["strategy"]))
+                      for trial in trials], axis=0)
+    if dropout:
         allowed = np.full(len(steps), DROPOUT_LOSS)
     late = allowed > CHAOS
     apart = np.flatnonzero(~late & ~(distances <= allowed))  # so that nan is apart
@@ -132,7 +145,7 @@ def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) ->
 
     So of three, one that strays is named; of two that disagree, neither is believed.
     """
-    found = {trial["trial"]: {other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial)
+    found = {trial["trial"]: {other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial, other)
                               for other in peers} for trial in peers}
     believed = {name for name, texts in found.items() if 2 * sum(not text for text in texts.values()) > len(peers)}
     labels = {trial["trial"]: _label(trial) for trial in peers}
@@ -150,4 +163,5 @@ def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) ->
 
 def _label(trial: Mapping[str, Any]) -> str:
     several = f"on {trial['devices']} devices" if trial["devices"] > 1 else ""
-    return " ".join(filter(None, [trial["framework"], trial["release"], trial["tuning"], several]))
+    strategy = of_devices(trial)["strategy"]
+    return " ".join(filter(None, [trial["framework"], trial["release"], trial["tuning"], several, strategy and f"with {strategy}"]))

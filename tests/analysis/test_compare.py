@@ -179,6 +179,25 @@ def test_a_strategy_of_one_side_only_is_not_said_to_be_in_the_other(on_devices):
     assert compare_report.labels(rows) == ["alexnet_cifar, batch 64, ddp", "alexnet_cifar, batch 64, ring"]
 
 
+@pytest.mark.parametrize(("strategies", "reason"), [
+    (("ddp", "one_bit"), "one_bit sends less than ddp, so their losses are not expected to agree"),
+    (("one_bit", "ddp"), "one_bit sends less than ddp, so their losses are not expected to agree"),
+    (("one_bit", "power_sgd"),
+     "one_bit and power_sgd leave out different parts of the gradients, so their losses are not expected to agree"),
+])
+def test_a_strategy_that_loses_is_compared_with_no_other(on_devices, strategies, reason):
+    a, b = (on_devices(name, [strategy]) for name, strategy in zip("12", strategies, strict=True))
+    (row,) = compare.compare(a, b).to_dict("records")
+    assert (row["verdict"], row["reason"], row["losses"]) == (NOT_COMPARED, reason, "")
+    assert compare_report.lines(Comparison(compare.compare(a, b), a, b))[-1] == (
+        f"Not compared: alexnet_cifar, batch 64, {strategies[0]} in A, {strategies[1]} in B: {reason}")
+
+
+def test_a_strategy_that_loses_is_compared_with_itself(on_devices):
+    (row,) = compare.compare(on_devices("1", ["one_bit"]), on_devices("2", ["one_bit"])).to_dict("records")
+    assert (row["verdict"], row["losses"]) == (NO_DIFFERENCE, "agree")
+
+
 def test_a_live_comparison_as_one_side_is_refused_with_what_to_do(draw_records, side):
     made = draw_records(networks=())
     for letter in "AB":

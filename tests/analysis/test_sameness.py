@@ -1,5 +1,6 @@
 """The gate before the ranking: faults are planted in a right campaign, and each must be refused for its own reason."""
 
+import pandas as pd
 import pytest
 
 from analysis import records, sameness, trials
@@ -167,3 +168,22 @@ def test_with_batch_norm_only_rows_of_as_many_devices_are_peers(draw_records, tm
     assert judge(made, tmp_path / "one")[two] == []
     also = made.add_trial("tensorflow", "resnet56", 8, devices=2)
     assert "jax 1.0 stock on 2 devices" in judge(made, tmp_path / "two")[also][0]
+
+
+def test_of_two_trials_the_one_that_allows_more_decides_in_either_order():
+    plain, lossy = ({"network": "fcn5", "precision": "fp32", "batch": 4, "devices": 2, "strategy": strategy}
+                    for strategy in ("ddp", "one_bit"))
+    curves = [pd.Series([2.3, loss], index=[1, 2]) for loss in (2.0, 2.001)]
+    assert sameness.disagreement(*curves, plain).endswith("at step 2: 0.05 % apart, 0.0041 % allowed")
+    assert [sameness.disagreement(*curves, *trials) for trials in ((plain, lossy), (lossy, plain))] == ["", ""]
+
+
+def test_peers_of_several_strategies_are_told_apart(made, tmp_path):
+    names = {strategy: made.add_trial("jax", "alexnet_cifar", 64, devices=2, strategy=strategy)
+             for strategy in ("ddp", "ring", "tree")}
+    scale_losses(made.windows_of(names["ddp"]), 1.001)
+    made.meta["trials"] = [trial for trial in made.meta["trials"] if trial["devices"] == 2]
+    made.processes = [row for row in made.processes if row["trial"] in names.values()]
+    made.windows = [row for row in made.windows if row["trial"] in names.values()]
+    assert judge(made, tmp_path)[names["ddp"]][0].startswith(
+        "strays from 2 of its 3 peers, such as jax 1.0 stock on 2 devices with ring: loss ")
