@@ -1,6 +1,6 @@
 """The figures of `dlbench study aggregation`: bandwidths over sizes, predicted against measured, overlap, what-if."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.links import GROUP, Fit
 from analysis.plots import INK, STYLE, one_two_five
-from analysis.predictions import WORKLOAD
+from analysis.predictions import FURTHER, TRIAL, WORKLOAD, telling
 from analysis.tables import TIME_UNITS, best_unit
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#8b5a2b")
@@ -72,10 +72,12 @@ def predictions(table: pd.DataFrame) -> Figure:
     unit, scale = _unit(pd.concat([known["predicted_seconds"], *([known["measured_seconds"]] if measured else [])]))
     networks = list(dict.fromkeys(known["network"]))
     tallest = max(known.groupby("network").size())
+    settings = telling(known, TRIAL)
+    known = known.assign(label=_rows(known, settings)).sort_values(["wire", "devices", "strategy", *settings])
     with mpl.rc_context(STYLE):
-        figure, grid = _panels(len(networks), (4.3, 0.9 + 0.26 * tallest), 2)
+        figure, grid = _panels(len(networks), (4.3 + _room(known["label"], 28), 0.9 + 0.26 * tallest), 2)
         for axes, network in zip(grid, networks, strict=False):
-            own = known[known["network"] == network].sort_values(["wire", "devices", "strategy"])
+            own = known[known["network"] == network]
             place = np.arange(len(own))
             value, low, high = (own[f"predicted_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
             axes.errorbar(value, place, xerr=[value - low, high - value], fmt="s", color=COLOURS[0], markersize=4, elinewidth=1.2,
@@ -86,7 +88,7 @@ def predictions(table: pd.DataFrame) -> Figure:
                 value, low, high = (own[f"measured_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
                 axes.errorbar(value, place, xerr=[value - low, high - value], fmt="o", color=COLOURS[1],
                               markersize=6, markerfacecolor="none", elinewidth=1.2, capsize=3, label="measured")
-            axes.set_yticks(place, [_row(row, known) for _, row in own.iterrows()])
+            axes.set_yticks(place, own["label"])
             axes.set_ylim(len(own) - 0.4, -0.6)
             axes.set_xscale("log")
             one_two_five(axes.xaxis)
@@ -104,9 +106,10 @@ def overlap(table: pd.DataFrame) -> Figure:
     unit, scale = _unit(pd.concat([table["step_seconds"], table["measured_step_seconds"]]))
     table = table.assign(place=table.groupby(["campaign", "trial"], sort=False).ngroup())
     first = table.drop_duplicates("place")
+    labels = [f"{network}, {label}" for network, label in zip(first["network"], _rows(first, telling(first, TRIAL)), strict=True)]
     markers = {"layer": "^", "bucket": "s", "whole": "D"}
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8.6, 1.6 + ROW_HEIGHT * len(first)), layout="constrained")
+        figure = Figure(figsize=(8.6 + _room(labels, 36), 1.6 + ROW_HEIGHT * len(first)), layout="constrained")
         axes = figure.subplots()
         for grouping, marker in markers.items():
             own = table[table["grouping"] == grouping]
@@ -116,7 +119,7 @@ def overlap(table: pd.DataFrame) -> Figure:
         value, low, high = (first[f"measured_step_seconds{end}"].to_numpy(float) / scale for end in ("", "_low", "_high"))
         axes.errorbar(value, first["place"], xerr=[value - low, high - value], fmt="o", color=COLOURS[1], markersize=7,
                       markerfacecolor="none", elinewidth=1.4, capsize=3, label="measured")
-        axes.set_yticks(first["place"], [f"{row['network']}, {_row(row, first)}" for _, row in first.iterrows()])
+        axes.set_yticks(first["place"], labels)
         axes.set_ylim(len(first) - 0.4, -0.6)
         axes.set_xscale("log")
         one_two_five(axes.xaxis)
@@ -130,10 +133,11 @@ def overlap(table: pd.DataFrame) -> Figure:
 def what_if(table: pd.DataFrame) -> Figure:
     """Draw the predicted efficiency over the devices, a panel a workload, a line a link."""
     names = list(dict.fromkeys(table["link"]))
-    groups = list(table.groupby(WORKLOAD, sort=False))
+    groups = list(table.groupby([*WORKLOAD, *FURTHER], sort=False, dropna=False))
+    titles = [_workload(group.iloc[0], table) for _, group in groups]
     with mpl.rc_context(STYLE):
-        figure, grid = _panels(len(groups), PANEL)
-        for axes, (_, group) in zip(grid, groups, strict=False):
+        figure, grid = _panels(len(groups), (PANEL[0] + _room(titles, 36), PANEL[1]))
+        for axes, title, (_, group) in zip(grid, titles, groups, strict=False):
             for number, name in enumerate(names):
                 own = group[group["link"] == name]
                 axes.plot(own["devices"], 100 * own["efficiency"], color=COLOURS[number % len(COLOURS)], markersize=4,
@@ -142,7 +146,7 @@ def what_if(table: pd.DataFrame) -> Figure:
             colours = [COLOURS[names.index(link) % len(COLOURS)] for link in measured["link"]]
             axes.scatter(measured["devices"], 100 * measured["measured_efficiency"], s=60, facecolors="none", edgecolors=colours,
                          label="measured" if colours else None)
-            axes.set_title(_workload(group.iloc[0], table), fontsize=9)
+            axes.set_title(title, fontsize=9)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sorted(table["devices"].unique()))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -165,7 +169,7 @@ def _unit(values: "pd.Series[float]") -> tuple[str, float]:
 
 def _workload(row: "pd.Series[Any]", table: pd.DataFrame) -> str:
     """Network and batch, the framework, and what else differs between panels."""
-    varying = [str(row[column]) for column in ("release", "precision", "tuning") if table[column].nunique() > 1]
+    varying = [_words(row, column) for column in ("release", "precision", "tuning", *FURTHER) if table[column].nunique() > 1]
     return ", ".join([row["network"], f"batch {row['batch']}", " ".join([row["framework"], *varying])])
 
 
@@ -179,10 +183,23 @@ def _panels(count: int, size: tuple[float, float], abreast: int = ABREAST) -> tu
     return figure, grid
 
 
-def _row(row: "pd.Series[Any]", table: pd.DataFrame) -> str:
-    parts = [row["strategy"], f"{row['devices']}x"]
-    parts += [row[column] for column in ("framework", "wire") if column in table and table[column].nunique() > 1]
-    return ", ".join(parts)
+def _rows(table: pd.DataFrame, settings: Sequence[str]) -> list[str]:
+    """Name each row by strategy and devices, framework and wire where they vary, and `settings`."""
+    varying = [column for column in ("framework", "wire") if column in table and table[column].nunique() > 1]
+    return [", ".join([row["strategy"], f"{row['devices']}x", *(_words(row, column) for column in (*varying, *settings))])
+            for _, row in table.iterrows()]
+
+
+def _words(row: "pd.Series[Any]", setting: str) -> str:
+    """A setting's value, with what it is of where that does not show."""
+    words = {"batch": "batch {}", "global_batch": "{} in all", "data": "data {}", "threads": "{} threads", "side": "side {}"}
+    text = words.get(setting, "{}").format(row[setting])
+    return text.removesuffix("s") if setting == "threads" and row[setting] == 1 else text
+
+
+def _room(labels: Iterable[str], characters: int) -> float:
+    """Inches that labels need beyond a figure's usual width, which has room for so many `characters`."""
+    return 0.065 * max(0, max(map(len, labels)) - characters)
 
 
 def _bytes(value: float, _: Any) -> str:

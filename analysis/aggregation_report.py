@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from analysis import aggregation_plots, links, predictions, records, report
-from analysis.predictions import ARTICLE_SECONDS
+from analysis.predictions import ARTICLE_SECONDS, TRIAL
 from analysis.records import Campaign
 from analysis.scaling import COUNTERS
 from analysis.statistics import MINIMUM_PROCESSES
@@ -33,7 +33,8 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
     for name, table in found.items():
         (folder / f"{name}.csv").write_text(as_csv(table), encoding="utf-8")
     predicted = found["predictions"]
-    shown = {"links": fitted(fits), "refused": links.refused(windows), "predictions": predicted_table(predicted),
+    found |= {name: predictions.with_settings(table, campaigns) for name, table in found.items()}
+    shown = {"links": fitted(fits), "refused": links.refused(windows), "predictions": predicted_table(found["predictions"]),
              "overlap": overlap_table(found["overlap"]), "what_if": what_if_table(found["what_if"]),
              "article": article_table(found["article"])}
     figures = _figures(swept, fits, found)
@@ -112,10 +113,11 @@ def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
 
 def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
     """Set predicted beside measured, a row a trial; without a campaign, predicted alone."""
-    rows = []
+    rows, settings = [], predictions.telling(predicted, TRIAL)
     for row in predicted.to_dict("records"):
-        cells = {"framework": row.get("framework", ""), "network": row["network"], "devices": row["devices"],
-                 "strategy": row["strategy"], "wire": row["wire"], "predicted": _interval(row, "predicted_seconds"),
+        cells = {"framework": row.get("framework", ""), "network": row["network"], **_named(row, settings),
+                 "devices": row["devices"], "strategy": row["strategy"], "wire": row["wire"],
+                 "predicted": _interval(row, "predicted_seconds"),
                  "made of": _made_of(row["legs"]), "residual of its links": _percent(row["residual"])}
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
@@ -129,9 +131,11 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
 
 def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
     """Set the step and its exposed aggregation by the layer-wise model beside the measured ones."""
+    settings = predictions.telling(found, TRIAL)
     return pd.DataFrame([{
-        "framework": row["framework"], "network": row["network"], "devices": row["devices"], "strategy": row["strategy"],
-        "wire": row["wire"], "sent": f"by {row['grouping']}" if row["grouping"] != "whole" else "as a whole",
+        "framework": row["framework"], "network": row["network"], **_named(row, settings), "devices": row["devices"],
+        "strategy": row["strategy"], "wire": row["wire"],
+        "sent": f"by {row['grouping']}" if row["grouping"] != "whole" else "as a whole",
         "aggregation": _time(row["aggregation_seconds"]),
         "exposed, model": _time(row["exposed_seconds"]), "exposed, measured": _interval(row, "measured_exposed_seconds"),
         "step, model": _time(row["step_seconds"]), "step, measured": _interval(row, "measured_step_seconds"),
@@ -141,9 +145,12 @@ def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
 
 def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
     """Put the efficiency on each number of devices side by side, a row a workload and link."""
-    key = [*predictions.WORKLOAD, "link"]
+    if not len(found):
+        return pd.DataFrame()
+    settings = predictions.telling(found, [*predictions.WORKLOAD, "link"], predictions.FURTHER)
+    key = [*predictions.WORKLOAD, *settings, "link"]
     rows: list[dict[str, Any]] = []
-    for names, group in found.groupby(key, sort=False) if len(found) else ():
+    for names, group in found.groupby(key, sort=False, dropna=False):
         efficiency = {f"{row['devices']} devices": _percent(row["efficiency"]) for row in group.to_dict("records")}
         measured = "; ".join(f"{_percent(row['measured_efficiency'])} on {row['devices']}" for row in group.to_dict("records")
                              if pd.notna(row["measured_efficiency"]))
@@ -183,7 +190,12 @@ def _once(found: pd.DataFrame) -> pd.DataFrame:
     if not len(found):
         return found
     measured_first = found.sort_values("measured_efficiency", key=pd.isna, kind="stable")
-    return measured_first.drop_duplicates([*predictions.WORKLOAD, "link", "devices"]).sort_index()
+    return measured_first.drop_duplicates([*predictions.WORKLOAD, *predictions.FURTHER, "link", "devices"]).sort_index()
+
+
+def _named(row: dict[Any, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The cells of `settings` by their headings."""
+    return {setting.replace("_", " "): row[setting] for setting in settings}
 
 
 def _without_empty(table: pd.DataFrame) -> pd.DataFrame:

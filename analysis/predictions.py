@@ -20,7 +20,10 @@ from networks import work
 USUAL = ("ddp", "all_reduce", "nccl")  # of frameworks that nobody asked for another strategy
 BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others send one flat buffer
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
-WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv
+WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv, its first columns
+FURTHER = ["data", "threads", "side"]  # what else makes a workload another one, among its last columns
+SETTINGS = ["batch", "global_batch", "release", "precision", "tuning", *FURTHER]  # in which trials of a network may differ
+TRIAL = ["framework", "network", "devices", "strategy", "wire"]  # what tables and plots say of every trial
 COUNTED = ("nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step")
 APART_BY: Mapping[str, tuple[str, ...]] = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
 MEASURED = ("measured_seconds", "measured_seconds_low", "measured_seconds_high", "error", "swept_error", *COUNTED)
@@ -110,6 +113,28 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def with_settings(table: pd.DataFrame, campaigns: Sequence[Campaign]) -> pd.DataFrame:
+    """Add `SETTINGS` of its trial to each row, which the files hold in the trial's name; a table without trials stays as it is."""
+    if "trial" not in table:
+        return table
+    known = {(campaign.meta["name"], trial["trial"]): {**_further(trial), **of_devices(trial), **trial}
+             for campaign in campaigns for trial in campaign.trials}
+    own = [known[key] for key in zip(table["campaign"], table["trial"], strict=True)]
+    return table.assign(**{setting: [each[setting] for each in own] for setting in SETTINGS})
+
+
+def telling(table: pd.DataFrame, shown: Sequence[str], settings: Sequence[str] = (*SETTINGS, "campaign")) -> list[str]:
+    """Name those `settings` in which rows differ that are alike in all that is `shown` anyway.
+
+    Only where a batch does not divide by the devices does `global_batch` tell more than `batch`.
+    """
+    def tells(setting: str) -> bool:
+        alike = [column for column in (*shown, *(["batch"] if setting == "global_batch" else [])) if column in table]
+        return bool((table.groupby(alike, dropna=False)[setting].nunique(dropna=False) > 1).any())
+
+    return [setting for setting in settings if setting in table and tells(setting)]
+
+
 def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Predict weak scaling by ring all-reduce, in buckets behind the backward pass, on more devices and on other links.
 
@@ -140,7 +165,7 @@ def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
                     "latency_seconds": latency, "bytes_per_second": bandwidth, "floor_seconds": floor, "devices": devices,
                     "step_seconds": step,
                     "exposed_seconds": exposed, "samples_per_second": trial["batch"] * devices / step,
-                    "efficiency": alone / step, "measured_efficiency": alone / measured,
+                    "efficiency": alone / step, "measured_efficiency": alone / measured, **_further(trial),
                 })
     return pd.DataFrame(rows)
 
@@ -280,10 +305,15 @@ def _against(campaign: Campaign) -> dict[str, str]:
 
 
 def _largest(campaign: Campaign) -> list[dict[str, Any]]:
-    """The trial on the most devices of each framework, network, batch, precision and tuning, with an overlapping strategy."""
+    """The trial on the most devices of each workload, with an overlapping strategy."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in several(campaign):
-        key = tuple(trial[column] for column in WORKLOAD)
+        key = (*(trial[column] for column in WORKLOAD), *_further(trial).values())
         if of_devices(trial)["strategy"] in USUAL and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
             found[key] = trial
     return list(found.values())
+
+
+def _further(trial: Mapping[str, Any]) -> dict[str, Any]:
+    """`FURTHER` of a trial; only comparisons name a side."""
+    return {column: trial.get(column, "") for column in FURTHER}

@@ -53,6 +53,32 @@ def test_workloads_that_differ_in_precision_are_told_apart(campaigns, fits):
         "fcn5, batch 64, pytorch fp32", "fcn5, batch 64, pytorch bf16"]
 
 
+def test_rows_of_unlike_trials_have_names_of_their_own(draw_records, fits, tmp_path):
+    found = []
+    for name, batches in (("first", (64, 128)), ("second", (64,))):
+        made = draw_records(networks=())
+        made.meta["name"] = name
+        for batch in batches:
+            simulated.add_scaling(made, "fcn5", strategies=("ring",), counts=(1, 2), batch=batch, threads=1)
+        found.append(records.read(made.write(tmp_path / name)))
+    names = ["ring, 2x, batch 64, first", "ring, 2x, batch 64, second", "ring, 2x, batch 128, first"]
+    table = aggregation_report._joined([predictions.of_campaign(each, fits) for each in found])
+    (axes,) = [axes for axes in aggregation_plots.predictions(predictions.with_settings(table, found)).axes if axes.axison]
+    assert [label.get_text() for label in axes.get_yticklabels()] == names
+    table = aggregation_report._joined([predictions.overlaps(each, fits) for each in found])
+    (axes,) = aggregation_plots.overlap(predictions.with_settings(table, found)).axes
+    assert sorted(label.get_text() for label in axes.get_yticklabels()) == sorted(f"fcn5, {name}" for name in names)
+
+
+def test_what_if_panels_are_told_apart_by_data_and_threads(draw_records, fits, tmp_path):
+    made = draw_records(networks=())
+    for data, threads in (("device", 1), ("host", 2)):
+        simulated.add_scaling(made, "fcn5", counts=(1, 2), data=data, threads=threads)
+    figure = aggregation_plots.what_if(what_if([records.read(made.write(tmp_path / "campaign"))], fits))
+    assert [axes.get_title(loc="left") for axes in figure.axes if axes.axison] == [
+        "fcn5, batch 64, pytorch data device 1 thread", "fcn5, batch 64, pytorch data host 2 threads"]
+
+
 def test_the_steps_of_both_wires_have_rows_of_their_own(campaigns, fits):
     table = aggregation_report._joined([predictions.overlaps(each, fits) for each in campaigns])
     (axes,) = aggregation_plots.overlap(table).axes

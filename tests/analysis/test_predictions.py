@@ -1,7 +1,10 @@
 """Models beside measurements, on a campaign that was made from the models: errors are noise, and a planted one is found."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import aggregation_report, links, predictions, records
@@ -218,6 +221,58 @@ def test_what_was_measured_on_more_devices_in_another_campaign_is_kept_too(read,
         found = aggregation_report._once(aggregation_report._joined(order))
         assert not found.duplicated(["link", "devices"]).any()
         assert set(found.loc[found["measured_efficiency"].notna(), "devices"]) == {2, 4}
+
+
+@pytest.fixture
+def alike(draw_records, tmp_path):
+    """Folders of campaigns of one network: G in two batches and tunings, A in one of these again and with batches from the host."""
+    made = {name: draw_records(networks=()) for name in "GA"}
+    for name, batch, tuning, data in (("G", 64, "stock", "device"), ("G", 64, "tuned", "device"), ("G", 128, "stock", "device"),
+                                      ("A", 64, "stock", "device"), ("A", 64, "stock", "host")):
+        made[name].meta["name"] = name
+        simulated.add_scaling(made[name], "fcn5", strategies=("ddp", "ring"), counts=(1, 2), batch=batch, tuning=tuning, data=data)
+    return [each.write(tmp_path / name) for name, each in made.items()]
+
+
+def test_rows_of_unlike_trials_can_be_told_apart(alike, fits):
+    campaigns = [records.read(each) for each in alike]
+    found = aggregation_report.of_campaigns(fits, campaigns)
+    own = ["framework", "network", "batch", "tuning", "data", "campaign", "devices", "strategy", "wire"]
+    predicted = aggregation_report.predicted_table(predictions.with_settings(found["predictions"], campaigns))
+    assert list(predicted.columns[:9]) == own and len(predicted) == 10 and not predicted.duplicated(own).any()
+    overlap = aggregation_report.overlap_table(predictions.with_settings(found["overlap"], campaigns))
+    assert list(overlap.columns[:10]) == [*own, "sent"] and len(overlap) == 20 and not overlap.duplicated([*own, "sent"]).any()
+    what_if = aggregation_report.what_if_table(found["what_if"])
+    rows = what_if[what_if["link"] == "this machine's"][["batch", "tuning", "data"]].to_dict("split")["data"]
+    assert rows == [[64, "stock", "device"], [64, "tuned", "device"], [128, "stock", "device"], [64, "stock", "host"]]
+
+
+def test_the_page_tells_unlike_trials_apart_and_its_files_keep_their_columns(alike, tmp_path):
+    study = shutil.copytree(Path(__file__).parents[2] / "results" / "cpu-links-2026-11-21", tmp_path / "study")
+    headers = {name: (study / f"{name}.csv").read_text().partition("\n")[0] for name in ("predictions", "overlap")}
+    aggregation_report.write(study, alike)
+    assert {name: (study / f"{name}.csv").read_text().partition("\n")[0] for name in headers} == headers
+    lines = (study / "report.md").read_text().splitlines()
+    for batch, tuning, data, campaign in ((64, "stock", "device", "G"), (64, "tuned", "device", "G"), (64, "stock", "host", "A")):
+        start = f"| pytorch | fcn5 | {batch} | {tuning} | {data} | {campaign} | 2 | ring | default |"
+        assert len([line for line in lines if line.startswith(start)]) == 2  # predicted and measured, and behind the backward pass
+
+
+def test_what_tells_no_rows_apart_has_no_column(read, draw_records, fits, tmp_path):
+    """Another batch of another network, and the same campaign on another number of devices, are told apart already."""
+    made = draw_records(networks=())
+    made.meta["name"] = "other"
+    simulated.add_scaling(made, "resnet56", strategies=("ring",), counts=(1, 2), batch=16)
+    campaigns = [read(strategies=("ring",)), records.read(made.write(tmp_path / "other"))]
+    found = aggregation_report.of_campaigns(fits, campaigns)
+    table = aggregation_report.predicted_table(predictions.with_settings(found["predictions"], campaigns))
+    assert list(table.columns[:6]) == ["framework", "network", "devices", "strategy", "wire", "predicted"]
+
+
+def test_a_global_batch_is_told_where_the_batch_does_not_tell_it():
+    rows = pd.DataFrame([{"network": "fcn5", "devices": 3, "batch": 33, "global_batch": whole} for whole in (99, 100)])
+    assert predictions.telling(rows, ["network", "devices"]) == ["global_batch"]
+    assert predictions.telling(rows.assign(batch=[33, 34], global_batch=[99, 102]), ["network", "devices"]) == ["batch"]
 
 
 def test_the_articles_number_is_none_of_the_plain_assumptions(fits):
