@@ -133,7 +133,7 @@ def overlap(table: pd.DataFrame) -> Figure:
 def what_if(table: pd.DataFrame) -> Figure:
     """Draw the predicted efficiency over the devices, a panel a workload, a line a link."""
     names = list(dict.fromkeys(table["link"]))
-    groups = list(table.groupby([*WORKLOAD, *FURTHER], sort=False, dropna=False))
+    groups = list(table.sort_values("devices", kind="stable").groupby([*WORKLOAD, *FURTHER], sort=False, dropna=False))
     titles = [_workload(group.iloc[0], table) for _, group in groups]
     with mpl.rc_context(STYLE):
         figure, grid = _panels(len(groups), (PANEL[0] + _room(titles, 36), PANEL[1]))

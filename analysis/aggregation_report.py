@@ -150,12 +150,15 @@ def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
     settings = predictions.telling(found, [*predictions.WORKLOAD, "link"], predictions.FURTHER)
     key = [*predictions.WORKLOAD, *settings, "link"]
     rows: list[dict[str, Any]] = []
-    for names, group in found.groupby(key, sort=False, dropna=False):
-        efficiency = {f"{row['devices']} devices": _percent(row["efficiency"]) for row in group.to_dict("records")}
-        measured = "; ".join(f"{_percent(row['measured_efficiency'])} on {row['devices']}" for row in group.to_dict("records")
+    for names, group in found.sort_values("devices", kind="stable").groupby(key, sort=False, dropna=False):
+        own = {row["devices"]: row for row in group.to_dict("records")}
+        efficiency = {f"{devices} devices": _percent(own[devices]["efficiency"]) if devices in own else ""
+                      for devices in sorted(found["devices"].unique())}
+        measured = "; ".join(f"{_percent(row['measured_efficiency'])} on {devices}" for devices, row in own.items()
                              if pd.notna(row["measured_efficiency"]))
+        remarks = dict.fromkeys(words for row in own.values() for words in row["remark"].split("; "))
         rows.append({**dict(zip(key, names, strict=True)), "GB/s": number(group["bytes_per_second"].iloc[0] / 1e9), **efficiency,
-                     "measured": measured})
+                     "measured": measured, "remark": "; ".join(filter(None, remarks))})
     return _without_empty(pd.DataFrame(rows))
 
 
@@ -186,11 +189,15 @@ def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _once(found: pd.DataFrame) -> pd.DataFrame:
-    """Keep of each workload, link and number of devices what the first campaign says that measured it, else the first one."""
+    """Keep of each workload, link and number of devices what the first campaign says that measured it, else the first one.
+
+    A campaign whose devices had cores of their own comes before one whose devices shared them.
+    """
     if not len(found):
         return found
-    measured_first = found.sort_values("measured_efficiency", key=pd.isna, kind="stable")
-    return measured_first.drop_duplicates([*predictions.WORKLOAD, *predictions.FURTHER, "link", "devices"]).sort_index()
+    best_first = found.assign(unmeasured=found["measured_efficiency"].isna(), shared=found["remark"] != "")
+    best_first = best_first.sort_values(["unmeasured", "shared"], kind="stable").drop(columns=["unmeasured", "shared"])
+    return best_first.drop_duplicates([*predictions.WORKLOAD, *predictions.FURTHER, "link", "devices"]).sort_index()
 
 
 def _named(row: dict[Any, Any], settings: Sequence[str]) -> dict[str, Any]:

@@ -138,34 +138,39 @@ def telling(table: pd.DataFrame, shown: Sequence[str], settings: Sequence[str] =
 def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """Predict weak scaling by ring all-reduce, in buckets behind the backward pass, on more devices and on other links.
 
-    Forward, backward and update are those of the framework's trial with the default strategy on the most devices, and so are the
-    copies of DistributedDataParallel, which no link makes shorter. This machine's link is that of the campaign's wire; its row for
-    as many devices has what was measured there, too.
+    Forward, backward and update are those of the framework's trial with the default strategy on the most devices, of a CPU on the
+    most that have cores of their own, and so are the copies of DistributedDataParallel, which no link makes shorter. This machine's
+    link is that of the campaign's wire; its rows for as many devices as were measured have what was measured there, too.
     """
     wire = wire_of(campaign)
     ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
     rows = []
-    for trial in _largest(campaign):
-        parts = phases.of_trial(campaign, trial["trial"])
-        alone = _alone(parts)
+    for own in _workloads(campaign):
+        trial, parts = own[0]
+        alone, shared = _alone(parts), _shared_cores(campaign, trial)
         chosen = links.chosen(fits, wire, trial["devices"])
-        own, copies = chosen.get("all_reduce"), _copies(trial, chosen)
-        candidates = {**({ours: bus(own)} if own else {}), **{link: (*each, 0.0) for link, each in OTHER_LINKS.items()}}
-        if not math.isfinite(alone):
-            continue
+        fitted, copies = chosen.get("all_reduce"), _copies(trial, chosen)
+        candidates = {**({ours: bus(fitted)} if fitted else {}), **{link: (*each, 0.0) for link, each in OTHER_LINKS.items()}}
+        there = {each[0]["devices"]: each for each in reversed(own)}  # the first of as many devices
         for name, (latency, bandwidth, floor) in candidates.items():
-            for devices in (2, 4, *BEYOND):
+            for devices in sorted({2, 4, *BEYOND, *there}):
                 ring = _ring_seconds(devices, latency, bandwidth, floor)
                 found = _overlap(trial["network"], parts["backward"].value, "bucket", ring)
                 exposed = found.exposed_seconds + copies
                 step = alone + exposed
-                measured = parts["step"].value if (name, devices) == (ours, trial["devices"]) else math.nan
+                measured = math.nan
+                remarks = [f"computing was timed where {shared}, so efficiency comes out too high"] if shared else []
+                if name == ours and devices in there:
+                    other, timed = there[devices]
+                    measured = _alone(timed) / timed["step"].value
+                    if other is not trial and (crowded := _shared_cores(campaign, other)):
+                        remarks.append(f"measured where {crowded}")
                 rows.append({
                     "campaign": campaign.meta["name"], **{column: trial[column] for column in WORKLOAD}, "link": name,
                     "latency_seconds": latency, "bytes_per_second": bandwidth, "floor_seconds": floor, "devices": devices,
                     "step_seconds": step,
                     "exposed_seconds": exposed, "samples_per_second": trial["batch"] * devices / step,
-                    "efficiency": alone / step, "measured_efficiency": alone / measured, **_further(trial),
+                    "efficiency": alone / step, "measured_efficiency": measured, **_further(trial), "remark": "; ".join(remarks),
                 })
     return pd.DataFrame(rows)
 
@@ -304,14 +309,24 @@ def _against(campaign: Campaign) -> dict[str, str]:
     return dict(zip(rows["trial"], reasons, strict=True))
 
 
-def _largest(campaign: Campaign) -> list[dict[str, Any]]:
-    """The trial on the most devices of each workload, with an overlapping strategy."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+def _workloads(campaign: Campaign) -> list[list[tuple[dict[str, Any], dict[str, Estimate]]]]:
+    """The trials of each workload with an overlapping strategy, and the parts of their steps, which were all timed.
+
+    Those whose devices share no cores come first, then those on the most devices: sharing makes computing slower than it is.
+    """
+    found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Estimate]]]] = {}
     for trial in several(campaign):
-        key = (*(trial[column] for column in WORKLOAD), *_further(trial).values())
-        if of_devices(trial)["strategy"] in USUAL and trial["devices"] > found.get(key, {"devices": 1})["devices"]:
-            found[key] = trial
-    return list(found.values())
+        parts = phases.of_trial(campaign, trial["trial"])
+        if of_devices(trial)["strategy"] in USUAL and math.isfinite(_alone(parts)):
+            found.setdefault((*(trial[column] for column in WORKLOAD), *_further(trial).values()), []).append((trial, parts))
+    return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])), -each[0]["devices"])) for own in found.values()]
+
+
+def _shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
+    """Say that a trial's devices share the cores of a CPU that has too few; empty where each has its own."""
+    cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
+    shared = trial["device_kind"] == "cpu" and cores and trial["devices"] * trial["threads"] > cores
+    return f"{trial['devices']} devices share {cores} cores" if shared else ""
 
 
 def _further(trial: Mapping[str, Any]) -> dict[str, Any]:

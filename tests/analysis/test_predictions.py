@@ -125,15 +125,53 @@ def test_what_if_keeps_the_fitted_link_and_falls_with_slower_ones(read, fits):
 
 
 def test_what_if_tells_beside_this_machines_row_what_was_measured_there(read, fits):
-    campaign = read("fcn5")
-    found = predictions.what_if(campaign, fits)
-    (row,) = found[found["measured_efficiency"].notna()].to_dict("records")
-    assert (row["link"], row["devices"]) == ("this machine's", 4)
+    found = predictions.what_if(read("fcn5", counts=(1, 2, 3)), fits)
+    assert set(found["devices"]) == {2, 3, 4, 8, 16} and set(found["remark"]) == {""}
+    measured = found[found["measured_efficiency"].notna()].set_index(["link", "devices"])["measured_efficiency"]
     alone = sum(simulated.PHASES["fcn5"])
-    assert row["measured_efficiency"] == pytest.approx(alone / simulated.step_seconds("fcn5", "ddp", 4)["FBAU"], rel=0.05)
+    assert measured.to_dict() == {("this machine's", devices): pytest.approx(
+        alone / simulated.step_seconds("fcn5", "ddp", devices)["FBAU"], rel=0.05) for devices in (2, 3)}
+    words = "; ".join(f"{100 * efficiency:.0f} % on {devices}" for (_, devices), efficiency in measured.items())
     table = aggregation_report.what_if_table(found)
-    assert table.set_index("link")["measured"].to_dict() == {
-        **dict.fromkeys(predictions.OTHER_LINKS, ""), "this machine's": f"{100 * row['measured_efficiency']:.0f} % on 4"}
+    assert [column for column in table if column.endswith(" devices")] == [f"{count} devices" for count in (2, 3, 4, 8, 16)]
+    assert table.set_index("link")["measured"].to_dict() == {**dict.fromkeys(predictions.OTHER_LINKS, ""), "this machine's": words}
+
+
+def test_what_if_computes_as_devices_do_that_have_cores_of_their_own(read, fits):
+    def of(counts, cores):
+        campaign = read("fcn5", counts=counts, threads=1)
+        campaign.meta["machine"]["cpu"]["allowed"] = cores
+        crowded = campaign.phases["trial"].str.contains("-x3-")
+        campaign.phases.loc[crowded, ["stop", "seconds"]] *= 2  # planted: three ranks on two cores
+        return predictions.what_if(campaign, fits).set_index(["link", "devices"])
+
+    roomy, both, alone = of((1, 2), 2), of((1, 2, 3), 2), of((1, 3), 2)
+    assert both.loc[roomy.index, "efficiency"].to_list() == roomy["efficiency"].to_list()
+    assert both["measured_efficiency"].dropna().index.to_list() == [("this machine's", 2), ("this machine's", 3)]
+    assert both.loc[both["remark"] != "", "remark"].to_dict() == {
+        ("this machine's", 3): "measured where 3 devices share 2 cores"}
+    words = "computing was timed where 3 devices share 2 cores, so efficiency comes out too high"
+    assert set(alone["remark"]) == {words} and (alone["efficiency"] > both["efficiency"]).all()
+    assert set(aggregation_report.what_if_table(alone.reset_index())["remark"]) == {words}
+    assert (of((1, 2, 3), 4)["remark"] == "").all()
+    for order in ([roomy, alone], [alone, roomy]):
+        found = aggregation_report._once(aggregation_report._joined([each.reset_index() for each in order]))
+        assert set(found.loc[(found["devices"] != 3), "remark"]) == {""}
+
+
+def test_a_workload_that_was_measured_on_fewer_devices_than_another_has_no_cell_there(draw_records, fits, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(1, 3))
+    simulated.add_scaling(made, "resnet56", counts=(1, 2))
+    table = aggregation_report.what_if_table(predictions.what_if(records.read(made.write(tmp_path / "campaign")), fits))
+    assert (table.set_index("network")["3 devices"] == "").groupby("network").all().to_dict() == {"fcn5": False, "resnet56": True}
+
+
+def test_what_if_needs_a_trial_whose_parts_were_timed(read, fits):
+    campaign = read("fcn5", counts=(1, 2, 4))
+    untimed = replace(campaign, phases=campaign.phases[~campaign.phases["trial"].str.contains("-x4-")])
+    found = predictions.what_if(untimed, fits)
+    assert found.loc[found["measured_efficiency"].notna(), "devices"].to_list() == [2]
 
 
 def test_what_if_copies_gradients_into_buckets_as_the_step_does(read, fits):
