@@ -21,6 +21,7 @@ PANEL = (4.3, 2.9)  # inches
 TITLE_WIDTH = 5.6  # of a figure whose panels are narrower than its title
 ROW_HEIGHT = 0.32  # inches
 APART = 0.012  # of the axis: how far one series' intervals stand beside the next one's
+HATCHED: dict[str, Any] = {"hatch": "////", "edgecolor": "#fefefe", "linewidth": 0}  # not white: within a page that is see-through
 TITLE_ROWS = 2.5  # what a panel's title and axis take, in rows
 
 
@@ -79,8 +80,7 @@ def phases(parts: pd.DataFrame) -> Figure:
         figure.suptitle("What a step is made of; hatching is left out where its interval includes 0", x=0.01, ha="left",
                         fontweight="bold")
         handles, _ = grid[0].get_legend_handles_labels()
-        hatched = Patch(facecolor=PHASE_COLOURS["backward"], hatch="////", edgecolor="white", linewidth=0,
-                        label="aggregation, hidden behind it")
+        hatched = Patch(facecolor=PHASE_COLOURS["backward"], label="aggregation, hidden behind it", **HATCHED)
         figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=3)
         return figure
 
@@ -103,7 +103,7 @@ def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
         left = left + widths[name]
         if name == "backward":  # only there can aggregation hide
             hidden = np.where(group["hidden_low"] == 0, 0.0, np.minimum(widths["hidden"], widths[name]))
-            axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, hatch="////", edgecolor="white", linewidth=0)
+            axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, **HATCHED)
     step = group["step"].to_numpy(float) / scale
     axes.plot(step, places, linestyle="", marker="|", markersize=15, markeredgewidth=2, color=INK, label="whole step, measured")
     settings = [tables.setting(row, group, dropped=["batch"]).removeprefix(str(row["network"])) for _, row in group.iterrows()]

@@ -1,5 +1,7 @@
 """Scaling against one device: speed-ups, efficiencies and winners of a campaign whose steps are known, and what is left out."""
 
+import re
+
 import pytest
 
 from analysis import phases, records, report, scaling, scaling_plots, trials
@@ -164,6 +166,14 @@ def test_a_step_none_of_whose_parts_were_measured_has_no_row_in_the_figure(read)
     parts = phases.table(campaign, rows)
     parts.loc[parts["devices"] == 2, ["forward", "backward", "exposed", "update"]] = float("nan")
     assert [label.get_text() for label in scaling_plots.phases(parts).axes[0].get_yticklabels()] == ["pytorch"]
+
+
+def test_what_is_hidden_is_hatched_on_the_page_too(draw_records, tmp_path):
+    made = draw_records(networks=())
+    simulated.add_scaling(made, "fcn5", counts=(1, 2))
+    report.write([made.write(tmp_path / "several")], tmp_path / "a")
+    patterns = re.findall(r'<pattern id="phases-[^>]*>(.*?)</pattern>', (tmp_path / "a" / "report.html").read_text(), re.DOTALL)
+    assert patterns and all(re.search(r"; stroke: #[0-9a-f]{6};", pattern) for pattern in patterns)
 
 
 def test_a_report_of_steps_none_of_whose_parts_were_measured_has_the_table_and_no_figure(draw_records, tmp_path):
