@@ -132,6 +132,10 @@ class Worker:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     orphan.kill()
             psutil.wait_procs(orphans, timeout=POLL_SECONDS)
+        if orphans:
+            pids = ", ".join(str(orphan.pid) for orphan in orphans)
+            with self.log.open("a") as log:
+                log.write(f"dlbench: cannot be ended, so probably within a call of a broken driver: process {pids}\n")
         self._close_wire()
         self.folder.cleanup()
 

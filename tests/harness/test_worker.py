@@ -251,5 +251,6 @@ def test_a_process_that_cannot_be_killed_does_not_hang_the_driver(ready, monkeyp
     monkeypatch.setattr(run.process, "wait", lambda timeout: (_ for _ in ()).throw(subprocess.TimeoutExpired("worker", timeout)))
     run.end()
     assert run.ended and 1 <= stuck.kills <= 10
+    assert f"cannot be ended, so probably within a call of a broken driver: process {stuck.pid}" in run.log.read_text()
     monkeypatch.undo()
     run.process.wait(timeout=60)
