@@ -32,7 +32,7 @@ def make_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def make_large_folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder for a campaign's weights, batches and answers under the driver's TMPDIR; first clear abandoned ones away."""
+    """Make a folder for weights, batches, answers and traces under the driver's TMPDIR; first clear abandoned ones away."""
     clear_abandoned()
     return _signed(tempfile.TemporaryDirectory(prefix=PREFIX))
 

@@ -6,7 +6,6 @@ worker's trace (runners/tracer.py) becomes rows of kernels.csv.
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from harness.checks import start, variables
 from harness.environments import BuildFailed, Environment
 from harness.plan import Trial
 from harness.process import Bench, Sight, prepare
+from harness.scratch import make_large_folder
 from harness.suite import Suite
 from harness.worker import Failed, Unsupported
 
@@ -53,7 +53,7 @@ def record(bench: Bench, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
     log.unlink(missing_ok=True)
     environment = bench.environments[f"{trial.framework}=={trial.release}"]
     try:
-        with (tempfile.TemporaryDirectory(prefix="dlbench-trace-") as folder,
+        with (make_large_folder() as folder,
               start(environment, trial, log, extra=asked.variables) as worker):
             out = Path(folder) / "trace.json"
             worker.ask("hello", bench.suite.limits.start)
