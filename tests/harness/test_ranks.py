@@ -102,12 +102,27 @@ Root Cause (first observed failure):
 """
 
 
+MPIEXEC = """{said}
+--------------------------------------------------------------------------
+Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+--------------------------------------------------------------------------
+mpiexec detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+  Process name: [[4310,1],0]
+  Exit code:    1
+"""
+KILLED = "failed (exitcode: -9) local_rank: 1 (pid: 12001) of binary: python"
+
+
+@pytest.mark.parametrize(("framework", "log", "end"), [
+    ("pytorch", TORCHRUN, KILLED), ("cntk", MPIEXEC, "Primary job  terminated normally, but 1 process returned")])
 @pytest.mark.parametrize("said", ["python: No module named runners", ""])
-def test_the_tail_of_a_log_ends_with_the_first_line_of_the_launchers_report(ranks, said):
-    worker = ranks(parallel=PARALLEL.model_copy(update={"failure_report": frameworks.load("pytorch").parallel.failure_report}))
-    worker.log.write_text(TORCHRUN.format(said=said))
-    assert worker.log_tail().startswith(said + " | " if said else "W1122")
-    assert worker.log_tail().endswith("failed (exitcode: -9) local_rank: 1 (pid: 12001) of binary: python")
+def test_the_tail_of_a_log_ends_with_the_first_line_of_the_launchers_report(ranks, framework, log, end, said):
+    worker = ranks(parallel=PARALLEL.model_copy(update={"failure_report": frameworks.load(framework).parallel.failure_report}))
+    worker.log.write_text(log.format(said=said))
+    assert worker.log_tail().endswith(end)
+    assert worker.log_tail().startswith(said or ("W1122" if framework == "pytorch" else end))
     worker.log.write_text("a rank\nspoke\nfour\ntimes\n")
     assert worker.log_tail() == "spoke | four | times"
 
