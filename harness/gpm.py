@@ -1,7 +1,7 @@
 """GPU performance monitoring, which Hopper and newer GPUs have: exact averages between two samples, to check the counters by.
 
-One GPU at a time is asked: NVML crashes where threads sample different GPUs at once, as DataDog/datadog-agent pull 54458 reports; that
-probably ended a campaign of ours, with a thread a GPU and driver 580, in a segmentation fault in its first minute.
+One GPU at a time is asked: NVML is reported to crash where threads sample different GPUs at once (DataDog/datadog-agent pull
+54458). That probably ended a campaign of ours, with a thread a GPU and driver 580, in a segmentation fault in its first minute.
 """
 
 import threading
