@@ -52,6 +52,7 @@ class Section:
     figures: dict[str, Figure]
     drawn: dict[str, str]  # the same figures as SVG
     unscaled: str  # why rows on several devices have no speed-up; empty where they have one, or where there are none
+    several_traced: bool  # whether a trial on several devices was
 
 
 def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) -> list[Path]:
@@ -156,7 +157,8 @@ def _section(campaign: Campaign, number: int, count: int) -> Section:
         figures["limits"] = limits.figure(bounded)
     slug = "" if count == 1 else f"{number}-{re.sub('[^a-z0-9]+', '-', campaign.meta['name'].lower()).strip('-')}-"
     return Section(slug, campaign, tables.throughout(rows), headline(rows), shown, figures,
-                   {name: draw_svg(figure) for name, figure in figures.items()}, scaling.why_not(rows, scaled))
+                   {name: draw_svg(figure) for name, figure in figures.items()}, scaling.why_not(rows, scaled),
+                   bool((times["devices"] > 1).any()))
 
 
 def headline(rows: pd.DataFrame) -> str:

@@ -18,6 +18,7 @@ MEMORIES = {"H": "host", "D": "device", "A": "array"}
 def trace(runner, device, steps):
     """Run `steps` steps of a runner on `device` between two synchronisations and return what the device did meanwhile.
 
+    Of several devices of one process the first is told, as of ranks: their activities overlap and are no parts of one step.
     `kernels`: name, count, seconds; a name that says nothing has the runner's word behind it, as in fusion_7: reduce.
     `copies`: kind, count, bytes, seconds; a memset counts as a copy of that kind.
     `timeline`: [number, start, end] of every activity in nanoseconds since the first, numbered as kernels and then copies are.
@@ -27,8 +28,8 @@ def trace(runner, device, steps):
     if device != "cuda":
         raise Unsupported(f"a trace reads the activity records of a CUDA device; this task is on '{device}'")
     cupti = load_cupti()
-    activities = []
-    kinds = start_recording(cupti, activities)
+    recorded = []
+    kinds = start_recording(cupti, recorded)
     try:
         start, stop = timed_run(runner, steps)
         cupti.activity_flush_all(1)  # 1: also buffers that are not full yet
@@ -39,7 +40,8 @@ def trace(runner, device, steps):
     cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(dropped))
     if dropped.value:
         raise RuntimeError(f"CUPTI dropped {dropped.value} activity records: the trace is not whole")
-    traced = summarise(activities)
+    first = min((device for device, _ in recorded), default=None)
+    traced = summarise([activity for device, activity in recorded if device == first])
     meanings = runner.meanings([kernel["name"] for kernel in traced["kernels"]])
     for kernel in traced["kernels"]:
         if kernel["name"] in meanings:
@@ -56,10 +58,10 @@ def load_cupti():
     return cupti
 
 
-def start_recording(cupti, activities):
-    """Let CUPTI append (name or kind, bytes, start, end) of each activity to `activities`; bytes are None for a kernel."""
+def start_recording(cupti, recorded):
+    """Let CUPTI append (device, (name or kind, bytes, start, end)) of each activity to `recorded`; a kernel has None for bytes."""
     def completed(records):  # they are gone when this returns
-        activities.extend(describe(cupti, record) for record in records)
+        recorded.extend((record.device_id, describe(cupti, record)) for record in records)
 
     kinds = [getattr(cupti.ActivityKind, name) for name in KINDS]
     try:

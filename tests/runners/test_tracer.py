@@ -64,6 +64,16 @@ def test_activities_are_added_up_by_name_and_kind(cupti):
     }
 
 
+def test_of_several_devices_in_one_process_the_first_is_told(cupti):
+    both = [("CONCURRENT_KERNEL", 100, 300, {"name": "one", "device_id": device}) for device in (2, 1)]
+    others = [("MEMCPY2", 250, 450, {"bytes": 6, "device_id": 2}), ("MEMSET", 10, 20, {"bytes": 8, "device_id": 2})]
+    traced = tracer.trace(Training(cupti, *both, *others), "cuda", steps=1)
+    assert [(kernel["name"], kernel["count"]) for kernel in traced["kernels"]] == [("one", 1)]
+    assert traced["copies"] == []
+    assert traced["busy_seconds"] == traced["span_seconds"] == pytest.approx(200e-9)
+    assert traced["timeline"] == [[0, 0, 200]]
+
+
 def test_steps_run_between_two_synchronisations_and_nothing_is_recorded_afterwards(cupti):
     runner = Training(cupti, ("CONCURRENT_KERNEL", 1, 2, {"name": "k"}))
     runner.step()

@@ -62,6 +62,6 @@ def activity_get_num_dropped_records(context, stream, address):
     ctypes.c_size_t.from_address(address).value = dropped
 
 
-def launch(kind, start, end, **fields):
+def launch(kind, start, end, device_id=0, **fields):
     if kind in enabled:
-        records.append(types.SimpleNamespace(kind=kind, start=start, end=end, **fields))
+        records.append(types.SimpleNamespace(kind=kind, start=start, end=end, device_id=device_id, **fields))
