@@ -4,20 +4,24 @@ A virtual machine may show one memory where its host has two sockets. Then a pro
 which ones differs from processor to processor. Linux only; needs an interpreter that has PyTorch:
     python scripts/host_memory.py > host_memory.csv
 A row a repetition. `read`: one thread, held on one processor, adds up one of several buffers. `mean`: PyTorch's threads make the
-mean of `--ranks` buffers as `host_all` does, in several memories and by several numbers of threads, which take turns. `busy_cores`
-is the processor time of the sum over its time, `stolen_cores` what other guests of the host took of this machine's processors
-meanwhile, by /proc/stat.
+mean of `--ranks` buffers as `host_all` does, in several memories and by several numbers of threads, which take turns. `one`: one
+thread of NumPy does, as `host_one`, free or held on one of several processors, in memories whose pages lie as the system gave them
+and in scattered ones; the host wrote the buffers just before, or GPUs did. `busy_cores` is the processor time of the sum over its
+time, `stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the
+share of a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only.
 """
 
 import argparse
 import contextlib
 import csv
+import functools
 import mmap
 import os
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in any folder
@@ -25,12 +29,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in an
 from runners.pytorch_host import add_up
 
 COLUMNS = ("kind", "memory", "processor", "threads", "repetition", "megabytes", "seconds", "gigabytes_per_second",
-           "busy_cores", "stolen_cores")
+           "busy_cores", "stolen_cores", "written_by", "in_order")
 MEGABYTE = 10**6
 FLOAT_BYTES = 4
 ADDITION = 3  # numbers read and written for each that is added: a += b
 READINGS = 2  # of each buffer by each processor
 UNSEEN = 1  # repetitions of a mean before those that count
+HELD = 4  # processors, one after another, that a thread is held on
+FREED = 4  # times what scattered memories take is taken first, and every second page of it given back
+FRAME = (1 << 55) - 1  # the bits of a page's entry that number its frame
 STEAL = 7  # of the words of /proc/stat's first line after its name
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -42,11 +49,12 @@ def main(words=None):
     parser.add_argument("--memories", type=int, default=4, help="taken anew, for means")
     parser.add_argument("--buffers", type=int, default=16, help="that each processor reads, 64 MB each")
     parser.add_argument("--repetitions", type=int, default=12, help="of a mean")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of rows")
     asked = parser.parse_args(words)
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(reads(asked))
-    writer.writerows(means(asked))
+    for kind in asked.kinds:
+        writer.writerows(KINDS[kind](asked))
 
 
 def reads(asked):
@@ -78,6 +86,73 @@ def means(asked):
                 if repetition >= 0:
                     yield row("mean", memory, repetition, size, times, threads=threads)
         del rows
+
+
+def ones(asked):
+    """Yield how long one thread takes for a mean: by memories, the system's own and scattered ones, by processors, by who wrote."""
+    torch.set_num_threads(1)  # its threads wait awake for a while
+    everyone = processors()
+    chosen = [None, *everyone[:: max(1, len(everyone) // HELD)][:HELD]]  # None: wherever the system lets it run
+    count = asked.megabytes * MEGABYTE // FLOAT_BYTES
+    size = (asked.ranks + 1 / 3) * count * FLOAT_BYTES
+    writers = ["host", "gpus"] if torch.cuda.is_available() else ["host"]
+    for scattered in (False, True):
+        each = (asked.ranks + 1) * count * FLOAT_BYTES
+        with scattered_pages(FREED * asked.memories * each) if scattered else contextlib.nullcontext():
+            kept = [taken(each).view(asked.ranks + 1, count) for _ in range(asked.memories)]
+        for number, rows in enumerate(kept):
+            memory, in_order = f"{'scattered' if scattered else 'as given'} {number}", pages_in_order(rows)
+            sources = gradients_of(rows) if "gpus" in writers else []
+            for repetition in range(-UNSEEN, asked.repetitions):
+                for processor in chosen:
+                    for writer in writers:
+                        write(rows, sources if writer == "gpus" else [])
+                        with contextlib.nullcontext() if processor is None else held(processor):
+                            times = timed(functools.partial(add_up, rows.numpy()))
+                        if repetition >= 0:
+                            yield {**row("one", memory, repetition, size, times, processor=processor, threads=1),
+                                   "written_by": writer, "in_order": f"{in_order:.3f}"}
+            if sources:
+                torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(rows.data_ptr())))
+
+
+@contextlib.contextmanager
+def scattered_pages(size_bytes):
+    """Leave the system single free pages, half of `size_bytes`: it takes from those first what is asked for meanwhile."""
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
+    for start in range(0, size_bytes - page, 2 * page):
+        memory.madvise(mmap.MADV_REMOVE, start, page)
+    yield
+    memory.madvise(mmap.MADV_REMOVE)
+
+
+def pages_in_order(rows):
+    """Return the share of pages of `rows` whose neighbour is theirs in the machine's memory too; nan where that is not told."""
+    page = mmap.PAGESIZE
+    first, pages = rows.data_ptr() // page, rows.nbytes // page
+    with open("/proc/self/pagemap", "rb") as table:
+        table.seek(8 * first)
+        frames = np.frombuffer(table.read(8 * pages), np.uint64).astype(np.int64) & FRAME
+    return float(np.mean(np.diff(frames) == 1)) if frames.any() else float("nan")
+
+
+def gradients_of(rows):
+    """Return a buffer for each row on GPUs in turn, and let them reach `rows` directly, as the strategies do."""
+    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)))
+    return [torch.ones(rows.shape[1], device=f"cuda:{number % torch.cuda.device_count()}") for number in range(len(rows) - 1)]
+
+
+def write(rows, sources):
+    """Let the GPUs write all rows but the last, or this thread where there are no sources."""
+    for number in range(len(rows) - 1):
+        if sources:
+            rows[number].copy_(sources[number], non_blocking=True)
+        else:
+            rows[number].fill_(1.0)
+    for source in sources:
+        torch.cuda.synchronize(source.device)
 
 
 def row(kind, memory, repetition, size_bytes, times, processor="", threads=""):
@@ -121,6 +196,8 @@ def held(processor):
     finally:
         os.sched_setaffinity(0, everyone)
 
+
+KINDS = {"read": reads, "mean": means, "one": ones}
 
 if __name__ == "__main__":
     main()
