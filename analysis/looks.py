@@ -42,6 +42,8 @@ def looks(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, Look]:
     counts = rows["strategy"].where(rows["strategy"] != "").groupby(rows["framework"]).nunique()
     found: dict[str, Look] = {}
     for framework, strategy, name in named:
+        if name in found:  # rows on one device have no strategy, and one name with those on several
+            continue
         own = strategy and counts[framework] > 1
         colour, marker = STRATEGIES.get(strategy, OTHER) if own else FRAMEWORKS.get(framework, OTHER)
         number = sum((look.colour, look.marker) == (colour, marker) for look in found.values())

@@ -28,7 +28,8 @@ def test_no_two_strategies_of_one_framework_share_a_colour_or_a_marker():
 
 
 def test_a_framework_with_one_strategy_keeps_its_look():
-    found = looks_of(("jax", "jax", ""), ("pytorch", "pytorch", "ddp"))
+    one_device = (("jax", "jax", ""), ("pytorch", "pytorch", ""))  # the same series has no strategy there
+    found = looks_of(("jax", "jax", "all_reduce"), ("pytorch", "pytorch", "ddp"), *one_device)
     assert found == {"pytorch": Look(*looks.FRAMEWORKS["pytorch"], 0), "jax": Look(*looks.FRAMEWORKS["jax"], 0)}
 
 
