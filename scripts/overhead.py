@@ -32,6 +32,7 @@ from harness.checks import pins, variables
 from harness.environments import Environment
 from harness.errors import WrongUse
 from harness.inputs import Inputs
+from harness.interpreters import named
 from harness.plan import Trial, execution_order
 from harness.suite import Suite
 from harness.validation import did_you_mean, validate
@@ -251,7 +252,7 @@ def _plan(options: argparse.Namespace) -> tuple[Suite, campaign.Campaign]:
                 raise WrongUse(f"--{what} {name}: there is no loop written by hand for it{did_you_mean(name, known)}")
     wanted = {
         "frameworks": options.frameworks, "device": options.device, "data": "device", "processes": options.processes,
-        "windows": options.windows, "window_seconds": WINDOW_SECONDS, "interpreters": options.interpreter,
+        "windows": options.windows, "window_seconds": WINDOW_SECONDS, "interpreters": named(options.interpreter),
         "networks": {name: {"batches": options.batches or [SMALL_BATCHES[name]]} for name in options.networks},
     }
     suite = validate(wanted, Suite, "overhead")
@@ -266,12 +267,10 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--processes", type=int, default=3, help="of each side; the fewest that give an interval are 3")
     parser.add_argument("--windows", type=int, default=5, help=f"timed in each process, of {WINDOW_SECONDS} s or more")
-    parser.add_argument("--interpreter", type=_pair, action="append", default=[], metavar="NAME=PATH",
+    parser.add_argument("--interpreter", action="append", metavar="FRAMEWORK=PATH",
                         help="an interpreter that has the framework already")
     parser.add_argument("--out", type=Path, metavar="CSV", help="write every window here")
-    options = parser.parse_args(words)
-    options.interpreter = dict(options.interpreter)
-    return options
+    return parser.parse_args(words)
 
 
 def _words(text: str) -> list[str]:
@@ -281,12 +280,6 @@ def _words(text: str) -> list[str]:
 def _numbers(text: str) -> list[int]:
     return [int(word) for word in _words(text)]
 
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=PATH, for example pytorch=/usr/bin/python3")
-    return name, path
 
 
 def _cores(trial: Trial) -> list[int]:

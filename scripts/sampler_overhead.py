@@ -24,6 +24,7 @@ from harness import campaign
 from harness.checks import Checks
 from harness.errors import WrongUse
 from harness.inputs import Inputs
+from harness.interpreters import named
 from harness.judge import Judge
 from harness.process import Bench, Outcome, Sight, run_process
 from harness.suite import Suite
@@ -132,7 +133,7 @@ def _suite(options: argparse.Namespace) -> Suite:
     wanted = {
         "frameworks": [options.framework], "networks": {options.network: {"batches": [options.batch] if options.batch else []}},
         "device": options.device, "data": options.data, "processes": options.processes, "windows": options.windows,
-        "window_seconds": options.window_seconds, "interpreters": dict(options.interpreter),
+        "window_seconds": options.window_seconds, "interpreters": named(options.interpreter),
     }
     return validate(wanted, Suite, "sampler_overhead")
 
@@ -147,19 +148,13 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=8, help="of each side; the fewest that give an interval are 3")
     parser.add_argument("--windows", type=int, default=8, help="timed in each process; at least 2")
     parser.add_argument("--window-seconds", type=float, default=0.3)
-    parser.add_argument("--interpreter", type=_pair, action="append", default=[], metavar="NAME=PATH",
+    parser.add_argument("--interpreter", action="append", metavar="FRAMEWORK=PATH",
                         help="an interpreter that has the framework already")
     options = parser.parse_args(words)
     if options.windows < 2:
         parser.error("--windows: the driver's share of a core needs at least 2")
     return options
 
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text}: write NAME=PATH, for example pytorch=/usr/bin/python3")
-    return name, path
 
 
 if __name__ == "__main__":

@@ -78,13 +78,15 @@ def test_the_csv_makes_the_table_again(tmp_path):
     (["--networks", "fcn8s"], "--networks fcn8s: there is no loop written by hand for it; did you mean fcn5?"),
     (["--processes", "0"], "processes"),
     (["--interpreter", "pytorch=/nowhere/python"], "/nowhere/python: is not a Python interpreter that runs"),
+    (["--frameworks", "pytorch==2.13.0", "--interpreter", "pytorch==2.13.0=/nowhere/python"], "/nowhere/python: is not a Python"),
+    (["--interpreter", "pytorch"], "--interpreter pytorch: write FRAMEWORK=PATH"),
 ])
 def test_wrong_use_is_said_and_ends_with_2(words, said, capsys):
     assert overhead.main(words) == 2
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--interpreter", "pytorch"], ["--batches", "many"], ["--device", "tpu"]])
+@pytest.mark.parametrize("words", [["--batches", "many"], ["--device", "tpu"]])
 def test_words_that_cannot_be_read_end_with_2(words):
     with pytest.raises(SystemExit) as ended:
         overhead.main(words)
