@@ -17,7 +17,7 @@ from analysis.records import Campaign
 WORKLOAD = ["framework", "network", "batch", "devices", "strategy", "device_kind", "threads", "precision", "tuning", "data"]
 COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precision", "data")
 ROWS = ["network", "framework", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision", "tuning",
-        "hardware", "devices", "threads", "data", "release", "campaign"]
+        "hardware", "devices", "strategy", "threads", "data", "release", "campaign"]
 
 UNITS = dict((*tables.TIME_UNITS, *tables.BYTE_UNITS))
 ABREAST = 4  # contestants that have room beside each other
@@ -99,8 +99,10 @@ def by_release(campaigns: Sequence[Published]) -> Groups:
     for key, rows in everything[everything["verified"] == "yes"].groupby(["hardware", *WORKLOAD], dropna=False, sort=False):
         if rows["release"].nunique() > 1:
             rows = rows.sort_values("release", key=lambda column: column.map(_version), kind="stable")
-            setting = tables.setting(rows.iloc[0], everything, dropped=["devices", "data"])
-            groups.append((f"{rows['framework'].iloc[0]}, {setting}, {key[0]}", rows))
+            first = rows.iloc[0]
+            setting = tables.setting(first, everything, dropped=["devices"])
+            several = f", {first['devices']} devices by {first['strategy']}" if first["devices"] > 1 else ""
+            groups.append((f"{first['framework']}, {setting}{several}, {key[0]}", rows))
     return groups
 
 

@@ -1,6 +1,7 @@
 """The site: every link leads somewhere, a number leads to its raw windows in two clicks, and Chromium sorts, filters and draws."""
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import pandas as pd
 import pytest
 
 from analysis import site, site_tables, site_writer, trials
@@ -144,6 +146,18 @@ def test_releases_of_one_workload_on_one_machine_stand_in_their_order(published)
     text = (published / "releases.html").read_text()
     rows = re.findall(r'<tr><td data-label="workload">(.*?),.*?data-label="release"[^>]*>([\d.]+)<', text)
     assert rows == [("pytorch", "2.9.1"), ("pytorch", "2.13.0"), ("tensorflow", "2.9.1"), ("tensorflow", "2.21.0")]
+
+
+def test_rows_of_several_devices_are_told_apart_by_their_strategy(draw_records, tmp_path):
+    read = site_tables.read(draw_records().write(tmp_path / "campaign"))
+    first = read.rows[read.rows["verified"] == "yes"].iloc[0]
+    rows = pd.DataFrame([{**first, "devices": 2, "strategy": strategy, "release": release}
+                         for strategy in ("ring", "tree") for release in ("1.0", "2.0")])
+    campaign = dataclasses.replace(read, rows=rows)
+    labels = [label for label, _ in site_tables.by_release([campaign])]
+    assert len(labels) == 2 and "2 devices by ring" in labels[0] and "2 devices by tree" in labels[1]
+    every = site_tables.every_row([campaign])
+    assert [row[every.columns.index("strategy")].text for row in every.rows] == ["ring", "ring", "tree", "tree"]
 
 
 def test_the_method_is_rendered_with_its_tables_and_links(published):
