@@ -49,7 +49,8 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
                                   trim_blocks=True, lstrip_blocks=True)
         environment.filters.update(markdown=report.markdown, provenance=report.provenance, inline=report.inline)
         text = environment.get_template(f"aggregation.{kind}.j2").render(
-            study=study, headline=f"{headline(predicted)}{few(windows)}", tables=shown, drawn=drawn, campaigns=campaigns)
+            study=study, headline=f"{headline(predicted)}{few(windows)}", tables=shown, drawn=drawn, campaigns=campaigns,
+            article=article_answer(found["article"]))
         (folder / f"report.{kind}").write_text(text, encoding="utf-8")
     return folder / "report.html"
 
@@ -160,6 +161,18 @@ def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
         rows.append({**dict(zip(key, names, strict=True)), "GB/s": number(group["bytes_per_second"].iloc[0] / 1e9), **efficiency,
                      "measured": measured, "remark": "; ".join(filter(None, remarks))})
     return _without_empty(pd.DataFrame(rows))
+
+
+def article_answer(found: pd.DataFrame) -> str:
+    """Say whether an assumption of `predictions.article` gives the article's time, which comes nearest, and what it would carry."""
+    plain = found[found["link"] == predictions.ARTICLE_LINK].set_index("assumption")
+    sizes, ratios = plain["bytes"].astype(float), plain["ratio"].astype(float).drop(predictions.WOULD_CARRY)
+    off = (ratios - 1).abs()
+    nearest = ratios[off <= off.min() * (1 + 1e-9)]
+    names = " and ".join(f"({name})" for name in nearest.index)
+    verdict = "None gives it: the nearest" if off.min() > 0.05 else "It is found"
+    return (f"{verdict}, {names}, comes to {nearest.iloc[0]:.2f} times it; at that rate it would carry the gradients "
+            f"{sizes[predictions.WOULD_CARRY] / sizes[predictions.ONCE]:.2f} times.")
 
 
 def article_table(found: pd.DataFrame) -> pd.DataFrame:

@@ -114,6 +114,9 @@ def _whole(traced: pd.DataFrame, trial: Mapping[str, Any]) -> pd.DataFrame:
     refused = traced.loc[traced["class"] == NO_TRACE, "reason"]
     if len(refused):
         raise NotExplained(f"{name}: {file} says why there is no trace: {refused.iloc[0]}")
+    if not traced["class"].isin(CLASSES).any() and trial["device_kind"] == "cpu" and trial["devices"] > 1:
+        raise NotExplained(f"{name}: several CPU devices have no profile; a report takes their step apart where its suite says "
+                           "phases: true")
     if not traced["class"].isin(CLASSES).any():
         raise NotExplained(f"{name}: {file} holds nothing of it: `dlbench run` the suite with {key}, or again with --resume {key}")
     rows, busy = own_seconds(traced), _of(traced, BUSY)

@@ -1,8 +1,9 @@
 """Integrates counters.csv over each timed window: bytes and joules per mini-batch, throttled windows, and what stands against them.
 
-A cumulative counter is interpolated at a window's edges; NVLink's, which nothing moves between windows and which takes milliseconds
-to read, counts from the last reading before a window to the first after it. A trial's value is the median over processes of the
-median over windows, as with times. Windows whose counters were broken are left out, and said; nothing is guessed.
+Bytes count from the last reading before a window to the first after it, for nothing trains between windows: what a step moves in a
+burst at its end would be lost to a reading milliseconds later. Joules, which flow all the time, are interpolated at a window's
+edges, and so are PCIe's bytes in campaigns of older releases, whose readings do not tell edges apart. A trial's value is the median
+over processes of the median over windows, as with times. Windows whose counters were broken are left out, and said.
 """
 
 from collections import Counter, defaultdict
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.records import Campaign
+from analysis.records import EDGE, Campaign
 
 Values = NDArray[np.float64]
 
@@ -24,7 +25,7 @@ QUANTITIES = {  # column of trials.csv: column of counters.csv, what breaks it, 
     "nvlink_bytes_per_step": ("nvlink_tx_bytes", "nvlink", "NVLink bytes"),  # what one GPU sends another receives
     "energy_joules_per_step": ("energy_joules", "energy", "energy"),
 }
-STILL_BETWEEN_WINDOWS = ("nvlink_tx_bytes",)
+READ_WITHIN = ("pcie", "energy")  # windows, besides at their edges
 THROTTLES = {  # bits of nvml.h, nvmlClocksEventReasons; idle, application clocks and sync boost are no faults
     0x04: "software power cap", 0x08: "hardware slowdown", 0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown", 0x80: "hardware power brake",
@@ -157,10 +158,13 @@ def _per_step(samples: Mapping[Any, pd.DataFrame], every: pd.DataFrame, windows:
     for process, those in windows.groupby("process"):
         for device in devices:
             rows = samples[process, device]
-            if counter in STILL_BETWEEN_WINDOWS:
-                moved = moved_around(rows, counter, those, every[every["process"] == process])
-            else:
-                moved = interpolate(rows, counter, those["stop"]) - interpolate(rows, counter, those["start"])
+            moved = np.full(len(those), np.nan)
+            if link != "energy":
+                outside = rows[rows["kind"] == EDGE] if link in READ_WITHIN else rows
+                moved = moved_around(outside, counter, those, every[every["process"] == process])
+            if link in READ_WITHIN:
+                between = interpolate(rows, counter, those["stop"]) - interpolate(rows, counter, those["start"])
+                moved = np.where(np.isnan(moved), between, moved)
             broken = _breaks(rows, those, link)
             each = np.where(broken == "", moved / those["steps"].to_numpy(), np.nan)
             values[those.index] += each

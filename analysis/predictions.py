@@ -34,6 +34,7 @@ OTHER_LINKS = {  # latency of a message in seconds, bytes a second and direction
 }
 NO_LINE = 2.0  # times between what a link's line and its points say of a transfer, above which the line is none
 APART = 3.0  # times between what the fastest and the slowest process of a sweep took for as many bytes, likewise
+ARTICLE_LINK, ONCE, WOULD_CARRY = "8 GB/s", "S once over the link", "what 0.0256 s would carry"  # of `article`
 ARTICLE_SECONDS, ARTICLE_STEP_SECONDS, ARTICLE_BYTES_PER_SECOND, ARTICLE_DEVICES = 0.0256, 0.1, 8e9, 4
 
 
@@ -183,12 +184,12 @@ def article(fits: Sequence[Fit]) -> pd.DataFrame:
     size = work.parameter_bytes(networks.get("fcn5"))
     n, rate = ARTICLE_DEVICES, ARTICLE_BYTES_PER_SECOND
     assumed = {
-        "S once over the link": size, "n devices one after another, one way": n * size,
+        ONCE: size, "n devices one after another, one way": n * size,
         "ring: 2 (n - 1) / n S": 2 * (n - 1) / n * size, "tree: 2 log2(n) S": 2 * math.log2(n) * size,
         "gather and broadcast: 2 (n - 1) S": 2 * (n - 1) * size, "up and down for each device: 2 n S": 2 * n * size,
-        "what 0.0256 s would carry": ARTICLE_SECONDS * rate,
+        WOULD_CARRY: ARTICLE_SECONDS * rate,
     }
-    rows = [{"assumption": name, "link": "8 GB/s", "devices": n, "bytes": moved, "seconds": moved / rate}
+    rows = [{"assumption": name, "link": ARTICLE_LINK, "devices": n, "bytes": moved, "seconds": moved / rate}
             for name, moved in assumed.items()]
     for wire, devices in dict.fromkeys((each.wire, each.devices) for each in fits if each.devices > 1):
         chosen = links.chosen(fits, wire, devices)

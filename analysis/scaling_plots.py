@@ -77,8 +77,8 @@ def phases(parts: pd.DataFrame) -> Figure:
             unit = _stack(axes, group, names[group.index])
             axes.set_xlabel(f"time of a step ({unit})")
             axes.set_title(_panel(group, measured))
-        figure.suptitle("What a step is made of; hatching is left out where its interval includes 0", x=0.01, ha="left",
-                        fontweight="bold")
+        figure.suptitle("What a step is made of; parts below 0, and hatching whose interval includes 0, are left out",
+                        x=0.01, ha="left", fontweight="bold")
         handles, _ = grid[0].get_legend_handles_labels()
         hatched = Patch(facecolor=PHASE_COLOURS["backward"], label="aggregation, hidden behind it", **HATCHED)
         figure.legend(handles=[*handles, hatched], loc="outside lower left", ncols=3)

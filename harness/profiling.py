@@ -17,7 +17,7 @@ from harness.suite import Suite
 from harness.tracing import Pass, record
 
 UNBULKED = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0"}  # else MXNet's profiler sees bulks of operators, and not what they are
-ONE_DEVICE = "operators are profiled on one CPU device"
+ONE_DEVICE = "operators are profiled on one CPU device; of several, phases: true takes the step apart"
 
 
 def wanted(suite: Suite, trial: Trial) -> bool:

@@ -44,6 +44,9 @@ def aggregation(
 ) -> None:
     """Fit latency and bandwidth of this machine's links, and predict each strategy of gradient aggregation from them."""
     if again:
+        _refuse_what_measures(devices=devices, device=device != "auto", processes=processes != 3, windows=windows != 5,
+                              window_seconds=window_seconds != 0.02, largest=largest, out=out, allow_dirty=allow_dirty,
+                              interpreter=interpreter)
         _derive(again, recorded or [])
         return
     efforts = {"processes": processes, "windows": windows, "window_seconds": window_seconds or 1e-6}  # a suite's are above 0
@@ -68,6 +71,14 @@ def aggregation(
     sweep(groups, next(iter(ready.values())), effort, folder, say)
     _update(folder, {"finished": datetime.now(UTC).isoformat(timespec="seconds")})
     _derive(folder, recorded or [])
+
+
+def _refuse_what_measures(**options: Any) -> None:
+    """Refuse options beside --again, which would be passed over in silence while the study that it names is written anew."""
+    named = ", ".join(f"--{name.replace('_', '-')}" for name, value in options.items() if value)
+    if named:
+        raise WrongUse(f"--again derives a study anew in its own folder and measures nothing, so {named} cannot go with it: leave "
+                       "that away, or copy the folder and derive the copy")
 
 
 def _plan(devices: str, device: str, interpreter: list[str] | None, effort: dict[str, Any]) -> campaigns.Campaign:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, PositiveFloat, model_validator
 
 import networks
 from harness import data_sets, frameworks
 from harness.errors import WrongUse
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
+PositiveInt = Annotated[int, Field(gt=0, strict=True)]  # strict: YAML's truth values are no numbers
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "tuned"]
 Scaling = Literal["weak", "strong"]
@@ -76,7 +77,7 @@ class Suite(Strict):
     tunings: tuple[Tuning, ...] = ("stock",)
     data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
     skip: tuple[Skip, ...] = ()  # combinations to leave out, as in [{framework: jax, tuning: tuned}]
-    processes: Annotated[int, Field(ge=1)] = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
+    processes: PositiveInt = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
     interval: PositiveFloat | None = None  # as 0.02: further processes until the interval is at most 2 % to either side
     processes_most: PositiveInt = 20  # where `interval` asks for further ones; a width that has not come by then rarely comes
     windows: PositiveInt = 8  # timed windows a process
@@ -100,6 +101,9 @@ class Suite(Strict):
         if not isinstance(data, dict):
             return data
         data = _lists(cls, data)
+        for key, value in data.items():
+            if value == [None]:
+                raise ValueError(f"{key}: there is no value; {_remedy(cls, key)}")
         chosen = data.get("networks", networks.names())
         if isinstance(chosen, str):
             chosen = [chosen]
@@ -118,7 +122,7 @@ class Suite(Strict):
                 raise ValueError(f"networks: unknown network {name}{did_you_mean(name, networks.names())}")
         for key in ("frameworks", "networks", "devices", "scaling", "strategies", "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
-                raise ValueError(f"{key}: the list is empty")
+                raise ValueError(f"{key}: the list is empty; {_remedy(type(self), key)}")
         for skip in self.skip:
             named = {"network": [*networks.names(), *networks.names(small=True)], "framework": frameworks.names()}
             for key, names in named.items():
@@ -149,10 +153,10 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
     """
     data = read_yaml(path)
     for override in overrides or []:
-        key, equals, value = override.partition("=")
+        key, equals, _ = override.partition("=")
         if not equals:
             raise WrongUse(f"override '{override}': write key=value, for example devices=1,2")
-        _override(data, key.strip(), _value(value))
+        _override(data, key.strip(), _value(override))
     return validate(data, Suite, short(path))
 
 
@@ -185,11 +189,23 @@ def _drop(data: dict[str, Any], key: str) -> None:
         del data[spelling]
 
 
-def _value(text: str) -> Any:
+def _value(override: str) -> Any:
+    text = override.partition("=")[2]
     try:
         return yaml.safe_load(f"[{text}]") if "," in text else yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise WrongUse(f"override value '{text}': {str(error).splitlines()[0]}") from None
+        raise WrongUse(f"override '{override}': its value is not YAML ({str(error).splitlines()[0]}); write one value, or several "
+                       "with one comma between two, as in devices=1,2") from None
+
+
+def _remedy(model: type[BaseModel], key: str) -> str:
+    """Say what to write for a key that has no value: its default, as YAML."""
+    field = model.model_fields.get(key)
+    default = field.get_default(call_default_factory=True) if field else None
+    if not default or isinstance(default, dict | BaseModel):
+        return "write one, or leave the key out"
+    shown = yaml.safe_dump(list(default) if isinstance(default, tuple) else default, default_flow_style=True).split("\n")[0]
+    return f"write one, as in {key}: {shown}, or leave the key out"
 
 
 def _lists(model: type[BaseModel], data: Any) -> Any:

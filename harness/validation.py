@@ -5,7 +5,7 @@ is an error too: PyYAML would silently keep the last.
 """
 
 import difflib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -83,7 +83,18 @@ def _sentence(fault: Any, model: type[BaseModel]) -> str:
         return f"{key}: {fault['ctx']['error']}" if key else str(fault["ctx"]["error"])
     message = fault["msg"][0].lower() + fault["msg"][1:]
     quotes = '; YAML reads it as a number or a truth value, so put it in "quotes"' if _is_unquoted_text(fault) else ""
-    return f"{key}: {message}, is {fault['input']!r}{quotes}"
+    return f"{key}: {message}, is {fault['input']!r}{quotes}{_default(model, fault['loc'])}"
+
+
+def _default(model: type[BaseModel], place: Sequence[str | int]) -> str:
+    """Say what a key is where nobody writes it, as the tail of a message; empty where that says nothing."""
+    *parents, last = [part for part in place if isinstance(part, str)] or [""]
+    owner = _model_at(model, list(parents))
+    field = owner.model_fields.get(last) if owner else None
+    default = None if field is None or field.is_required() else field.get_default(call_default_factory=True)
+    if default is None or isinstance(default, BaseModel) or default in ({}, (), ""):
+        return ""
+    return f"; the default is {', '.join(map(str, default)) if isinstance(default, tuple) else default}"
 
 
 def _is_unquoted_text(fault: Any) -> bool:

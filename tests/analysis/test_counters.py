@@ -168,6 +168,24 @@ def test_nvlink_bytes_of_two_windows_between_readings_are_not_shared_out(with_pa
     assert "NVLink bytes of 2 of 25 windows not measured: no samples of gpu0 on both sides of it alone" in row["reason"]
 
 
+def test_pcie_bytes_that_come_at_a_windows_end_are_all_its_own(with_pauses, tmp_path):
+    """A step's last burst lies between the last reading within the window and the one at its edge, up to 21 ms later."""
+    with_pauses.counters = [row for row in with_pauses.counters if row["kind"] != "fast"]
+    for process in range(5):
+        total = 0.0
+        for window in (row for row in with_pauses.windows_of(PYTORCH) if row["process"] == process):
+            each = {"trial": PYTORCH, "process": process, "device": "gpu0", "event_reasons": 0, "broken": ""}
+            for kind, seconds, burst in (("edge", window["start"] - 0.001, 0.0), ("fast", window["stop"] - 0.008, 0.0),
+                                         ("edge", window["stop"] + 0.015, 1e6 * window["steps"])):
+                total += burst
+                with_pauses.counters.append({**each, "kind": kind, "seconds": seconds, "pcie_rx_bytes": total,
+                                             "pcie_tx_bytes": total, "energy_joules": 400.0 * seconds})
+    row = row_of(with_pauses, tmp_path)
+    assert row["pcie_rx_bytes_per_step"] == row["pcie_tx_bytes_per_step"] == 1e6
+    lasting = [(window["stop"] - window["start"]) / window["steps"] for window in with_pauses.windows_of(PYTORCH)]
+    assert 400 * min(lasting) <= row["energy_joules_per_step"] <= 400 * max(lasting)  # what flows between windows is not theirs
+
+
 @pytest.mark.parametrize(("bits", "reason"), [
     (0x04, "1 of 25 windows throttled: software power cap"),
     (0x60, "1 of 25 windows throttled: software thermal slowdown, hardware thermal slowdown"),

@@ -49,3 +49,7 @@ def test_buckets_are_small_first_and_full_then():
     sent = overlap.gradients(networks.get("resnet50"), 1.0, "bucket")
     assert [each.size_bytes >= size for each, size in zip(sent, (2**20, 25 * 2**20, 25 * 2**20), strict=False)] == [True] * 3
     assert len(sent) < 8
+    layers = {each.name: each.ready_seconds for each in overlap.gradients(networks.get("resnet50"), 1.0, "layer")}
+    held = [(bucket.ready_seconds, *(layers[name] for name in bucket.name.split(" to "))) for bucket in sent]
+    assert all(ready == last for ready, _, last in held)  # a bucket is sent when all that it holds is there
+    assert sum(first < last for _, first, last in held) >= 3

@@ -143,7 +143,7 @@ def test_what_may_be_hidden_by_chance_is_not_hatched_and_the_title_says_so(read,
     figure = scaling_plots.phases(parts)
     hatched = [bar.get_width() for bar in figure.axes[0].patches if bar.get_hatch()]
     assert hatched == [pytest.approx(2.0 if drawn else 0.0)]
-    assert "hatching is left out where its interval includes 0" in figure.get_suptitle()
+    assert "hatching whose interval includes 0, are left out" in figure.get_suptitle()
 
 
 def test_a_title_speaks_of_intervals_where_a_row_on_several_devices_has_one(read):

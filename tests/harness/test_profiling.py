@@ -117,7 +117,7 @@ def test_a_trial_on_several_cpu_devices_says_why_it_has_no_profile_and_starts_no
     campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
                  lambda outcome, number, total: None)
     done = records.read(tmp_path)
-    reason = "operators are profiled on one CPU device"
+    reason = "operators are profiled on one CPU device; of several, phases: true takes the step apart"
     assert done.operators[["class", "reason"]].values.tolist() == [["no trace", reason]]
     assert list((tmp_path / "logs").glob("*-profile.log")) == []
     with pytest.raises(breakdown.NotExplained, match=rf"operators\.csv says why there is no trace: {reason}$"):

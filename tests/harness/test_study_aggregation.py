@@ -173,6 +173,11 @@ def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated
     monkeypatch.setattr(link_sweep, "MODULE", "tests.workers.raises")  # nobody is to be asked
     found = CliRunner().invoke(cli.app, ["study", "aggregation", "--again", str(tmp_path / "study")])
     assert (found.exit_code, (tmp_path / "study" / "fits.csv").read_text()) == (0, fits)
+    for option in (["--out", str(tmp_path / "other")], ["--devices", "2"], ["--processes", "5"], ["--largest", "64"]):
+        page = (tmp_path / "study" / "study.json").read_bytes()
+        refused = CliRunner().invoke(cli.app, ["study", "aggregation", "--again", str(tmp_path / "study"), *option])
+        assert f"measures nothing, so {option[0]} cannot go with it" in str(refused.exception)
+        assert (tmp_path / "study" / "study.json").read_bytes() == page and not (tmp_path / "other").exists()
     refused = CliRunner().invoke(cli.app, ["study", "aggregation", "--again", str(tmp_path)])
     assert "no study of aggregation" in str(refused.exception)
 

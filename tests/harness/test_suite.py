@@ -112,7 +112,12 @@ def test_an_override_with_dots_changes_one_network(load):
     (["limits.windows=3"], "{file}: limits.windows: unknown key; did you mean window? Known: build, check, start, window"),
     (["networks=resnet5"], "{file}: networks: unknown network resnet5; did you mean resnet56? Known: alexnet, "),
     (["networks="], "{file}: networks.None.[key]: "),
-    (["devices="], "{file}: devices.0: "),
+    (["devices="], "{file}: devices: there is no value; write one, as in devices: [1], or leave the key out"),
+    (["strategies="], "{file}: strategies: there is no value; write one, as in strategies: [default], or leave the key out"),
+    (["devices=true"], "{file}: devices.0: input should be a valid integer, is True; the default is 1"),
+    (["devices=0"], "{file}: devices.0: input should be greater than 0, is 0; the default is 1"),
+    (["scaling=strange"], "{file}: scaling.0: input should be 'weak' or 'strong', is 'strange'; the default is weak"),
+    (["limits.build=0"], "{file}: limits.build: input should be greater than 0, is 0; the default is 900"),
     (["batch=-4"], "{file}: batches.0: input should be greater than 0, is -4"),
     (["networks.fcn5.batch=-4"], "{file}: networks.fcn5.batches.0: input should be greater than 0, is -4"),
     (["batch=many"], "{file}: batches.0: input should be a valid integer, "),
@@ -121,12 +126,13 @@ def test_an_override_with_dots_changes_one_network(load):
     (["skip=[{}]"], "{file}: skip.0: an entry without a value would skip everything"),
     (["skip=[{network: resnet5}]"], "{file}: skip: unknown network resnet5; did you mean resnet56?"),
     (["skip=[{framework: jx}]"], "{file}: skip: unknown framework jx; did you mean jax?"),
-    (["processes=0"], "{file}: processes: input should be greater than or equal to 1, is 0"),
+    (["processes=0"], "{file}: processes: input should be greater than 0, is 0; the default is 5"),
     (["window_seconds=0"], "{file}: window_seconds: input should be greater than 0, is 0"),
     (["networks.fcn5=512"], "{file}: networks.fcn5: "),
     (["processes"], "override 'processes': write key=value, for example devices=1,2"),
     (["processes.more=3"], "override 'processes.more': 'processes' is not a mapping, so nothing below it can be set"),
-    (["devices=[1,"], "override value '[1,': "),
+    (["devices=[1,"], "override 'devices=[1,': its value is not YAML (while parsing a flow sequence); write one value, "),
+    (["devices=1,,2"], "override 'devices=1,,2': its value is not YAML (while parsing a flow node); write one value, or several "),
 ])
 def test_a_wrong_override_is_refused_with_file_key_and_remedy(load, tmp_path, overrides: list[str], message: str):
     with pytest.raises(WrongUse) as caught:
@@ -135,7 +141,9 @@ def test_a_wrong_override_is_refused_with_file_key_and_remedy(load, tmp_path, ov
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("frameworks: []", "{file}: frameworks: the list is empty"),
+    ("frameworks: []", "{file}: frameworks: the list is empty; write one, as in frameworks: [pytorch, tensorflow], or leave "),
+    ("devices: [true]", "{file}: devices.0: input should be a valid integer, is True"),
+    ("devices:", "{file}: devices: there is no value; write one, as in devices: [1], or leave the key out"),
     ("precisions: []", "{file}: precisions: the list is empty"),
     ("networks: []", "{file}: networks: the list is empty"),
     ("networks: [fcn5, {resnet56: {batch: 16}}]", "{file}: networks: write a list of names, or a mapping"),
