@@ -19,6 +19,7 @@ from analysis.scaling import COUNTERS
 from analysis.statistics import MINIMUM_PROCESSES
 from analysis.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
 
+SENT, RECEIVED = "nvlink_bytes_per_step", "pcie_rx_bytes_per_step"
 TARGET = 0.2  # of the model: predicted within 20 % of what was measured
 
 
@@ -35,8 +36,8 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
     predicted = found["predictions"]
     found |= {name: predictions.with_settings(table, campaigns) for name, table in found.items()}
     shown = {"links": fitted(fits), "refused": links.refused(windows), "predictions": predicted_table(found["predictions"]),
-             "overlap": overlap_table(found["overlap"]), "what_if": what_if_table(found["what_if"]),
-             "article": article_table(found["article"])}
+             "moved": moved_table(found["predictions"]), "overlap": overlap_table(found["overlap"]),
+             "what_if": what_if_table(found["what_if"]), "article": article_table(found["article"])}
     figures = _figures(swept, fits, found)
     (folder / "plots").mkdir(exist_ok=True)
     for name, figure in figures.items():
@@ -113,21 +114,45 @@ def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
 
 
 def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
-    """Set predicted beside measured, a row a trial; without a campaign, predicted alone."""
+    """Set predicted beside measured, a row a trial; without a campaign, predicted alone and what it is made of."""
     rows, settings = [], predictions.telling(predicted, TRIAL)
     for row in predicted.to_dict("records"):
-        cells = {"framework": row.get("framework", ""), "network": row["network"], **_named(row, settings),
-                 "devices": row["devices"], "strategy": row["strategy"], "wire": row["wire"],
-                 "predicted": _interval(row, "predicted_seconds"),
-                 "made of": _made_of(row["legs"]), "residual of its links": _percent(row["residual"])}
+        cells = {**_trial(row, settings), "predicted": _interval(row, "predicted_seconds")}
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"), "error": _percent(row["error"], sign=True),
-                      "by measured points": _time(row["swept_seconds"]), "their error": _percent(row["swept_error"], sign=True),
-                      "model: between devices, to the host": ", ".join(
-                          _size(row[column]) for column in ("wire_bytes", "host_bytes") if pd.notna(row[column])),
-                      **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()}}
+                      "by measured points": _time(row["swept_seconds"]), "their error": _percent(row["swept_error"], sign=True)}
+        else:
+            cells |= _make(row)
         rows.append({**cells, "remark": row["reason"]})
     return _without_empty(pd.DataFrame(rows))
+
+
+def moved_table(predicted: pd.DataFrame) -> pd.DataFrame:
+    """Say what each prediction of a trial is made of, and set the bytes that were counted beside the model's.
+
+    Held against the model is what NVLink sent or, of bytes that go through the host, what PCIe received, headers included.
+    """
+    if "error" not in predicted:
+        return pd.DataFrame()
+    rows, settings = [], predictions.telling(predicted, TRIAL)
+    for row in predicted.to_dict("records"):
+        wire, host = row["wire_bytes"], row["host_bytes"]
+        by_pcie = host > 0 or row["wire"] == "p2p_off"
+        counted, meant = row[RECEIVED if by_pcie else SENT], host if host > 0 else wire
+        rows.append({
+            **_trial(row, settings), **_make(row), "model: between devices": _size(wire), "model: to the host": _size(host),
+            **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()},
+            "counted / model": number(counted / meant) if meant and counted else ""})
+    return _without_empty(pd.DataFrame(rows))
+
+
+def _trial(row: dict[Any, Any], settings: Sequence[str]) -> dict[str, Any]:
+    return {"framework": row.get("framework", ""), "network": row["network"], **_named(row, settings), "devices": row["devices"],
+            "strategy": row["strategy"], "wire": row["wire"]}
+
+
+def _make(row: dict[Any, Any]) -> dict[str, str]:
+    return {"made of": _made_of(row["legs"]), "residual of its links": _percent(row["residual"])}
 
 
 def overlap_table(found: pd.DataFrame) -> pd.DataFrame:

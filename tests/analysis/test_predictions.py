@@ -1,5 +1,6 @@
 """Models beside measurements, on a campaign that was made from the models: errors are noise, and a planted one is found."""
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -297,7 +298,20 @@ def test_the_page_tells_unlike_trials_apart_and_its_files_keep_their_columns(ali
     lines = (study / "report.md").read_text().splitlines()
     for batch, tuning, data, campaign in ((64, "stock", "device", "G"), (64, "tuned", "device", "G"), (64, "stock", "host", "A")):
         start = f"| pytorch | fcn5 | {batch} | {tuning} | {data} | {campaign} | 2 | ring | default |"
-        assert len([line for line in lines if line.startswith(start)]) == 2  # predicted and measured, and behind the backward pass
+        assert len([line for line in lines if line.startswith(start)]) == 3  # as predicted, its bytes, behind the backward pass
+
+
+def test_counted_bytes_stand_beside_those_of_the_model():
+    each = {"framework": "pytorch", "network": "fcn5", "devices": 2, "legs": "shift 0.001", "residual": 0.1, "error": 0.0,
+            "nvlink_bytes_per_step": 0.0, "pcie_rx_bytes_per_step": 1.16e8, "pcie_tx_bytes_per_step": 1.38e8}
+    rows = [{"strategy": "ring", "wire": "default", "wire_bytes": 1e8, "host_bytes": 0.0, "nvlink_bytes_per_step": 1.001e8},
+            {"strategy": "ring", "wire": "p2p_off", "wire_bytes": 1e8, "host_bytes": 0.0},
+            {"strategy": "host_one", "wire": "default", "wire_bytes": 0.0, "host_bytes": 1.1e8},
+            {"strategy": "power_sgd", "wire": "default", "wire_bytes": math.nan, "host_bytes": math.nan}]
+    table = aggregation_report.moved_table(pd.DataFrame([{**each, **row} for row in rows]))
+    assert table["counted / model"].tolist() == ["1.00", "1.16", "1.05", ""]
+    assert table["model: to the host"].tolist() == ["0 KiB", "0 KiB", "105 MiB", ""]
+    assert aggregation_report.moved_table(pd.DataFrame([{**each, **rows[0]}]).drop(columns="error")).empty
 
 
 def test_what_tells_no_rows_apart_has_no_column(read, draw_records, fits, tmp_path):
