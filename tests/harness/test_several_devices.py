@@ -11,7 +11,7 @@ import pytest
 
 from analysis import records, report
 from analysis.records import Campaign
-from harness import campaign, checks
+from harness import campaign, checks, frameworks
 from harness.ranks import Ranks
 from harness.suite import Suite
 
@@ -172,3 +172,19 @@ def test_without_phases_there_is_no_file_of_them(tmp_path, stand_in):
     stand_in(one="ranks_parts")
     assert run(tmp_path, frameworks="one").phases.empty
     assert not (tmp_path / "phases.csv").exists()
+
+
+@pytest.mark.parametrize(("module", "said"), [
+    ("pytorch_ranks_killed", "crashed: rank 1 ended during 'run'; log: "),
+    ("pytorch_ranks_unreachable", "DistNetworkError"),
+])
+def test_a_fault_between_torchruns_ranks_costs_their_row_alone_and_leaves_nothing_behind(
+        tmp_path, monkeypatch, interpreter_of, workers_in, module, said):
+    """The real launcher in a whole campaign; one device, which needs no rank, is timed beside."""
+    faulty = frameworks.load("pytorch").model_copy(update={"runner": f"tests.workers.{module}"})
+    monkeypatch.setattr(frameworks, "load", lambda name, folder=None: faulty)
+    run(tmp_path, frameworks="pytorch", devices=[1, 2], interpreters={"pytorch": interpreter_of("pytorch")}, windows=50)
+    good, bad = rows(tmp_path)
+    assert (good["devices"], good["status"], good["verified"]) == ("1", "ok", "yes")
+    assert (bad["devices"], bad["status"]) == ("2", "failed") and said in bad["reason"]
+    assert workers_in(tmp_path) == []
