@@ -7,14 +7,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, PositiveFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, model_validator
 
 import networks
 from harness import data_sets, frameworks
 from harness.errors import WrongUse
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
-PositiveInt = Annotated[int, Field(gt=0, strict=True)]  # strict: YAML's truth values are no numbers
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"input should be a whole number, is {value}, which YAML reads as a truth value")
+    return value
+
+
+PositiveInt = Annotated[int, Field(gt=0), BeforeValidator(_no_truth_value)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "tuned"]
 Scaling = Literal["weak", "strong"]
