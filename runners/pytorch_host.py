@@ -12,6 +12,9 @@ import torch.distributed as dist
 
 from runners.pytorch_aggregation import Messages
 
+FLOAT_BYTES = 4
+LINE_BYTES = 64  # of a processor's cache, on x86 and most of Arm
+
 
 class HostOne(Messages):
     """One thread adds, as in TensorFlow's example for several GPUs of 2016, whose mean was one operation of the CPU."""
@@ -82,21 +85,28 @@ def add_up(rows):
 
 def shared_floats(rows, columns, rank, group):
     """Return float32 memory (rows, columns) that all ranks share. It has no name in any folder, so nothing is left of it."""
-    where = [None]
+    where, size = [None], rows * in_lines(columns)
     if rank == 0:
         descriptor = os.memfd_create("dlbench-gradients")
-        os.ftruncate(descriptor, 4 * rows * columns)
+        os.ftruncate(descriptor, FLOAT_BYTES * size)
         where = [f"/proc/{os.getpid()}/fd/{descriptor}"]
     dist.broadcast_object_list(where, src=0, group=group)
-    shared = torch.from_file(where[0], shared=True, size=rows * columns)
+    shared = torch.from_file(where[0], shared=True, size=size)
     dist.barrier(group)
     if rank == 0:
         os.close(descriptor)
-    return shared.view(rows, columns)
+    return shared.view(rows, -1)[:, :columns]
+
+
+def in_lines(count):
+    """Return the floats of as many whole cache lines as `count` of them need: a row after these begins on a line, as all memory
+    that frameworks take does. Rows that begin within one are added more slowly, for vectors then lie across two lines."""
+    line = LINE_BYTES // FLOAT_BYTES
+    return -(-count // line) * line
 
 
 def pin(owner, memory):
-    """Let the GPU reach host memory directly for as long as `owner` lives."""
-    runtime = torch.cuda.cudart()
-    torch.cuda.check_error(int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)))
-    weakref.finalize(owner, runtime.cudaHostUnregister, memory.data_ptr())
+    """Let the GPU reach host memory directly, all that `memory` is a view of, for as long as `owner` lives."""
+    runtime, whole = torch.cuda.cudart(), memory.untyped_storage()
+    torch.cuda.check_error(int(runtime.cudaHostRegister(whole.data_ptr(), whole.nbytes(), 0)))
+    weakref.finalize(owner, runtime.cudaHostUnregister, whole.data_ptr())

@@ -17,10 +17,9 @@ import torch.distributed as dist
 from runners import pytorch_parallel
 from runners.protocol import Task, Unsupported, timed_run
 from runners.pytorch_aggregation import exchange
-from runners.pytorch_host import add_up, adding_threads, pin, shared_floats
+from runners.pytorch_host import FLOAT_BYTES, add_up, adding_threads, in_lines, pin, shared_floats
 from runners.pytorch_one_bit import OneBit
 
-FLOAT_BYTES = 4
 IDLE_SECONDS = 0.005  # after which PyTorch's threads sleep; they look for work for about a millisecond first
 COLD_BYTES = 2**27  # of the buffers that copies and sums take in turn: gradients come from memory, not from a cache
 
@@ -215,7 +214,7 @@ def host_sum(here, count, kind, rest_seconds):
     if here.group:
         memory = shared_floats(here.ranks + 1, buffer, here.rank, here.group)
     else:
-        memory = here.floats((here.ranks + 1) * buffer, host=True).view(-1, buffer)
+        memory = here.floats((here.ranks + 1) * in_lines(buffer), host=True).view(here.ranks + 1, -1)[:, :buffer]
     if here.rank:
         return here.meet
     gradient, addends = here.floats(buffer), kind(memory)

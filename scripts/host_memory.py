@@ -5,16 +5,18 @@ which ones differs from processor to processor. Linux only; needs an interpreter
     python scripts/host_memory.py > host_memory.csv
 A row a repetition. `read`: one thread, held on one processor, adds up one of several buffers. `mean`: PyTorch's threads make the
 mean of `--ranks` buffers as `host_all` does, in several memories and by several numbers of threads, which take turns. `one`: one
-thread of NumPy does, as `host_one`, free or held on one of several processors, in memories whose pages lie as the system gave them
-and in scattered ones; the host wrote the buffers just before, or GPUs did. `busy_cores` is the processor time of the sum over its
-time, `stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the
-share of a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only.
+thread of NumPy does, as `host_one`, free or held on one of several processors; the host wrote the buffers just before, or GPUs did.
+It does so in memories whose pages lie as the system gave them, in ones of which each buffer begins 40 bytes further behind a cache
+line, as FCN-5's gradients do one after another, and in scattered ones. `busy_cores` is the processor time of the sum over its time,
+`stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the share of a
+memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only.
 """
 
 import argparse
 import contextlib
 import csv
 import functools
+import math
 import mmap
 import os
 import sys
@@ -36,6 +38,8 @@ ADDITION = 3  # numbers read and written for each that is added: a += b
 READINGS = 2  # of each buffer by each processor
 UNSEEN = 1  # repetitions of a mean before those that count
 HELD = 4  # processors, one after another, that a thread is held on
+WAYS = ("as given", "behind a line", "scattered")  # that the memories of one adding thread lie
+BEHIND_FLOATS = 10  # whole megabytes are whole lines of 64 bytes
 FREED = 4  # times what scattered memories take is taken first, and every second page of it given back
 FRAME = (1 << 55) - 1  # the bits of a page's entry that number its frame
 STEAL = 7  # of the words of /proc/stat's first line after its name
@@ -89,19 +93,20 @@ def means(asked):
 
 
 def ones(asked):
-    """Yield how long one thread takes for a mean: by memories, the system's own and scattered ones, by processors, by who wrote."""
+    """Yield how long one thread takes for a mean: by where its memory lies, by processors, by who wrote."""
     torch.set_num_threads(1)  # its threads wait awake for a while
     everyone = processors()
     chosen = [None, *everyone[:: max(1, len(everyone) // HELD)][:HELD]]  # None: wherever the system lets it run
     count = asked.megabytes * MEGABYTE // FLOAT_BYTES
     size = (asked.ranks + 1 / 3) * count * FLOAT_BYTES
     writers = ["host", "gpus"] if torch.cuda.is_available() else ["host"]
-    for scattered in (False, True):
-        each = (asked.ranks + 1) * count * FLOAT_BYTES
-        with scattered_pages(FREED * asked.memories * each) if scattered else contextlib.nullcontext():
-            kept = [taken(each).view(asked.ranks + 1, count) for _ in range(asked.memories)]
+    for way in WAYS:
+        shape = asked.ranks + 1, count + (BEHIND_FLOATS if way == "behind a line" else 0)
+        each = math.prod(shape) * FLOAT_BYTES
+        with scattered_pages(FREED * asked.memories * each) if way == "scattered" else contextlib.nullcontext():
+            kept = [taken(each).view(shape)[:, :count] for _ in range(asked.memories)]
         for number, rows in enumerate(kept):
-            memory, in_order = f"{'scattered' if scattered else 'as given'} {number}", pages_in_order(rows)
+            memory, in_order = f"{way} {number}", pages_in_order(rows)
             sources = gradients_of(rows) if "gpus" in writers else []
             for repetition in range(-UNSEEN, asked.repetitions):
                 for processor in chosen:
@@ -140,7 +145,7 @@ def pages_in_order(rows):
 
 def gradients_of(rows):
     """Return a buffer for each row on GPUs in turn, and let them reach `rows` directly, as the strategies do."""
-    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.nbytes, 0)))
+    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.untyped_storage().nbytes(), 0)))
     return [torch.ones(rows.shape[1], device=f"cuda:{number % torch.cuda.device_count()}") for number in range(len(rows) - 1)]
 
 

@@ -44,3 +44,12 @@ def test_beside_gpus_half_the_processors_add_and_one_at_least():
              "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(adding_threads())")
     said = subprocess.check_output([environment_of("pytorch").interpreter, "-c", asked], text=True, cwd=Path(__file__).parents[2])
     assert said.split() == [str(max(1, len(os.sched_getaffinity(0)) // 2)), "1"]
+
+
+def test_every_buffer_that_the_host_adds_begins_on_a_cache_line():
+    asked = ("import torch.distributed as dist; from runners.pytorch_host import shared_floats; "
+             "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1); "
+             "rows = shared_floats(3, 1000 * 1000 + 10, 0, None); rows += 1; "
+             "print(*(row.data_ptr() % 64 for row in rows), *rows.shape, rows.sum().item())")
+    said = subprocess.check_output([environment_of("pytorch").interpreter, "-c", asked], text=True, cwd=Path(__file__).parents[2])
+    assert said.split() == ["0", "0", "0", "3", "1000010", "3000030.0"]

@@ -1,4 +1,4 @@
-"""scripts/host_memory.py: processors read every buffer, threads make the mean in every memory, one thread in scattered ones too."""
+"""scripts/host_memory.py: processors read every buffer, threads make the mean in every memory, one thread wherever they lie."""
 
 import csv
 import math
@@ -23,7 +23,7 @@ def test_every_processor_reads_and_threads_add(tmp_path):
     assert {(row["processor"], row["memory"]) for row in reads} == {(each, memory) for each in processors for memory in "01"}
     assert len(means) == 2 * 3 * len({row["threads"] for row in means})
     assert str(max(1, len(processors) // 2)) in {row["threads"] for row in means}  # as many as host_all adds with
-    memories = {f"{way} {number}" for way in ("as given", "scattered") for number in "01"}
+    memories = {f"{way} {number}" for way in ("as given", "behind a line", "scattered") for number in "01"}
     held = {"", *sorted(processors, key=int)[:: max(1, len(processors) // 4)][:4]}  # "": free
     assert {(row["memory"], row["processor"]) for row in ones} == {(memory, where) for memory in memories for where in held}
     assert len(ones) == 3 * len(memories) * len(held) * len({row["written_by"] for row in ones})
