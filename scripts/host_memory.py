@@ -8,8 +8,8 @@ mean of `--ranks` buffers as `host_all` does, in several memories and by several
 thread of NumPy does, as `host_one`, free or held on one of several processors; the host wrote the buffers just before, or GPUs did.
 It does so in memories whose pages lie as the system gave them, in ones of which each buffer begins 40 bytes further behind a cache
 line, as FCN-5's gradients do one after another, and in scattered ones. `busy_cores` is the processor time of the sum over its time,
-`stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the share of a
-memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only.
+`stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the share of
+a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only.
 """
 
 import argparse
