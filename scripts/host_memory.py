@@ -9,7 +9,8 @@ thread of NumPy does, as `host_one`, free or held on one of several processors; 
 It does so in memories whose pages lie as the system gave them, in ones of which each buffer begins 40 bytes further behind a cache
 line, as FCN-5's gradients do one after another, and in scattered ones. `busy_cores` is the processor time of the sum over its time,
 `stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the share of
-a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only.
+a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only; `at`
+counts seconds from the start.
 """
 
 import argparse
@@ -28,10 +29,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in any folder
 
-from runners.pytorch_host import add_up
+from runners.pytorch_host import add_up, pin
 
 COLUMNS = ("kind", "memory", "processor", "threads", "repetition", "megabytes", "seconds", "gigabytes_per_second",
-           "busy_cores", "stolen_cores", "written_by", "in_order")
+           "busy_cores", "stolen_cores", "written_by", "in_order", "at")
 MEGABYTE = 10**6
 FLOAT_BYTES = 4
 ADDITION = 3  # numbers read and written for each that is added: a += b
@@ -44,6 +45,7 @@ FREED = 4  # times what scattered memories take is taken first, and every second
 FRAME = (1 << 55) - 1  # the bits of a page's entry that number its frame
 STEAL = 7  # of the words of /proc/stat's first line after its name
 TICKS = os.sysconf("SC_CLK_TCK")
+BEGAN = time.monotonic()
 
 
 def main(words=None):
@@ -93,32 +95,37 @@ def means(asked):
 
 
 def ones(asked):
-    """Yield how long one thread takes for a mean: by where its memory lies, by processors, by who wrote."""
+    """Yield how long one thread takes for a mean: by where its memory lies, by processors, by who wrote.
+
+    The memories take turns, as what other guests do comes and goes; all sums of a turn are in one, as a step's are.
+    """
     torch.set_num_threads(1)  # its threads wait awake for a while
     everyone = processors()
     chosen = [None, *everyone[:: max(1, len(everyone) // HELD)][:HELD]]  # None: wherever the system lets it run
+    memories = {name: rows for way in WAYS for name, rows in lying(way, asked)}
+    sources = {name: gradients_of(rows) for name, rows in memories.items()} if torch.cuda.is_available() else {}
+    in_order = {name: f"{pages_in_order(rows):.3f}" for name, rows in memories.items()}
+    for repetition in range(-UNSEEN, asked.repetitions):
+        for name, rows in memories.items():
+            for processor in chosen:
+                for writer in ("host", "gpus") if sources else ("host",):
+                    write(rows, sources[name] if writer == "gpus" else [])
+                    with contextlib.nullcontext() if processor is None else held(processor):
+                        times = timed(functools.partial(add_up, rows.numpy()))
+                    if repetition >= 0:
+                        size = (asked.ranks + 1 / 3) * rows[0].nbytes  # in additions, as the study of links counts
+                        yield {**row("one", name, repetition, size, times, processor=processor, threads=1),
+                               "written_by": writer, "in_order": in_order[name]}
+
+
+def lying(way, asked):
+    """Yield names and memories (ranks + 1, floats) that lie in one of WAYS."""
     count = asked.megabytes * MEGABYTE // FLOAT_BYTES
-    size = (asked.ranks + 1 / 3) * count * FLOAT_BYTES
-    writers = ["host", "gpus"] if torch.cuda.is_available() else ["host"]
-    for way in WAYS:
-        shape = asked.ranks + 1, count + (BEHIND_FLOATS if way == "behind a line" else 0)
-        each = math.prod(shape) * FLOAT_BYTES
-        with scattered_pages(FREED * asked.memories * each) if way == "scattered" else contextlib.nullcontext():
-            kept = [taken(each).view(shape)[:, :count] for _ in range(asked.memories)]
-        for number, rows in enumerate(kept):
-            memory, in_order = f"{way} {number}", pages_in_order(rows)
-            sources = gradients_of(rows) if "gpus" in writers else []
-            for repetition in range(-UNSEEN, asked.repetitions):
-                for processor in chosen:
-                    for writer in writers:
-                        write(rows, sources if writer == "gpus" else [])
-                        with contextlib.nullcontext() if processor is None else held(processor):
-                            times = timed(functools.partial(add_up, rows.numpy()))
-                        if repetition >= 0:
-                            yield {**row("one", memory, repetition, size, times, processor=processor, threads=1),
-                                   "written_by": writer, "in_order": f"{in_order:.3f}"}
-            if sources:
-                torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(rows.data_ptr())))
+    shape = asked.ranks + 1, count + (BEHIND_FLOATS if way == "behind a line" else 0)
+    size_bytes = math.prod(shape) * FLOAT_BYTES
+    with scattered_pages(FREED * asked.memories * size_bytes) if way == "scattered" else contextlib.nullcontext():
+        for number in range(asked.memories):
+            yield f"{way} {number}", taken(size_bytes).view(shape)[:, :count]
 
 
 @contextlib.contextmanager
@@ -145,7 +152,7 @@ def pages_in_order(rows):
 
 def gradients_of(rows):
     """Return a buffer for each row on GPUs in turn, and let them reach `rows` directly, as the strategies do."""
-    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(rows.data_ptr(), rows.untyped_storage().nbytes(), 0)))
+    pin(rows, rows)
     return [torch.ones(rows.shape[1], device=f"cuda:{number % torch.cuda.device_count()}") for number in range(len(rows) - 1)]
 
 
@@ -165,7 +172,8 @@ def row(kind, memory, repetition, size_bytes, times, processor="", threads=""):
     moved = size_bytes * (1 if kind == "read" else ADDITION)
     return {"kind": kind, "memory": memory, "processor": processor, "threads": threads, "repetition": repetition,
             "megabytes": round(size_bytes / MEGABYTE), "seconds": f"{seconds:.4e}",
-            "gigabytes_per_second": f"{moved / seconds / 1e9:.2f}", "busy_cores": f"{busy:.2f}", "stolen_cores": f"{stolen:.2f}"}
+            "gigabytes_per_second": f"{moved / seconds / 1e9:.2f}", "busy_cores": f"{busy:.2f}", "stolen_cores": f"{stolen:.2f}",
+            "at": f"{time.monotonic() - BEGAN:.2f}"}
 
 
 def timed(work):

@@ -1,6 +1,7 @@
 """scripts/host_memory.py: processors read every buffer, threads make the mean in every memory, one thread wherever they lie."""
 
 import csv
+import itertools
 import math
 import os
 import subprocess
@@ -28,6 +29,10 @@ def test_every_processor_reads_and_threads_add(tmp_path):
     assert {(row["memory"], row["processor"]) for row in ones} == {(memory, where) for memory in memories for where in held}
     assert len(ones) == 3 * len(memories) * len(held) * len({row["written_by"] for row in ones})
     assert all(math.isnan(share) or 0 <= share <= 1 for share in (float(row["in_order"]) for row in ones))
+    turns = [row["memory"] for row in ones if row["processor"] == "" and row["written_by"] == "host"]
+    assert turns == list(dict.fromkeys(turns)) * 3  # in each repetition all memories once, so that they meet the same neighbours
+    for row, after in itertools.pairwise(rows):
+        assert 0 < float(row["at"]) <= float(after["at"])
     for row in rows:
         assert float(row["seconds"]) > 0
         assert 0 <= float(row["stolen_cores"]) <= os.cpu_count()
