@@ -99,8 +99,8 @@ def shared_floats(rows, columns, rank, group):
 
 
 def in_lines(count):
-    """Return the floats of as many whole cache lines as `count` of them need: a row after these begins on a line, as all memory
-    that frameworks take does. Rows that begin within one are added more slowly, for vectors then lie across two lines."""
+    """Return the floats of as many whole cache lines as `count` of them need: a row after these begins on a line, as PyTorch's own
+    memory does. Else an addition's vectors lie across two lines, which costs some processors time."""
     line = LINE_BYTES // FLOAT_BYTES
     return -(-count // line) * line
 

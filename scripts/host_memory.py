@@ -9,17 +9,19 @@ thread of NumPy does, as `host_one`, free or held on one of several processors; 
 It does so in memories whose pages lie as the system gave them, in ones of which each buffer begins 40 bytes further behind a cache
 line, as FCN-5's gradients do one after another, and in scattered ones. `busy_cores` is the processor time of the sum over its time,
 `stolen_cores` what other guests of the host took of this machine's processors meanwhile, by /proc/stat; `in_order` is the share of
-a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only; `at`
-counts seconds from the start.
+a memory's pages that the machine's memory goes on with their neighbour, by /proc/self/pagemap, which tells root only;
+`fixed_seconds` is what the same processor took just before for work without memory; `at` counts seconds from the start.
 """
 
 import argparse
 import contextlib
 import csv
 import functools
+import itertools
 import math
 import mmap
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -32,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in an
 from runners.pytorch_host import add_up, pin
 
 COLUMNS = ("kind", "memory", "processor", "threads", "repetition", "megabytes", "seconds", "gigabytes_per_second",
-           "busy_cores", "stolen_cores", "written_by", "in_order", "at")
+           "busy_cores", "stolen_cores", "written_by", "in_order", "fixed_seconds", "at")
 MEGABYTE = 10**6
 FLOAT_BYTES = 4
 ADDITION = 3  # numbers read and written for each that is added: a += b
@@ -41,6 +43,7 @@ UNSEEN = 1  # repetitions of a mean before those that count
 HELD = 4  # processors, one after another, that a thread is held on
 WAYS = ("as given", "behind a line", "scattered")  # that the memories of one adding thread lie
 BEHIND_FLOATS = 10  # whole megabytes are whole lines of 64 bytes
+FIXED_NUMBERS = 100_000  # that are added within the processor
 FREED = 4  # times what scattered memories take is taken first, and every second page of it given back
 FRAME = (1 << 55) - 1  # the bits of a page's entry that number its frame
 STEAL = 7  # of the words of /proc/stat's first line after its name
@@ -51,7 +54,8 @@ BEGAN = time.monotonic()
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=4, help="buffers of a mean")
-    parser.add_argument("--megabytes", type=int, default=250, help="of each buffer of a mean: AlexNet's gradients are 250")
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[250],
+                        help="of each buffer of a mean; several take turns in kind one. AlexNet's gradients are 250")
     parser.add_argument("--memories", type=int, default=4, help="taken anew, for means")
     parser.add_argument("--buffers", type=int, default=16, help="that each processor reads, 64 MB each")
     parser.add_argument("--repetitions", type=int, default=12, help="of a mean")
@@ -76,12 +80,12 @@ def reads(asked):
 
 def means(asked):
     """Yield how long means take by numbers of threads: all processors, but one a rank, three quarters, a half and a quarter."""
-    count = asked.megabytes * MEGABYTE // FLOAT_BYTES
-    size = (asked.ranks + 1 / 3) * count * FLOAT_BYTES  # in additions, as the study of links counts
     everyone = len(processors())
     shares = (everyone, everyone - asked.ranks, everyone * 3 // 4, everyone // 2, everyone // 4)
     ways = dict.fromkeys(max(1, threads) for threads in shares)
-    for memory in range(asked.memories):
+    for count, memory in itertools.product((megabytes * MEGABYTE // FLOAT_BYTES for megabytes in asked.megabytes),
+                                           range(asked.memories)):
+        size = (asked.ranks + 1 / 3) * count * FLOAT_BYTES  # in additions, as the study of links counts
         rows = taken((asked.ranks + 1) * count * FLOAT_BYTES).view(asked.ranks + 1, count)
         for repetition in range(-UNSEEN, asked.repetitions):
             for threads in ways:
@@ -95,37 +99,52 @@ def means(asked):
 
 
 def ones(asked):
-    """Yield how long one thread takes for a mean: by where its memory lies, by processors, by who wrote.
+    """Yield how long one thread takes for a mean: by size, by where its memory lies, by processors, by who wrote.
 
-    The memories take turns, as what other guests do comes and goes; all sums of a turn are in one, as a step's are.
+    All of these take turns, each repetition in another order, for what other guests do comes and goes.
     """
     torch.set_num_threads(1)  # its threads wait awake for a while
     everyone = processors()
     chosen = [None, *everyone[:: max(1, len(everyone) // HELD)][:HELD]]  # None: wherever the system lets it run
-    memories = {name: rows for way in WAYS for name, rows in lying(way, asked)}
-    sources = {name: gradients_of(rows) for name, rows in memories.items()} if torch.cuda.is_available() else {}
-    in_order = {name: f"{pages_in_order(rows):.3f}" for name, rows in memories.items()}
+    memories = [(way, rows) for megabytes in asked.megabytes for way in WAYS for rows in lying(way, megabytes, asked)]
+    names = [f"{way} {number % asked.memories}" for number, (way, _) in enumerate(memories)]
+    in_order = [f"{pages_in_order(rows):.3f}" for _, rows in memories]
+    sources = gradients_for([rows for _, rows in memories]) if torch.cuda.is_available() else []
+    order = random.Random(0)
     for repetition in range(-UNSEEN, asked.repetitions):
-        for name, rows in memories.items():
-            for processor in chosen:
-                for writer in ("host", "gpus") if sources else ("host",):
-                    write(rows, sources[name] if writer == "gpus" else [])
-                    with contextlib.nullcontext() if processor is None else held(processor):
-                        times = timed(functools.partial(add_up, rows.numpy()))
-                    if repetition >= 0:
-                        size = (asked.ranks + 1 / 3) * rows[0].nbytes  # in additions, as the study of links counts
-                        yield {**row("one", name, repetition, size, times, processor=processor, threads=1),
-                               "written_by": writer, "in_order": in_order[name]}
+        for number in order.sample(range(len(memories)), len(memories)):
+            rows = memories[number][1]
+            write(rows, [])
+            add_up(rows.numpy())  # what the cache holds of it is as in a step that follows another
+            for processor, writer in shuffled(order, itertools.product(chosen, ("host", "gpus") if sources else ("host",))):
+                write(rows, sources if writer == "gpus" else [])
+                with contextlib.nullcontext() if processor is None else held(processor):
+                    fixed_seconds, _, _ = timed(fixed_work)
+                    times = timed(functools.partial(add_up, rows.numpy()))
+                if repetition >= 0:
+                    size = (asked.ranks + 1 / 3) * rows[0].nbytes  # in additions, as the study of links counts
+                    yield {**row("one", names[number], repetition, size, times, processor=processor, threads=1),
+                           "written_by": writer, "in_order": in_order[number], "fixed_seconds": f"{fixed_seconds:.4e}"}
 
 
-def lying(way, asked):
-    """Yield names and memories (ranks + 1, floats) that lie in one of WAYS."""
-    count = asked.megabytes * MEGABYTE // FLOAT_BYTES
+def shuffled(order, choices):
+    choices = list(choices)
+    return order.sample(choices, len(choices))
+
+
+def lying(way, megabytes, asked):
+    """Yield memories (ranks + 1, floats) that lie in one of WAYS."""
+    count = megabytes * MEGABYTE // FLOAT_BYTES
     shape = asked.ranks + 1, count + (BEHIND_FLOATS if way == "behind a line" else 0)
     size_bytes = math.prod(shape) * FLOAT_BYTES
     with scattered_pages(FREED * asked.memories * size_bytes) if way == "scattered" else contextlib.nullcontext():
-        for number in range(asked.memories):
-            yield f"{way} {number}", taken(size_bytes).view(shape)[:, :count]
+        for _ in range(asked.memories):
+            yield taken(size_bytes).view(shape)[:, :count]
+
+
+def fixed_work():
+    """Compute within one processor, with no memory to speak of: it takes longer only where the processor is slower."""
+    sum(range(FIXED_NUMBERS))
 
 
 @contextlib.contextmanager
@@ -150,19 +169,21 @@ def pages_in_order(rows):
     return float(np.mean(np.diff(frames) == 1)) if frames.any() else float("nan")
 
 
-def gradients_of(rows):
-    """Return a buffer for each row on GPUs in turn, and let them reach `rows` directly, as the strategies do."""
-    pin(rows, rows)
-    return [torch.ones(rows.shape[1], device=f"cuda:{number % torch.cuda.device_count()}") for number in range(len(rows) - 1)]
+def gradients_for(memories):
+    """Return a buffer for each rank, on GPUs in turn, as long as any needs; GPUs reach `memories` directly, as the strategies'."""
+    for rows in memories:
+        pin(rows, rows)
+    longest, ranks = max(rows.shape[1] for rows in memories), len(memories[0]) - 1
+    return [torch.ones(longest, device=f"cuda:{number % torch.cuda.device_count()}") for number in range(ranks)]
 
 
 def write(rows, sources):
     """Let the GPUs write all rows but the last, or this thread where there are no sources."""
-    for number in range(len(rows) - 1):
+    for number, buffer in enumerate(rows[:-1]):
         if sources:
-            rows[number].copy_(sources[number], non_blocking=True)
+            buffer.copy_(sources[number][:len(buffer)], non_blocking=True)
         else:
-            rows[number].fill_(1.0)
+            buffer.fill_(1.0)
     for source in sources:
         torch.cuda.synchronize(source.device)
 
