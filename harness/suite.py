@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 import networks
 from harness import data_sets, frameworks
@@ -17,11 +17,20 @@ from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
 def _no_truth_value(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError(f"input should be a whole number, is {value}, which YAML reads as a truth value")
+        raise ValueError(f"input should be a number, is {value}, which YAML reads as a truth value")
     return value
 
 
-PositiveInt = Annotated[int, Field(gt=0), BeforeValidator(_no_truth_value)]
+def _threads(value: Any) -> Any:
+    if value != "all" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"input should be a whole number greater than 0, or all, is {value!r}; the default is all")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_no_truth_value)]
+PositiveInt = Annotated[WholeNumber, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_truth_value)]
+Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "tuned"]
 Scaling = Literal["weak", "strong"]
@@ -79,7 +88,7 @@ class Suite(Strict):
     scaling: tuple[Scaling, ...] = ("weak",)  # weak: that batch on each device; strong: that batch split among them
     strategies: tuple[str, ...] = ("default",)  # of gradient aggregation; default: the framework's first for this kind of device
     phases: bool = False  # time nested parts of the step too: F, FB, FBA, FBAU and A (phases.csv)
-    threads: tuple[PositiveInt | Literal["all"], ...] = ("all",)  # on CPUs; pinned to as many cores
+    threads: tuple[Threads, ...] = ("all",)  # on CPUs; pinned to as many cores
     precisions: tuple[Precision, ...] = ("fp32",)
     tunings: tuple[Tuning, ...] = ("stock",)
     data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
@@ -90,7 +99,7 @@ class Suite(Strict):
     windows: PositiveInt = 8  # timed windows a process
     window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
     telemetry: bool = True  # sample traffic, energy and clocks; false shows that sampling changes nothing
-    seed: int = 1
+    seed: WholeNumber = 1
     trace: bool = True  # on CUDA devices: one more worker a trial, never timed, says what the GPU did (kernels.csv)
     profile: bool = False  # on CPUs: one more worker a trial, under the framework's own profiler (operators.csv); for explain only
     peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row

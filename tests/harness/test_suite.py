@@ -114,7 +114,12 @@ def test_an_override_with_dots_changes_one_network(load):
     (["networks="], "{file}: networks.None.[key]: "),
     (["devices="], "{file}: devices: there is no value; write one, as in devices: [1], or leave the key out"),
     (["strategies="], "{file}: strategies: there is no value; write one, as in strategies: [default], or leave the key out"),
-    (["devices=true"], "{file}: devices.0: input should be a whole number, is True, which YAML reads as a truth value"),
+    (["devices=true"], "{file}: devices.0: input should be a number, is True, which YAML reads as a truth value"),
+    *[([f"{key}=true"], f"{{file}}: {key}: input should be a number, is True") for key in (
+        "seed", "window_seconds", "interval", "check.steps", "limits.start")],
+    (["window_seconds=.inf"], "{file}: window_seconds: input should be a finite number, is inf; the default is 0.5"),
+    *[([f"threads={value}"], f"{{file}}: threads.0: input should be a whole number greater than 0, or all, is {shown}")
+      for value, shown in (("many", "'many'"), ("0", "0"), ("2.5", "2.5"), ("true", "True"))],
     (["devices=0"], "{file}: devices.0: input should be greater than 0, is 0; the default is 1"),
     (["scaling=strange"], "{file}: scaling.0: input should be 'weak' or 'strong', is 'strange'; the default is weak"),
     (["limits.build=0"], "{file}: limits.build: input should be greater than 0, is 0; the default is 900"),
@@ -142,7 +147,7 @@ def test_a_wrong_override_is_refused_with_file_key_and_remedy(load, tmp_path, ov
 
 @pytest.mark.parametrize(("text", "message"), [
     ("frameworks: []", "{file}: frameworks: the list is empty; write one, as in frameworks: [pytorch, tensorflow], or leave "),
-    ("devices: [true]", "{file}: devices.0: input should be a whole number, is True"),
+    ("devices: [true]", "{file}: devices.0: input should be a number, is True"),
     ("devices:", "{file}: devices: there is no value; write one, as in devices: [1], or leave the key out"),
     ("precisions: []", "{file}: precisions: the list is empty"),
     ("networks: []", "{file}: networks: the list is empty"),
