@@ -31,12 +31,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in any folder
 
-from runners.pytorch_host import add_up, pin
+from runners.pytorch_host import FLOAT_BYTES, add_up, pin
 
 COLUMNS = ("kind", "memory", "processor", "threads", "repetition", "megabytes", "seconds", "gigabytes_per_second",
            "busy_cores", "stolen_cores", "written_by", "in_order", "fixed_seconds", "at")
 MEGABYTE = 10**6
-FLOAT_BYTES = 4
 ADDITION = 3  # numbers read and written for each that is added: a += b
 READINGS = 2  # of each buffer by each processor
 UNSEEN = 1  # repetitions of a mean before those that count

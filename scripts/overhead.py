@@ -281,7 +281,6 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in _words(text)]
 
 
-
 def _cores(trial: Trial) -> list[int]:
     return machine.cores(trial.threads) if trial.device_kind == "cpu" else []
 

@@ -156,6 +156,5 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-
 if __name__ == "__main__":
     sys.exit(main())
