@@ -122,3 +122,6 @@ def test_a_trial_on_several_cpu_devices_says_why_it_has_no_profile_and_starts_no
     assert list((tmp_path / "logs").glob("*-profile.log")) == []
     with pytest.raises(breakdown.NotExplained, match=rf"operators\.csv says why there is no trace: {reason}$"):
         breakdown.of_trial(done, done.trials[0]["trial"])
+    (tmp_path / "operators.csv").unlink()  # as where nobody asked for profiles: asking would give none
+    with pytest.raises(breakdown.NotExplained, match="several CPU devices have no profile; a report takes their step apart where"):
+        breakdown.of_trial(records.read(tmp_path), done.trials[0]["trial"])
