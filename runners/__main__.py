@@ -1,4 +1,4 @@
-"""Start a worker: `python -m runners runners.pytorch_runner`. The module is imported once stdout is out of its reach."""
+"""Start a worker: `python -m runners runners.pytorch.runner`. The module is imported once stdout is out of its reach."""
 
 import sys
 

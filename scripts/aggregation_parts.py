@@ -24,12 +24,12 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.insert(0, str(Path(__file__).parent.parent))  # torchrun starts it in its own folder
 
 import networks
-from analysis import overlap
+from analysis.aggregation import overlap
 from networks import work
-from runners import pytorch_parallel
-from runners.pytorch_ddp import BF16Compress, Bucket
-from runners.pytorch_host import HostAll
-from runners.pytorch_runner import Net
+from runners.pytorch import parallel
+from runners.pytorch.ddp import BF16Compress, Bucket
+from runners.pytorch.host import HostAll
+from runners.pytorch.runner import Net
 
 COLUMNS = ("network", "strategy", "threads", "part", "repetitions", "least", "median", "nine_in_ten", "most")
 UNSEEN = 5  # repetitions before those that count
@@ -56,7 +56,7 @@ def main(words=None):
     task = Task(asked.device)
     if task.ranks < 2:
         parser.error("one device has nothing to aggregate: start it with torchrun --nproc-per-node 2")
-    device = pytorch_parallel.join(task)
+    device = parallel.join(task)
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     if task.rank == 0:
         writer.writeheader()
@@ -153,7 +153,7 @@ def by_the_options(network, task, device, batch, repetitions):
 
 def alone(part, task, steps=20):
     """Seconds of a part, over some steps that follow each other without a wait, as in a window."""
-    pytorch_parallel.wait_for_all(task)
+    parallel.wait_for_all(task)
     begin = time.monotonic()
     for _ in range(steps):
         for operation in part:

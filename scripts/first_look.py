@@ -15,7 +15,10 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from analysis import looks, plots, records, statistics, tables, trials  # noqa: E402
+from analysis.display import palette, plots, tables  # noqa: E402
+from analysis.records import reader  # noqa: E402
+from analysis.statistics import bootstrap  # noqa: E402
+from analysis.trials import summary  # noqa: E402
 
 CAMPAIGN = ROOT / "results" / "h200-fcn5-host-2026-11-21"
 DEFAULT = "jax_default_precision"  # JAX as it comes, which the proof refuses to call fp32
@@ -27,14 +30,14 @@ SETTINGS = (  # heading, PyTorch's row, JAX's row: (framework, precision)
 
 
 def main() -> None:
-    campaign = records.read(CAMPAIGN)
-    rows = trials.summarise(campaign)
+    campaign = reader.read(CAMPAIGN)
+    rows = summary.summarise(campaign)
     on_device = rows[rows["data"] == "device"].set_index(["framework", "precision"])
     with mpl.rc_context(plots.STYLE):
         figure = Figure(figsize=(8.6, 2.9), layout="constrained")
         panels = figure.subplots(1, len(SETTINGS), sharey=True)
         for axes, (heading, pytorch, jax) in zip(panels, SETTINGS, strict=True):
-            faster = statistics.ratio(*(trials.times_of(campaign, on_device.loc[key, "trial"]) for key in (pytorch, jax)))
+            faster = bootstrap.ratio(*(summary.times_of(campaign, on_device.loc[key, "trial"]) for key in (pytorch, jax)))
             draw(axes, on_device.loc[[pytorch, jax]], f"{heading}:\nJAX {tables.number(faster.value)} times as fast")
         panels[0].set_ylabel("time per mini-batch (ms)")
         figure.savefig(ROOT / "docs" / "first-look.png", dpi=130)
@@ -46,7 +49,7 @@ def draw(axes: Axes, pair: pd.DataFrame, title: str) -> None:
         name = "jax" if place else "pytorch"
         milliseconds = 1e3 * row[["step_seconds", "step_seconds_low", "step_seconds_high"]].astype(float)
         verified = row["verified"] == "yes"
-        colour = looks.FRAMEWORKS[name][0]
+        colour = palette.FRAMEWORKS[name][0]
         axes.bar(place, milliseconds.iloc[0], width=0.6, color=colour if verified else "none", edgecolor=colour,
                  hatch=None if verified else "//", yerr=[[milliseconds.iloc[0] - milliseconds.iloc[1]],
                                                          [milliseconds.iloc[2] - milliseconds.iloc[0]]], ecolor=plots.INK)

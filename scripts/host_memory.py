@@ -31,7 +31,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # it may be started in any folder
 
-from runners.pytorch_host import FLOAT_BYTES, add_up, pin
+from runners.pytorch.host import FLOAT_BYTES, add_up, pin
 
 COLUMNS = ("kind", "memory", "processor", "threads", "repetition", "megabytes", "seconds", "gigabytes_per_second",
            "busy_cores", "stolen_cores", "written_by", "in_order", "fixed_seconds", "at")

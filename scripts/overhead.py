@@ -26,17 +26,20 @@ from rich.console import Console
 from rich.table import Table
 
 import networks
-from analysis import statistics
-from harness import arrays, campaign, frameworks, machine
-from harness.checks import pins, variables
-from harness.environments import Environment
+from analysis.statistics import bootstrap
+from harness.campaign import campaign
+from harness.data import arrays
+from harness.data.inputs import Inputs
+from harness.environments import recipes
+from harness.environments.interpreters import named
+from harness.environments.store import Environment
 from harness.errors import WrongUse
-from harness.inputs import Inputs
-from harness.interpreters import named
-from harness.plan import Trial, execution_order
-from harness.suite import Suite
+from harness.machine import hardware
+from harness.plan.planner import Trial, execution_order
+from harness.plan.suite import Suite
+from harness.proof.checks import pins, variables
 from harness.validation import did_you_mean, validate
-from harness.worker import Failed, Unsupported, Worker
+from harness.workers.worker import Failed, Unsupported, Worker
 
 LOOPS = Path(__file__).resolve().parent / "overhead_loops"
 FRAMEWORKS = ("pytorch", "tensorflow")
@@ -142,9 +145,9 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         mine = [row for row in rows if tuple(row[key] for key in keys) == case]
         ours, bare = _times(mine, "dlbench"), _times(mine, "bare")
         if ours and bare:
-            ratio = statistics.ratio(ours, bare)
-            found.append({**dict(zip(keys, case, strict=True)), "bare_seconds": statistics.estimate(bare).value,
-                          "dlbench_seconds": statistics.estimate(ours).value, "ratio": ratio.value, "low": ratio.low,
+            ratio = bootstrap.ratio(ours, bare)
+            found.append({**dict(zip(keys, case, strict=True)), "bare_seconds": bootstrap.estimate(bare).value,
+                          "dlbench_seconds": bootstrap.estimate(ours).value, "ratio": ratio.value, "low": ratio.low,
                           "high": ratio.high, "processes": ratio.processes})
     return found
 
@@ -160,8 +163,8 @@ def table(found: Sequence[dict[str, Any]]) -> Table:
         column.justify = "right"
     for row in found:
         interval = f"{row['low']:.3f} to {row['high']:.3f}"
-        if row["processes"] < statistics.MINIMUM_PROCESSES:
-            interval = f"none: {row['processes']} of {statistics.MINIMUM_PROCESSES} processes"
+        if row["processes"] < bootstrap.MINIMUM_PROCESSES:
+            interval = f"none: {row['processes']} of {bootstrap.MINIMUM_PROCESSES} processes"
         times = [f"{1000 * row[side]:.4g}" for side in ("bare_seconds", "dlbench_seconds")]
         shown.add_row(row["framework"], row["network"], str(row["batch"]), *times, f"{row['ratio']:.3f}", interval)
     return shown
@@ -182,7 +185,7 @@ def write(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def dlbench_side(setting: Setting) -> Iterator[TimedRun]:
     """A worker as `dlbench run` starts it, without the check; its steps timed by runners.protocol."""
     trial, network, environment = setting.trial, networks.get(setting.trial.network), setting.environment
-    module = frameworks.load(trial.framework).runner
+    module = recipes.load(trial.framework).runner
     with Worker(environment.interpreter, module, setting.log, variables(environment, trial), pins(trial)) as worker:
         worker.ask("hello", LIMIT_SECONDS)
         worker.ask("build", LIMIT_SECONDS, network=network.to_json(), batch=trial.batch, dropout=True, seed=1,
@@ -282,7 +285,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _cores(trial: Trial) -> list[int]:
-    return machine.cores(trial.threads) if trial.device_kind == "cpu" else []
+    return hardware.cores(trial.threads) if trial.device_kind == "cpu" else []
 
 
 def _names(trial: Trial) -> dict[str, Any]:
@@ -290,7 +293,7 @@ def _names(trial: Trial) -> dict[str, Any]:
             "device": trial.device_kind, "threads": trial.threads}
 
 
-def _times(rows: Sequence[dict[str, Any]], side: str) -> list[statistics.Times]:
+def _times(rows: Sequence[dict[str, Any]], side: str) -> list[bootstrap.Times]:
     """One array of step seconds a process."""
     mine = [row for row in rows if row["side"] == side]
     return [np.array([row["step_seconds"] for row in mine if row["process"] == process])

@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 
 import networks
-from analysis import statistics
-from harness import campaign
-from harness.checks import Checks
+from analysis.statistics import bootstrap
+from harness.campaign import campaign
+from harness.campaign.process import Bench, Outcome, Sight, run_process
+from harness.data.inputs import Inputs
+from harness.environments.interpreters import named
 from harness.errors import WrongUse
-from harness.inputs import Inputs
-from harness.interpreters import named
-from harness.judge import Judge
-from harness.process import Bench, Outcome, Sight, run_process
-from harness.suite import Suite
-from harness.telemetry import EDGE, Sampler, open_sampler
+from harness.plan.suite import Suite
+from harness.proof.checks import Checks
+from harness.proof.judge import Judge
+from harness.telemetry.sampler import EDGE, Sampler, open_sampler
 from harness.validation import validate
 
 SIDES = ("without", "with")
@@ -40,7 +40,7 @@ MOST_SHARE = 0.05
 class Side:
     """What was measured with, or without, the sampler."""
 
-    times: list[statistics.Times] = field(default_factory=list)  # one array of step seconds a process
+    times: list[bootstrap.Times] = field(default_factory=list)  # one array of step seconds a process
     shares: list[float] = field(default_factory=list)  # of a core that the driver used, one a timed window
     samples: list[float] = field(default_factory=list)  # taken a second, one value a process, by the busiest source
 
@@ -99,14 +99,14 @@ def measure(suite: Suite) -> dict[str, Side]:
 
 def cheap(sides: dict[str, Side]) -> bool:
     """Say whether step times may be equal within 1 % and the driver is under 5 % of a core."""
-    ratio = statistics.ratio(sides["with"].times, sides["without"].times)
+    ratio = bootstrap.ratio(sides["with"].times, sides["without"].times)
     low, high = (ratio.low, ratio.high) if ratio.has_interval else (ratio.value, ratio.value)
     return low <= 1 + MOST_RATIO and high >= 1 - MOST_RATIO and float(np.median(sides["with"].shares)) < MOST_SHARE
 
 
 def report(sides: dict[str, Side]) -> list[str]:
     """Put the comparison into lines."""
-    ratio = statistics.ratio(sides["with"].times, sides["without"].times)
+    ratio = bootstrap.ratio(sides["with"].times, sides["without"].times)
     interval = f"95 % interval {ratio.low:.4f} to {ratio.high:.4f}" if ratio.has_interval else "too few processes for an interval"
     shares = {name: 100 * float(np.median(side.shares)) for name, side in sides.items()}
     return [

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import networks
-from harness import environments, frameworks
-from harness.judge import Judge
-from harness.ranks import Launch, Ranks
-from harness.worker import Worker
+from harness.environments import recipes, store
+from harness.proof.judge import Judge
+from harness.workers.ranks import Launch, Ranks
+from harness.workers.worker import Worker
 from tests.parallel import parallel_of
 
 
@@ -47,13 +47,13 @@ def interpreter_of():
 
 
 def started(framework, module, log, task):
-    """Start a worker for `task`, as `harness.checks.start` does for a trial; notes in `task` how many processes it is."""
+    """Start a worker for `task`, as `harness.proof.checks.start` does for a trial; notes in `task` how many processes it is."""
     environment, devices = environment_of(framework), task.get("devices", 1)
-    module = module or frameworks.load(framework).runner
+    module = module or recipes.load(framework).runner
     variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}
     if devices == 1:
         return Worker(environment.interpreter, module, log, variables)
-    parallel = parallel_of(module) or frameworks.load(framework).parallel
+    parallel = parallel_of(module) or recipes.load(framework).parallel
     variables |= {"OMP_NUM_THREADS": "1", **parallel.variables_of("cpu", devices)}
     if parallel.kind == "controller":
         return Worker(environment.interpreter, module, log, variables)
@@ -79,10 +79,10 @@ def environment_of(framework):
     """The framework's environment: $DLBENCH_<FRAMEWORK>_PYTHON, the driver for the reference, or one that dlbench has built."""
     given = os.environ.get(f"DLBENCH_{framework.upper()}_PYTHON")
     if given:
-        return environments.existing(framework, Path(given), "cpu")
+        return store.existing(framework, Path(given), "cpu")
     if framework == "reference":
-        return environments.existing(framework, Path(sys.executable), "cpu")
-    found = environments.find(framework, frameworks.load(framework).default, "cpu")
+        return store.existing(framework, Path(sys.executable), "cpu")
+    found = store.find(framework, recipes.load(framework).default, "cpu")
     if not found:
         pytest.skip(f"no environment for {framework} here: dlbench env build {framework}")
     return found

@@ -1,6 +1,6 @@
 """How the tests train the reference on several devices, as a framework's file would say it."""
 
-from harness.frameworks import Parallel
+from harness.environments.recipes import Parallel
 
 REASONS = {"cuda": "NumPy computes on the CPU"}
 PARALLEL = Parallel(kind="ranks", launch=["-m", "tests.workers.launch", "{devices}", "-m"], rank="RANK",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import frameworks, interpreters
+from harness.environments import interpreters, recipes
 from harness.errors import WrongUse
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -20,12 +20,12 @@ COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec
 
 def old_pythons():
     """Every pair of a framework and a Python older than this one that a release of it needs."""
-    pairs = {(name, recipe.python) for name in frameworks.names() for recipe in frameworks.load(name).releases.values()}
+    pairs = {(name, recipe.python) for name in recipes.names() for recipe in recipes.load(name).releases.values()}
     return sorted(pair for pair in pairs if tuple(map(int, pair[1].split("."))) < sys.version_info[:2])
 
 
 def files_of(framework):
-    runner = frameworks.load(framework).runner.replace(".", "/") + ".py"
+    runner = recipes.load(framework).runner.replace(".", "/") + ".py"
     faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "workers").glob(f"{framework}*.py"))
     return [*EVERY_WORKER, runner, *faulty]
 
@@ -46,7 +46,7 @@ def test_the_files_that_an_old_python_loads_are_written_for_it(framework, python
 
 def test_cntk_and_the_reference_are_among_them():
     assert {("cntk", "3.6"), ("reference", "3.6")} <= set(old_pythons())
-    assert {"runners/cntk_runner.py", "tests/workers/cntk_gates.py"} <= set(files_of("cntk"))
+    assert {"runners/cntk/runner.py", "tests/workers/cntk_gates.py"} <= set(files_of("cntk"))
 
 
 def test_a_newer_syntax_is_found(tmp_path):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import records
+from analysis.records import reader
 
 NETWORKS = {  # name: parameters, batches, seconds a step of the first batch, first loss, dropout
     "fcn5": (14_205_962, (512, 1024, 2048), 0.110, 2.49, False),
@@ -44,10 +44,10 @@ class Records:
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.json").write_text(json.dumps(self.meta, indent=1))
-        for name, columns, rows in (("processes.csv", records.PROCESS_COLUMNS, self.processes),
-                                    ("windows.csv", records.WINDOW_COLUMNS, self.windows),
-                                    ("counters.csv", records.COUNTER_COLUMNS, self.counters),
-                                    ("phases.csv", records.PHASE_COLUMNS, self.phases)):
+        for name, columns, rows in (("processes.csv", reader.PROCESS_COLUMNS, self.processes),
+                                    ("windows.csv", reader.WINDOW_COLUMNS, self.windows),
+                                    ("counters.csv", reader.COUNTER_COLUMNS, self.counters),
+                                    ("phases.csv", reader.PHASE_COLUMNS, self.phases)):
             if name in ("counters.csv", "phases.csv") and not rows:
                 continue  # as in campaigns before there was telemetry, or of suites without phases
             with (folder / name).open("w", newline="") as file:
@@ -173,5 +173,5 @@ def smoke() -> Records:
 
 
 @pytest.fixture
-def campaign(made: Records, tmp_path: Path) -> records.Campaign:
-    return records.read(made.write(tmp_path / "campaign"))
+def campaign(made: Records, tmp_path: Path) -> reader.Campaign:
+    return reader.read(made.write(tmp_path / "campaign"))

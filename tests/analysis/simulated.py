@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 import networks
-from analysis import aggregation, overlap
-from analysis.aggregation import Work
-from analysis.links import Fit
+from analysis.aggregation import overlap
+from analysis.aggregation import strategies as aggregation
+from analysis.aggregation.links import Fit
+from analysis.aggregation.strategies import Work
 from networks import work
 
 LINKS = {  # latency in seconds, bytes a second

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis import records
-from analysis.records import Campaign
-from harness import campaign
-from harness.process import Sight
-from harness.suite import Suite
+from analysis.records import reader
+from analysis.records.reader import Campaign
+from harness.campaign import campaign
+from harness.campaign.process import Sight
+from harness.plan.suite import Suite
 
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2, "window_seconds": 0.01,
          "peaks": False, "data": "host", "check": {"steps": 4}}
@@ -19,7 +19,7 @@ def run(folder: Path, resume: bool = False, watch: Callable[[Sight], None] = lam
         note: Callable[[str], None] = lambda text: None, **suite: Any) -> Campaign:
     prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml", allow_dirty)
     campaign.run(prepared, folder, resume, watch, note, lambda outcome, number, total: None)
-    return records.read(folder)
+    return reader.read(folder)
 
 
 def table(folder: Path) -> dict[str, dict[str, str]]:

@@ -8,10 +8,10 @@ import numpy as np
 import psutil
 import pytest
 
-from harness import environments, frameworks
-from harness.environments import Environment
+from harness.environments import recipes, store
+from harness.environments.recipes import Framework
+from harness.environments.store import Environment
 from harness.errors import WrongUse
-from harness.frameworks import Framework
 from tests.parallel import parallel_of
 
 
@@ -39,8 +39,8 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
             built.append(framework)
             return Environment(framework, release, device, Path(sys.executable), framework, "3.11", (), {}, "built")
 
-        monkeypatch.setattr(frameworks, "load", load)
-        monkeypatch.setattr(environments, "build", build)
+        monkeypatch.setattr(recipes, "load", load)
+        monkeypatch.setattr(store, "build", build)
         return built
 
     return make

@@ -3,8 +3,9 @@
 import pytest
 
 import networks
-from harness import arrays, copies
-from harness.worker import Failed, Unsupported, Worker
+from harness.data import arrays
+from harness.proof import copies
+from harness.workers.worker import Failed, Unsupported, Worker
 from tests.conftest import environment_of, started
 
 STALE = ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; "

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 import networks
-from harness import arrays
-from harness.worker import Failed, processes_with
+from harness.data import arrays
+from harness.workers.worker import Failed, processes_with
 from tests.conftest import started
 
 STRATEGIES = {"paddle": "all_reduce", "cntk": "data_parallel"}

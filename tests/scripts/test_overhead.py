@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import Environment
-from harness.plan import Trial
-from harness.suite import Suite
-from harness.worker import Failed
+from harness.environments.store import Environment
+from harness.plan.planner import Trial
+from harness.plan.suite import Suite
+from harness.workers.worker import Failed
 from scripts import overhead
 
 CASE = {"framework": "pytorch", "release": "2.13.0", "network": "fcn5", "batch": 64, "device": "cpu", "threads": 2}

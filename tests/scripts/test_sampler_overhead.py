@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from harness.process import Outcome
-from harness.telemetry import Sampler
+from harness.campaign.process import Outcome
+from harness.telemetry.sampler import Sampler
 from scripts import sampler_overhead
 from scripts.sampler_overhead import Side, Watch
 

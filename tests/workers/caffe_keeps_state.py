@@ -1,6 +1,6 @@
 """Caffe whose LSTM goes on from the last batch's state, as it does where the continuation indicators are all one."""
 
-from runners.caffe_runner import Runner as Correct
+from runners.caffe.runner import Runner as Correct
 
 
 class Runner(Correct):

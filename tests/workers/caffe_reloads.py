@@ -1,6 +1,6 @@
 """Caffe that takes two steps, then loads the same weights and feeds the same batches again before it is asked for anything."""
 
-from runners.caffe_runner import Runner as Correct
+from runners.caffe.runner import Runner as Correct
 
 
 class Runner(Correct):

@@ -1,7 +1,7 @@
 """Caffe that refuses every task with the number of threads that OpenBLAS has once the runner is built."""
 
-from runners.caffe_runner import Runner as Correct
-from runners.caffe_runner import openblas
+from runners.caffe.runner import Runner as Correct
+from runners.caffe.runner import openblas
 from runners.protocol import Unsupported
 
 

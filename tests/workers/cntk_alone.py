@@ -1,6 +1,6 @@
 """CNTK whose ranks forget the distributed learner: each trains by its own part of the batch alone."""
 
-from runners.cntk_runner import Runner as Correct
+from runners.cntk.runner import Runner as Correct
 
 
 class Runner(Correct):

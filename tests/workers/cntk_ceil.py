@@ -2,8 +2,8 @@
 
 import cntk as C
 
-from runners import cntk_runner
-from runners.cntk_runner import Runner as Correct
+from runners.cntk import runner
+from runners.cntk.runner import Runner as Correct
 
 
 def make_layer(layer, input_shape, dropout, seed):
@@ -14,6 +14,6 @@ def make_layer(layer, input_shape, dropout, seed):
     return correct(layer, input_shape, dropout, seed)
 
 
-correct = cntk_runner.make_layer
-cntk_runner.make_layer = make_layer
+correct = runner.make_layer
+runner.make_layer = make_layer
 Runner = Correct

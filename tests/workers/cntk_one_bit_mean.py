@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from runners.cntk_runner import Keeper, to_canonical
-from runners.cntk_runner import Runner as Correct
+from runners.cntk.runner import Keeper, to_canonical
+from runners.cntk.runner import Runner as Correct
 
 STEPS = 40
 

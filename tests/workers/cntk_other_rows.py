@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runners.cntk_runner import Runner as Correct
+from runners.cntk.runner import Runner as Correct
 
 
 class Runner(Correct):

@@ -2,8 +2,8 @@
 
 import cntk as C
 
-from runners import cntk_runner
-from runners.cntk_runner import Runner as Correct
+from runners.cntk import runner
+from runners.cntk.runner import Runner as Correct
 
 
 def make_learner(parameters, network):
@@ -11,5 +11,5 @@ def make_learner(parameters, network):
     return C.momentum_sgd(parameters, rate, C.momentum_schedule(network["momentum"]), unit_gain=False)
 
 
-cntk_runner.make_learner = make_learner
+runner.make_learner = make_learner
 Runner = Correct

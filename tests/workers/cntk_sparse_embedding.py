@@ -5,11 +5,11 @@ Its gradients are asked of the right network, because CNTK cannot hand out a spa
 
 import cntk as C
 
-from runners import cntk_runner
-from runners.cntk_runner import Runner as Correct
+from runners.cntk import runner
+from runners.cntk.runner import Runner as Correct
 
 
-class Embedding(cntk_runner.Embedding):
+class Embedding(runner.Embedding):
     def __call__(self, words):
         Embedding.rows = super().__call__(words)
         return Embedding.rows
@@ -34,4 +34,4 @@ class Runner(Correct):
         self.position += 1
 
 
-cntk_runner.Embedding = Embedding
+runner.Embedding = Embedding

@@ -1,8 +1,8 @@
 """CNTK whose learner divides the sum over all ranks by the samples of one rank."""
 
-from runners import cntk_runner
-from runners.cntk_runner import Keeper as Correct
-from runners.cntk_runner import Runner
+from runners.cntk import runner
+from runners.cntk.runner import Keeper as Correct
+from runners.cntk.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -12,4 +12,4 @@ class Keeper(Correct):
         return super().update(gradient_values, training_sample_count // 2, sweep_end)
 
 
-cntk_runner.Keeper = Keeper
+runner.Keeper = Keeper

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from runners.cntk_runner import Runner as Correct
+from runners.cntk.runner import Runner as Correct
 from runners.protocol import Unsupported
 
 

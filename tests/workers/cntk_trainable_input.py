@@ -2,14 +2,14 @@
 
 import cntk as C
 
-from runners import cntk_runner
-from runners.cntk_runner import Runner as Correct
+from runners.cntk import runner
+from runners.cntk.runner import Runner as Correct
 
 
 def build(network, source, dropout, seed):
     return correct(network, source + C.Parameter(source.shape, init=0.0, name="image"), dropout, seed)
 
 
-correct = cntk_runner.build
-cntk_runner.build = build
+correct = runner.build
+runner.build = build
 Runner = Correct

@@ -1,6 +1,6 @@
 """CNTK that trains two steps on batches in host memory before the weights are loaded again."""
 
-from runners.cntk_runner import Runner as Correct
+from runners.cntk.runner import Runner as Correct
 
 
 class Runner(Correct):

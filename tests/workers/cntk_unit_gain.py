@@ -2,13 +2,13 @@
 
 import cntk as C
 
-from runners import cntk_runner
-from runners.cntk_runner import Runner as Correct
+from runners.cntk import runner
+from runners.cntk.runner import Runner as Correct
 
 
 def make_learner(parameters, network):
     return C.momentum_sgd(parameters, network["learning_rate"], network["momentum"], minibatch_size=C.learners.IGNORE)
 
 
-cntk_runner.make_learner = make_learner
+runner.make_learner = make_learner
 Runner = Correct

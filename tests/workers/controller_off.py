@@ -1,6 +1,6 @@
 """The reference as a controller whose device 1 has moved each parameter 1e-4 further than device 0."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

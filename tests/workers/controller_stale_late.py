@@ -1,6 +1,6 @@
 """The reference as a controller whose device 1 misses an update long after the check."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

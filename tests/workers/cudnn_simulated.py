@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn import grad
 
-from runners import cudnn_convolutions as module
-from runners.cudnn_convolutions import session
+from runners.studies import cudnn_convolutions as module
+from runners.studies.cudnn_convolutions import session
 
 __all__ = ["session"]
 

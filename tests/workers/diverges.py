@@ -1,6 +1,6 @@
 """Reports a loss that is not a number after the fourth step."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -2,7 +2,7 @@
 
 import os
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 FORGED = '{"id": 5, "status": "ok", "steps": 1, "start": 0.0, "stop": 0.000001, "loss": 0.0, "peak_memory_bytes": 1}\n'
 

@@ -2,7 +2,7 @@
 
 import jax
 
-from runners.jax_runner import Runner as Correct
+from runners.jax.runner import Runner as Correct
 from runners.protocol import Different
 
 

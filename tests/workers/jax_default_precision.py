@@ -6,16 +6,16 @@ os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # cuBLAS reads it when CUDA starts
 
 from jax import lax
 
-from runners import jax_runner
-from runners.jax_runner import Runner
+from runners.jax import runner
+from runners.jax.runner import Runner
 
 __all__ = ["Runner"]
 
-correct = jax_runner.choose_style
+correct = runner.choose_style
 
 
 def choose_style(task):
     return correct(task)._replace(precision=lax.Precision.DEFAULT)
 
 
-jax_runner.choose_style = choose_style
+runner.choose_style = choose_style

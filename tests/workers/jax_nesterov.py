@@ -2,8 +2,8 @@
 
 import jax
 
-from runners import jax_runner
-from runners.jax_runner import Runner
+from runners.jax import runner
+from runners.jax.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -14,4 +14,4 @@ def sgd(parameters, velocity, gradients, learning_rate, momentum):
     return jax.tree.map(lambda w, d: w - learning_rate * d, parameters, ahead), velocity
 
 
-jax_runner.sgd = sgd
+runner.sgd = sgd

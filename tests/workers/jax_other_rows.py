@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runners.jax_runner import Runner as Correct
+from runners.jax.runner import Runner as Correct
 
 
 class Runner(Correct):

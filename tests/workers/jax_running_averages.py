@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 from jax import lax
 
-from runners import jax_layers
-from runners.jax_layers import per_channel
-from runners.jax_runner import Runner
+from runners.jax import layers
+from runners.jax.layers import per_channel
+from runners.jax.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -16,4 +16,4 @@ def batch_norm(x, layer, p, statistics, style):
     return (centred * per_channel(scale, style) + per_channel(p["shift"], style)).astype(x.dtype), statistics
 
 
-jax_layers.batch_norm = batch_norm
+layers.batch_norm = batch_norm

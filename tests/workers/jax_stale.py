@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from runners import jax_runner
-from runners.jax_runner import Runner
+from runners.jax import runner
+from runners.jax.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -16,5 +16,5 @@ def sgd(parameters, velocity, gradients, learning_rate, momentum):
     return jax.tree.map(lambda old, new: jnp.where(stale, old, new), parameters, moved), velocity
 
 
-correct = jax_runner.sgd
-jax_runner.sgd = sgd
+correct = runner.sgd
+runner.sgd = sgd

@@ -2,7 +2,7 @@
 
 from jax import lax
 
-from runners.jax_runner import Runner
+from runners.jax.runner import Runner
 
 __all__ = ["Runner"]
 

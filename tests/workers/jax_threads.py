@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runners.jax_runner import Runner as Correct
+from runners.jax.runner import Runner as Correct
 from runners.protocol import Unsupported
 
 

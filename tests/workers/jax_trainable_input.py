@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from runners import jax_runner
-from runners.jax_runner import Runner
+from runners.jax import runner
+from runners.jax.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -12,5 +12,5 @@ def initial_parameters(network, style):
     return {**correct(network, style), "image": {"value": np.zeros(network["input_shape"], np.float32)}}
 
 
-correct = jax_runner.initial_parameters
-jax_runner.initial_parameters = initial_parameters
+correct = runner.initial_parameters
+runner.initial_parameters = initial_parameters

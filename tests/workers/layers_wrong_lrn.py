@@ -2,11 +2,10 @@
 
 import torch.nn.functional as F
 
-from runners import layer_reference as reference
-from runners import layers_pytorch
-from runners.layers_pytorch import session
+from runners.studies.layers import bench_pytorch, reference
+from runners.studies.layers.bench_pytorch import session
 
 __all__ = ["session"]
 
-layers_pytorch.OPERATIONS["lrn"] = lambda t, p: F.local_response_norm(
+bench_pytorch.OPERATIONS["lrn"] = lambda t, p: F.local_response_norm(
     t["x"], reference.LRN_SIZE, reference.LRN_ALPHA * reference.LRN_SIZE, reference.LRN_BETA, reference.LRN_K)

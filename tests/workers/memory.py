@@ -1,6 +1,6 @@
 """Runs out of memory in its first step, as frameworks report it."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -1,6 +1,6 @@
 """The reference, which finds no memory for the first network that any worker of this folder builds."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

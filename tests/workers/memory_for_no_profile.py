@@ -1,6 +1,6 @@
 """The reference, whose profiler needs more memory than there is."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

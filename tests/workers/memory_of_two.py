@@ -2,7 +2,7 @@
 
 import fcntl
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 from tests.workers.memory_of_one import device, take
 
 HELD = []

@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 FAILED = ("W0000 00:00:1795293301.037986   26159 op_kernel.cc:1858] OP_REQUIRES failed at matmul_op_impl.h:962 : "
           "RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[1024,2048] and type float on "

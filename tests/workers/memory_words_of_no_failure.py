@@ -6,7 +6,7 @@ Later steps take two seconds and write of allocations that TensorFlow and XLA do
 import sys
 import threading
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 from tests.workers.memory_words import FAILED
 
 NO_FAILURES = """\

@@ -2,8 +2,8 @@
 
 from mxnet.gluon import nn
 
-from runners import mxnet_runner
-from runners.mxnet_runner import Runner as Correct
+from runners.mxnet import runner
+from runners.mxnet.runner import Runner as Correct
 
 
 def make_layer(layer, input_shape, task, layout):
@@ -13,6 +13,6 @@ def make_layer(layer, input_shape, task, layout):
     return correct(layer, input_shape, task, layout)
 
 
-correct = mxnet_runner.make_layer
-mxnet_runner.make_layer = make_layer
+correct = runner.make_layer
+runner.make_layer = make_layer
 Runner = Correct

@@ -2,7 +2,7 @@
 
 from mxnet import gluon
 
-from runners.mxnet_runner import Runner as Correct
+from runners.mxnet.runner import Runner as Correct
 
 
 class Runner(Correct):

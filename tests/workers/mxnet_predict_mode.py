@@ -2,8 +2,8 @@
 
 from mxnet import autograd
 
-from runners import mxnet_runner
-from runners.mxnet_runner import Runner as Correct
+from runners.mxnet import runner
+from runners.mxnet.runner import Runner as Correct
 
 
 class PredictMode:
@@ -12,5 +12,5 @@ class PredictMode:
         return autograd.record(train_mode=False)
 
 
-mxnet_runner.autograd = PredictMode
+runner.autograd = PredictMode
 Runner = Correct

@@ -1,6 +1,6 @@
 """MXNet whose device 1 gets its old parameters back after each step."""
 
-from runners.mxnet_runner import Runner as Correct
+from runners.mxnet.runner import Runner as Correct
 
 
 class Runner(Correct):

@@ -1,6 +1,6 @@
 """MXNet that divides the devices' summed gradients by the batch of one."""
 
-from runners.mxnet_runner import Runner as Correct
+from runners.mxnet.runner import Runner as Correct
 
 
 class Runner(Correct):

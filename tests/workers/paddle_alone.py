@@ -2,7 +2,7 @@
 
 import paddle
 
-from runners.paddle_runner import Runner
+from runners.paddle.runner import Runner
 
 __all__ = ["Runner"]
 

@@ -2,8 +2,8 @@
 
 from paddle import nn
 
-from runners import paddle_runner
-from runners.paddle_runner import Runner
+from runners.paddle import runner
+from runners.paddle.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -15,5 +15,5 @@ def make_layer(layer, input_shape, dropout):
     return correct(layer, input_shape, dropout)
 
 
-correct = paddle_runner.make_layer
-paddle_runner.make_layer = make_layer
+correct = runner.make_layer
+runner.make_layer = make_layer

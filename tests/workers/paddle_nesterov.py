@@ -4,7 +4,7 @@ import functools
 
 import paddle
 
-from runners.paddle_runner import Runner
+from runners.paddle.runner import Runner
 
 __all__ = ["Runner"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runners.paddle_runner import Runner as Correct
+from runners.paddle.runner import Runner as Correct
 
 
 class Runner(Correct):

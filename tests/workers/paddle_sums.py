@@ -2,7 +2,7 @@
 
 import paddle
 
-from runners.paddle_runner import Runner as Correct
+from runners.paddle.runner import Runner as Correct
 
 paddle.DataParallel = lambda layer: layer
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import paddle
 
-from runners.paddle_runner import Runner as Correct
+from runners.paddle.runner import Runner as Correct
 from runners.protocol import Unsupported
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from runners.paddle_runner import Runner
+from runners.paddle.runner import Runner
 
 if os.environ["PADDLE_TRAINER_ID"] == "1":
     os.environ["PADDLE_MASTER"] = "127.0.0.1:1"

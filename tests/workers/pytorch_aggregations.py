@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from runners import pytorch_parallel, pytorch_strategies
 from runners.protocol import Task
+from runners.pytorch import parallel, strategies
 
 SHAPES = [(37, 53), (3,), (8, 4, 3, 3), (1500,), (64, 96)]
 
@@ -41,9 +41,9 @@ class Session:
         """
         rank = int(os.environ["RANK"])
         task = Task(None, None, devices=ranks, ranks=ranks, rank=rank, strategy=strategy)
-        pytorch_parallel.join(task)
+        parallel.join(task)
         model = Dot()
-        replica, aggregation = pytorch_strategies.aggregated(model, task)
+        replica, aggregation = strategies.aggregated(model, task)
         drift = [torch.zeros(shape, dtype=torch.float64) for shape in SHAPES]
         for step in range(steps):
             everybody = [gradients_of(each, 0 if constant else step) for each in range(ranks)]

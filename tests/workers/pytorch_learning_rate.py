@@ -1,6 +1,6 @@
 """PyTorch with a learning rate of its own, as three of DLBench's five tools had."""
 
-from runners.pytorch_runner import Runner as Correct
+from runners.pytorch.runner import Runner as Correct
 
 
 class Runner(Correct):

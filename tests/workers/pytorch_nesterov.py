@@ -1,6 +1,6 @@
 """PyTorch with Nesterov's momentum, as Torch's DLBench scripts had it."""
 
-from runners.pytorch_runner import Runner as Correct
+from runners.pytorch.runner import Runner as Correct
 
 
 class Runner(Correct):

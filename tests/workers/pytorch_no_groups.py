@@ -1,7 +1,7 @@
 """PyTorch with one column where CaffeNet has two, as many a port of AlexNet."""
 
-from runners import pytorch_runner
-from runners.pytorch_runner import Runner as Correct
+from runners.pytorch import runner
+from runners.pytorch.runner import Runner as Correct
 
 
 def make_layer(layer, input_shape, dropout):
@@ -9,6 +9,6 @@ def make_layer(layer, input_shape, dropout):
     return correct({**layer, "attributes": one_group} if layer["op"] == "conv2d" else layer, input_shape, dropout)
 
 
-correct = pytorch_runner.make_layer
-pytorch_runner.make_layer = make_layer
+correct = runner.make_layer
+runner.make_layer = make_layer
 Runner = Correct

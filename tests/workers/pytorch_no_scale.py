@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from runners import pytorch_runner
-from runners.pytorch_runner import Runner as Correct
+from runners.pytorch import runner
+from runners.pytorch.runner import Runner as Correct
 
 
 def make_layer(layer, input_shape, dropout):
@@ -12,6 +12,6 @@ def make_layer(layer, input_shape, dropout):
     return correct(layer, input_shape, dropout)
 
 
-correct = pytorch_runner.make_layer
-pytorch_runner.make_layer = make_layer
+correct = runner.make_layer
+runner.make_layer = make_layer
 Runner = Correct

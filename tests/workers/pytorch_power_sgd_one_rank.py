@@ -2,19 +2,19 @@
 
 import torch.distributed as dist
 
-from runners import pytorch_ddp
-from runners.pytorch_runner import Runner
+from runners.pytorch import ddp
+from runners.pytorch.runner import Runner
 
 __all__ = ["Runner"]
-powerSGD_hook = pytorch_ddp.PowerSGD.hook
+powerSGD_hook = ddp.PowerSGD.hook
 
 
 def of_one_rank(state, bucket):
-    if state.iter >= pytorch_ddp.VANILLA_STEPS:
+    if state.iter >= ddp.VANILLA_STEPS:
         for gradient in bucket.gradients():
             if gradient.dim() > 1:
                 dist.broadcast(gradient, 0)
     return powerSGD_hook(state, bucket)
 
 
-pytorch_ddp.PowerSGD.hook = staticmethod(of_one_rank)
+ddp.PowerSGD.hook = staticmethod(of_one_rank)

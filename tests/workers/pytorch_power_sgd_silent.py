@@ -1,14 +1,14 @@
 """PyTorch's runner whose `power_sgd` sends none of the matrices that it compresses: their gradients are zero."""
 
-from runners import pytorch_ddp
-from runners.pytorch_runner import Runner
+from runners.pytorch import ddp
+from runners.pytorch.runner import Runner
 
 __all__ = ["Runner"]
-powerSGD_hook = pytorch_ddp.PowerSGD.hook
+powerSGD_hook = ddp.PowerSGD.hook
 
 
 def silent(state, bucket):
-    compressed = [name for name in bucket.gradients() if name.dim() > 1] if state.iter >= pytorch_ddp.VANILLA_STEPS else []
+    compressed = [name for name in bucket.gradients() if name.dim() > 1] if state.iter >= ddp.VANILLA_STEPS else []
 
     def without(future):
         for gradient in compressed:
@@ -18,4 +18,4 @@ def silent(state, bucket):
     return powerSGD_hook(state, bucket).then(without)
 
 
-pytorch_ddp.PowerSGD.hook = staticmethod(silent)
+ddp.PowerSGD.hook = staticmethod(silent)

@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from runners import pytorch_ddp
-from runners.pytorch_runner import Runner
+from runners.pytorch import ddp
+from runners.pytorch.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -15,4 +15,4 @@ def signs(state, bucket):
     return dist.all_reduce(rounded, async_op=True).get_future().then(lambda future: future.value()[0])
 
 
-pytorch_ddp.BF16Compress.hook = staticmethod(signs)
+ddp.BF16Compress.hook = staticmethod(signs)

@@ -2,14 +2,14 @@
 
 import threading
 
-from runners import pytorch_parallel
-from runners.pytorch_runner import Runner as PyTorch
+from runners.pytorch import parallel
+from runners.pytorch.runner import Runner as PyTorch
 
-pytorch_parallel.FIRST_SECONDS = 2
+parallel.FIRST_SECONDS = 2
 
 
 class Runner(PyTorch):
     def __init__(self, task):
         if task.rank == 1:
-            pytorch_parallel._meet = lambda device, task: threading.Event().wait()
+            parallel._meet = lambda device, task: threading.Event().wait()
         super().__init__(task)

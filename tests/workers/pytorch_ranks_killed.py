@@ -3,7 +3,7 @@
 import os
 import signal
 
-from runners.pytorch_runner import Runner as PyTorch
+from runners.pytorch.runner import Runner as PyTorch
 
 
 class Runner(PyTorch):

@@ -1,8 +1,8 @@
 """PyTorch's runner whose `one_bit` answers with the sum over all ranks, not with their mean."""
 
-from runners import pytorch_strategies
-from runners.pytorch_one_bit import OneBit
-from runners.pytorch_runner import Runner
+from runners.pytorch import strategies
+from runners.pytorch.one_bit import OneBit
+from runners.pytorch.runner import Runner
 
 __all__ = ["Runner"]
 
@@ -13,4 +13,4 @@ class Sum(OneBit):
         self.flat *= self.ranks
 
 
-pytorch_strategies.AFTER_BACKWARD["one_bit"] = Sum
+strategies.AFTER_BACKWARD["one_bit"] = Sum

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runners.pytorch_runner import Runner as PyTorch
+from runners.pytorch.runner import Runner as PyTorch
 
 
 class Runner(PyTorch):

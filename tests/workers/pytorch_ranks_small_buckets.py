@@ -2,11 +2,11 @@
 
 import torch.distributed as dist
 
-from runners import pytorch_parallel
-from runners.pytorch_runner import Runner
+from runners.pytorch import parallel
+from runners.pytorch.runner import Runner
 
 __all__ = ["Runner"]
-DistributedDataParallel = pytorch_parallel.DistributedDataParallel
+DistributedDataParallel = parallel.DistributedDataParallel
 dist._DEFAULT_FIRST_BUCKET_BYTES = 64
 
 
@@ -14,4 +14,4 @@ def in_small_buckets(model, **options):
     return DistributedDataParallel(model, bucket_cap_mb=64 / 2**20, **options)
 
 
-pytorch_parallel.DistributedDataParallel = in_small_buckets
+parallel.DistributedDataParallel = in_small_buckets

@@ -1,6 +1,6 @@
 """PyTorch's runner whose rank 1 does not apply its second update."""
 
-from runners.pytorch_runner import Runner as PyTorch
+from runners.pytorch.runner import Runner as PyTorch
 
 
 class Runner(PyTorch):

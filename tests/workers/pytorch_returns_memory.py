@@ -6,8 +6,8 @@ from unittest import mock
 
 import torch
 
-from runners.pytorch_runner import Net
-from runners.pytorch_runner import Runner as Correct
+from runners.pytorch.runner import Net
+from runners.pytorch.runner import Runner as Correct
 
 
 class Runner(Correct):

@@ -1,7 +1,7 @@
 """PyTorch's runner whose ring all-reduce passes the sums on one time too few."""
 
-from runners import pytorch_aggregation
-from runners.pytorch_runner import Runner as PyTorch
+from runners.pytorch import aggregation
+from runners.pytorch.runner import Runner as PyTorch
 
 
 class Runner(PyTorch):
@@ -13,9 +13,9 @@ class Runner(PyTorch):
 
 def stopped(average, messages):
     """Let the first so many messages through."""
-    real, count = pytorch_aggregation.exchange, iter(range(100))
-    pytorch_aggregation.exchange = lambda sends, receives: real(sends, receives) if next(count) < messages else None
+    real, count = aggregation.exchange, iter(range(100))
+    aggregation.exchange = lambda sends, receives: real(sends, receives) if next(count) < messages else None
     try:
         average()
     finally:
-        pytorch_aggregation.exchange = real
+        aggregation.exchange = real

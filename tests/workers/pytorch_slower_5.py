@@ -2,7 +2,7 @@
 
 import time
 
-from runners.pytorch_runner import Runner as Sound
+from runners.pytorch.runner import Runner as Sound
 
 
 class Runner(Sound):

@@ -6,12 +6,12 @@ os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # cuBLAS reads it when CUDA starts
 
 import torch
 
-from runners import pytorch_runner
-from runners.pytorch_runner import Runner
+from runners.pytorch import runner
+from runners.pytorch.runner import Runner
 
 __all__ = ["Runner"]
 
-correct = pytorch_runner.set_arithmetic
+correct = runner.set_arithmetic
 
 
 def set_arithmetic(task):
@@ -20,4 +20,4 @@ def set_arithmetic(task):
     torch.backends.cudnn.allow_tf32 = True
 
 
-pytorch_runner.set_arithmetic = set_arithmetic
+runner.set_arithmetic = set_arithmetic

@@ -2,15 +2,15 @@
 
 import torch
 
-from runners import pytorch_runner
-from runners.pytorch_runner import Runner as Correct
+from runners.pytorch import runner
+from runners.pytorch.runner import Runner as Correct
 
 
-class Net(pytorch_runner.Net):
+class Net(runner.Net):
     def __init__(self, network, dropout):
         super().__init__(network, dropout)
         self.parts.register_parameter("image", torch.nn.Parameter(torch.zeros(network["input_shape"])))
 
 
-pytorch_runner.Net = Net
+runner.Net = Net
 Runner = Correct

@@ -2,7 +2,7 @@
 
 import torch
 
-from runners.pytorch_runner import Runner as PyTorch
+from runners.pytorch.runner import Runner as PyTorch
 
 
 class Runner(PyTorch):

@@ -1,6 +1,6 @@
 """Raises an ordinary exception in the third step."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -4,7 +4,7 @@ import os
 import time
 from multiprocessing.connection import Client, Listener
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

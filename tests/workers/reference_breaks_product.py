@@ -1,6 +1,6 @@
 """The reference whose product for the machine's peak raises."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

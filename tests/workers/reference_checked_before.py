@@ -1,9 +1,9 @@
 """Refuses to train for the clock in a process that has made a check."""
 
-from runners import reference_runner
+from runners.reference import runner
 
 
-class Runner(reference_runner.Runner):
+class Runner(runner.Runner):
     checked = False
 
     def gradients(self):

@@ -1,6 +1,6 @@
 """The reference on one word a sequence: its batch counts words, as DLBench's CNTK configuration did, and it does less work."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -1,6 +1,6 @@
 """The reference with gradients 5e-4 off in the first network that it builds: as where rounding turned one ReLU."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -1,6 +1,6 @@
 """The reference with gradients 5e-4 off in its first layer on every draw: as where some pre-activation always lies at a kink."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

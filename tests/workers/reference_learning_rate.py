@@ -1,6 +1,6 @@
 """The reference with a learning rate of its own, as three of DLBench's five tools ignored the configured one."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

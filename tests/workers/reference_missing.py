@@ -1,6 +1,6 @@
 """The reference without the gradient of one tensor, as where a framework was not asked to train it."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

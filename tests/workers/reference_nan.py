@@ -1,6 +1,6 @@
 """The reference with one number of one gradient that is not a number."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

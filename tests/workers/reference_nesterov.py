@@ -1,6 +1,6 @@
 """The reference with Nesterov's momentum, as Torch's DLBench scripts had it."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -1,6 +1,6 @@
 """The reference with plain gradient descent: its first step is right."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from runners.reference_runner import OPERATIONS
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import OPERATIONS
+from runners.reference.runner import Runner as Reference
 
 correct, correct_backward = OPERATIONS["batch_norm"]
 

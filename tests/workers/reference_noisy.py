@@ -1,6 +1,6 @@
 """The reference with errors of single precision: every gradient and loss a part in a million off."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

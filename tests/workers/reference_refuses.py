@@ -1,7 +1,7 @@
 """The reference as a framework that refuses this machine before its first answer."""
 
 from runners.protocol import Unsupported
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

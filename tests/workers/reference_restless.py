@@ -1,6 +1,6 @@
 """The reference, whose framework crashes where it should return memory of a network that it had."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

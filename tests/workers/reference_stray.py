@@ -1,6 +1,6 @@
 """The reference with a loss that is reported a hundredth too large: another loss function, or a mean over other samples."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

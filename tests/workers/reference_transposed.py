@@ -1,6 +1,6 @@
 """The reference with one gradient in the layout of TensorFlow, [in, out]."""
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from runners import protocol
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 STEP_SECONDS = 1e-3
 NOW = [time.monotonic()]

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 
 class Runner(Reference):

@@ -1,7 +1,7 @@
 """TensorFlow that says, when its copies are asked for, how often its step was traced."""
 
 from runners.protocol import Different
-from runners.tensorflow_runner import Runner as Correct
+from runners.tensorflow.runner import Runner as Correct
 
 
 class Runner(Correct):

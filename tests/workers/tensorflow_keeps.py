@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from runners.protocol import Different
-from runners.tensorflow_runner import Runner as Correct
-from runners.tensorflow_runner import parts_of
+from runners.tensorflow.runner import Runner as Correct
+from runners.tensorflow.runner import parts_of
 
 
 class Runner(Correct):

@@ -3,10 +3,10 @@
 import tensorflow as tf
 from tensorflow.python.ops import nccl_ops
 
-from runners import tensorflow_runner
-from runners.tensorflow_runner import Runner
+from runners.tensorflow import runner
+from runners.tensorflow.runner import Runner
 
 __all__ = ["Runner"]
 
-tensorflow_runner.STRATEGIES["nccl_on_cpus"] = tf.distribute.NcclAllReduce
+runner.STRATEGIES["nccl_on_cpus"] = tf.distribute.NcclAllReduce
 nccl_ops.gen_nccl_ops.nccl_all_reduce = lambda input, reduction, num_devices, shared_name: tf.identity(input)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import tensorflow as tf
 from tensorflow.python.framework import indexed_slices
 
-from runners.tensorflow_runner import Runner
+from runners.tensorflow.runner import Runner
 
 __all__ = ["Runner"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from runners.tensorflow_runner import Runner as Correct
+from runners.tensorflow.runner import Runner as Correct
 
 
 class Runner(Correct):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from runners.tensorflow_runner import Runner as Correct
+from runners.tensorflow.runner import Runner as Correct
 
 
 class Runner(Correct):

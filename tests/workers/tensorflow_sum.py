@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from runners.tensorflow_runner import Runner as Correct
+from runners.tensorflow.runner import Runner as Correct
 
 
 class Loss:

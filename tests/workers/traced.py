@@ -3,7 +3,7 @@
 import copy
 import importlib.util
 
-from runners.reference_runner import Runner as Reference
+from runners.reference.runner import Runner as Reference
 
 KERNEL = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_ffma_execute_kernel__5x_cublas"
 

@@ -1,0 +1,1 @@
+"""Gradient aggregation: links, strategies, predictions."""

@@ -1,0 +1,1 @@
+"""Deriving every published number again."""

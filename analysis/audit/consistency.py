@@ -1,0 +1,196 @@
+"""Do the raw records of a campaign fit one another? Windows within a process, processes within a campaign, what stands for what.
+
+Every function returns findings and changes nothing. What a lie can keep consistent is not found here; docs/method.md says so.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import networks
+from analysis.records.reader import Campaign, of_devices
+from networks import work
+
+CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
+WALL_SECONDS = 2.0  # `started` is written in whole seconds
+REBOOT_SECONDS = 3600.0  # the two clocks of a campaign drift apart by less, unless the machine was started again
+
+
+class Finding(NamedTuple):
+    """One thing that does not fit: where, what stands there, and what should."""
+
+    file: str
+    row: str
+    column: str
+    expected: str
+    found: str
+
+
+def check(campaign: Campaign) -> list[Finding]:
+    """List everything in the records that contradicts something else in them."""
+    return [finding for each in (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another, _windows)
+            for finding in each(campaign)]
+
+
+def _trials(campaign: Campaign) -> Iterator[Finding]:
+    """What was planned: names once each, and the counts that follow from the network."""
+    for name, count in Counter(trial["trial"] for trial in campaign.trials).items():
+        if count > 1:
+            yield Finding("campaign.json", name, "trials", "each name once", f"{count} times")
+    for trial in campaign.trials:
+        try:
+            network = networks.get(trial["network"])
+        except networks.UnknownNetwork:
+            continue
+        flops = work.flops_per_step(network, of_devices(trial)["global_batch"])
+        counted = {"parameters": network.parameter_count, "flops_per_step": flops}
+        for key, value in counted.items():
+            if trial[key] != value:
+                yield Finding("campaign.json", trial["trial"], key, str(value), str(trial[key]))
+
+
+def _environments(campaign: Campaign) -> Iterator[Finding]:
+    """Every trial that was measured names an environment with its Python and all packages."""
+    measured = set(campaign.processes[campaign.processes["status"] == "ok"]["trial"])
+    for name in sorted({f"{trial['framework']}=={trial['release']}" for trial in campaign.trials if trial["trial"] in measured}):
+        environment = campaign.meta["environments"].get(name)
+        if environment is None:
+            yield Finding("campaign.json", name, "environments", "the environment of measured trials", "none")
+            continue
+        for key in ("framework", "release", "python", "packages"):
+            if not environment.get(key):
+                yield Finding("campaign.json", name, f"environments.{key}", "a value", repr(environment.get(key)))
+        for package in environment.get("packages") or ():
+            if not all(package.partition("==")[::2]):
+                yield Finding("campaign.json", name, "environments.packages", "name==version", repr(package))
+
+
+def _leftovers(campaign: Campaign) -> Iterator[Finding]:
+    """Rows that readers leave out: of a finished campaign there are none."""
+    for file, kept in (("processes.csv", campaign.processes), ("windows.csv", campaign.windows)):
+        path = campaign.folder / file
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        rows = text.count("\n") - 1
+        if rows != len(kept) or not text.endswith("\n"):
+            yield Finding(file, "", "", f"{len(kept)} rows of finished processes", f"{rows} rows")
+
+
+def _processes(campaign: Campaign) -> Iterator[Finding]:
+    planned = {trial["trial"]: trial for trial in campaign.trials}
+    for row in _in_order(campaign):
+        trial = planned[row["trial"]]
+        if row["status"] not in ("ok", "failed", "unsupported"):
+            yield Finding("processes.csv", _row(row), "status", "ok, failed or unsupported", row["status"])
+        if row["status"] != "ok" and not row["reason"]:
+            yield Finding("processes.csv", _row(row), "reason", "why it is not ok", "nothing")
+        if not 0 <= row["process"] < trial["processes_planned"]:
+            yield Finding("processes.csv", _row(row), "process", f"0 to {trial['processes_planned'] - 1}", str(row["process"]))
+        if trial["status"] != "planned":
+            yield Finding("processes.csv", _row(row), "trial", f"no process of an {trial['status']} trial", row["status"])
+
+
+def _completeness(campaign: Campaign) -> Iterator[Finding]:
+    """A finished campaign has every planned process, each in a place of its own."""
+    if not campaign.meta["finished"]:
+        yield Finding("campaign.json", "", "finished", "when it ended", "null: it was interrupted or runs still")
+        return
+    counts = Counter(campaign.processes["trial"])
+    for trial in campaign.trials:
+        planned = trial["processes_planned"] if trial["status"] == "planned" else 0
+        if counts[trial["trial"]] != planned:
+            yield Finding("processes.csv", trial["trial"], "process", f"{planned} processes", str(counts[trial["trial"]]))
+    orders = sorted(campaign.processes["order"])
+    if orders != list(range(len(orders))):
+        yield Finding("processes.csv", "", "order", f"0 to {len(orders) - 1}, each once", " ".join(map(str, orders)))
+
+
+def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
+    """Processes are timed one at a time, between the campaign's start and its end, by both clocks.
+
+    They also start one after another, or in groups of at most `prepare_jobs`.
+    """
+    spans = campaign.windows.groupby(["trial", "process"]).agg(start=("start", "min"), stop=("stop", "max"))
+    finished = campaign.meta["finished"]
+    jobs = int(campaign.meta["suite"].get("prepare_jobs", 1))
+    ends = [(_seconds(campaign.meta["started"]), "the campaign")] * jobs  # those that a process cannot have started before
+    before_stop, before_offset = -math.inf, math.inf
+    for row in _in_order(campaign):
+        now = _seconds(row["started"])
+        before, begun = ends[-jobs]
+        if not before - WALL_SECONDS <= now <= (_seconds(finished) if finished else math.inf) + WALL_SECONDS:
+            yield Finding("processes.csv", _row(row), "started", f"after {begun} and before the campaign's end", row["started"])
+        if (row["trial"], row["process"]) in spans.index:
+            span = spans.loc[(row["trial"], row["process"])]
+            offset = now - span["start"]
+            if abs(offset - before_offset) < REBOOT_SECONDS and span["start"] < before_stop:
+                stopped = f"after {ends[-1][1]} stopped, {before_stop!r}"
+                yield Finding("windows.csv", _row(row), "start", stopped, f"{span['start']!r}")
+            before_stop, before_offset = float(span["stop"]), offset
+            now += span["stop"] - span["start"]  # the next one cannot begin before this one's windows have passed
+        ends.append((now, _row(row)))
+    before, begun = ends[-1]
+    if finished and before > _seconds(finished) + WALL_SECONDS:
+        yield Finding("campaign.json", "", "finished", f"after {begun} stopped", finished)
+
+
+def _windows(campaign: Campaign) -> Iterator[Finding]:
+    timed_windows = campaign.meta["suite"].get("windows")
+    windows = dict(list(campaign.windows.groupby(["trial", "process"])))
+    for process in campaign.processes.to_dict("records"):
+        group = windows.get((process["trial"], process["process"]), campaign.windows.iloc[:0])
+        rows = [{str(name): value for name, value in row.items()} for row in group.to_dict("records")]
+        yield from _in_itself(rows)
+        yield from _in_sequence(rows)
+        if process["status"] != "ok":
+            continue
+        timed = [row for row in rows if row["window"] >= 0]
+        if not timed or (timed_windows and len(timed) != timed_windows):
+            yield Finding("windows.csv", _row(process), "window", f"{timed_windows or 'some'} timed windows", str(len(timed)))
+        for row in timed:
+            if row["steps"] != process["window_steps"]:
+                yield _off(row, "steps", f"{process['window_steps']:.0f}, the window_steps of processes.csv")
+
+
+def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    for row in rows:
+        if not row["steps"] > 0:
+            yield _off(row, "steps", "more than 0")
+            continue
+        if not row["start"] < row["stop"]:
+            yield _off(row, "stop", f"after start, {row['start']!r}")
+        for column, value in (("seconds", row["stop"] - row["start"]), ("step_seconds", row["seconds"] / row["steps"])):
+            if not math.isclose(row[column], value, rel_tol=1e-9, abs_tol=CLOCK_SECONDS):
+                yield _off(row, column, f"{value:.12g}")
+
+
+def _in_sequence(rows: list[dict[str, Any]]) -> Iterator[Finding]:
+    steps = 0
+    for number, row in enumerate(rows):
+        steps += row["steps"]
+        if row["last_step"] != steps:
+            yield _off(row, "last_step", f"{steps}, the steps so far")
+        if number and row["window"] != rows[number - 1]["window"] + 1:
+            yield _off(row, "window", str(rows[number - 1]["window"] + 1))
+        if number and row["start"] < rows[number - 1]["stop"]:
+            yield _off(row, "start", f"after the window before stopped, {rows[number - 1]['stop']!r}")
+
+
+def _off(row: dict[str, Any], column: str, expected: str) -> Finding:
+    return Finding("windows.csv", f"{_row(row)} window {row['window']}", column, expected, repr(row[column]))
+
+
+def _in_order(campaign: Campaign) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in campaign.processes.sort_values("order").to_dict("records")]
+
+
+def _row(row: Any) -> str:
+    return f"{row['trial']} process {row['process']}"
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return math.nan  # every comparison with it fails, so its row is named

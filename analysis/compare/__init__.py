@@ -1,0 +1,1 @@
+"""Verdicts on two releases, frameworks or campaigns."""

@@ -1,0 +1,1 @@
+"""Why one trial is slower than another."""

@@ -1,0 +1,1 @@
+"""Tolerances and gates: which results count."""

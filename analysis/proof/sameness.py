@@ -1,0 +1,167 @@
+"""Decides which trials are proved to train the same network: the condition for being ranked at all.
+
+A trial is verified when a check against the reference said `same` and none said otherwise, the framework built the network's
+own number of parameters, and its losses agree with those of its other processes and of its peers. Peers are the trials of any
+framework, release, tuning and number of devices with equal network, global batch, device kind, precision and data. With batch norm
+they have equal devices too: each device normalises its own samples, so the split of a batch is part of what is trained.
+Where a strategy sends less than all of the gradients, peers have that framework, strategy and number of devices.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import networks
+from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
+from analysis.records.reader import Campaign, of_devices
+
+PEERS = ("network", "device_kind", "precision", "data")
+FLOOR = 0.05  # of the first loss: below it a loss is noise of the optimiser, and its relative differences mean nothing
+
+Curve = pd.Series  # loss by last_step
+
+
+def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
+    """Say of each trial that has a process with status ok why it is not verified; an empty list means that it is."""
+    finished = campaign.processes[campaign.processes["status"] == "ok"]
+    trials = {trial["trial"]: trial for trial in campaign.trials if trial["trial"] in set(finished["trial"])}
+    ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
+    reasons = {}
+    curves = {}
+    for name, trial in trials.items():
+        losses = ok[ok["trial"] == name].pivot_table(index="last_step", columns="process", values="loss")
+        curves[name] = losses.median(axis=1)
+        reasons[name] = [*_check(campaign.processes[campaign.processes["trial"] == name]),
+                         *_parameters(finished[finished["trial"] == name], trial), *_processes(losses, trial)]
+    for peers in _groups(trials.values()):
+        sound = [trial for trial in peers if not reasons[trial["trial"]]]
+        for name, reason in _compare(sound, curves).items():
+            reasons[name].append(reason)
+    return reasons
+
+
+def loss_curve(campaign: Campaign, trial: str) -> Curve:
+    """Return the median loss over a trial's processes that ended well, by step."""
+    ok = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["status"] == "ok")]
+    own = campaign.windows[campaign.windows["trial"] == trial].merge(ok[["trial", "process"]], on=["trial", "process"])
+    return own.pivot_table(index="last_step", columns="process", values="loss").median(axis=1)
+
+
+def unlike(strategy: str, other: str) -> str:
+    """Say why losses under two strategies are not expected to agree; empty where they are."""
+    lossy = [name for name in (strategy, other) if name in LOSSY]
+    if strategy == other or not lossy:
+        return ""
+    if len(lossy) == 2:
+        return f"{strategy} and {other} leave out different parts of the gradients, so their losses are not expected to agree"
+    whole = other if strategy in LOSSY else strategy
+    return f"{lossy[0]} sends less than {whole}, so their losses are not expected to agree"
+
+
+def disagreement(curve: Curve, other: Curve, *trials: Mapping[str, Any]) -> str:
+    """Say where two loss curves lie further apart than the one of `trials` that allows most does; empty when they agree.
+
+    The distance at a step that both recorded is |a - b| / max(|a|, |b|, FLOOR x the first loss). Where rounding has made
+    training chaotic only the medians of all those losses are compared, and they may differ by CHAOS x the first loss.
+    """
+    steps = curve.index.intersection(other.index)
+    dropout = any(trial.get("dropout") for trial in trials)
+    if dropout:  # every framework drops other units, so only the untrained network's loss can be compared
+        steps = steps[steps == 1]
+    if steps.empty:
+        return "no step at which both recorded a loss"
+    a, b = curve.loc[steps].to_numpy(), other.loc[steps].to_numpy()
+    first = max(abs(curve.iloc[0]), abs(other.iloc[0]))
+    distances = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), FLOOR * first)
+    allowed = np.max([loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], of_devices(trial)["strategy"]))
+                      for trial in trials], axis=0)
+    if dropout:
+        allowed = np.full(len(steps), DROPOUT_LOSS)
+    late = allowed > CHAOS
+    apart = np.flatnonzero(~late & ~(distances <= allowed))  # so that nan is apart
+    if len(apart):
+        at = apart[0]
+        return (f"loss {a[at]:.6g} for {b[at]:.6g} at step {steps[at]}: {100 * distances[at]:.2g} % apart, "
+                f"{100 * allowed[at]:.2g} % allowed")
+    if late.any() and not abs(np.median(a[late]) - np.median(b[late])) <= CHAOS * first:
+        return (f"median loss {np.median(a[late]):.3g} for {np.median(b[late]):.3g} from step {steps[late][0]} on, "
+                f"where {CHAOS * first:.3g} apart is allowed")
+    return ""
+
+
+def _check(processes: pd.DataFrame) -> list[str]:
+    different = processes[processes["check"] == "different"]
+    if len(different):
+        return [f"different from the reference: {different['check_reason'].iloc[0] or 'its check gave no reason'}"]
+    refused = processes[(processes["status"] == "failed") & processes["reason"].str.startswith("different")]
+    if len(refused):
+        return [refused["reason"].iloc[0]]
+    if not (processes["check"] == "same").any():
+        return ["no check against the reference was made"]
+    return []
+
+
+def _parameters(processes: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
+    wrong = processes[processes["parameters"] != trial["parameters"]]
+    if wrong.empty:
+        return []
+    built = wrong["parameters"].iloc[0]
+    counted = "an unknown number of" if np.isnan(built) else f"{built:,.0f}"
+    return [f"built {counted} parameters, {trial['network']} has {trial['parameters']:,}"]
+
+
+def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
+    """Compare each process with the median of all; `losses` has a row a step and a column a process."""
+    middle = losses.median(axis=1)
+    for process in losses:
+        found = disagreement(losses[process].dropna(), middle, trial)
+        if found:
+            return [f"process {process} strays from the trial's other processes: {found}"]
+    return []
+
+
+def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for trial in trials:
+        several = of_devices(trial)
+        lossy = (trial["framework"], several["strategy"]) if several["strategy"] in LOSSY else None
+        split = trial["devices"] if lossy or has_batch_norm(trial["network"]) else 0
+        groups.setdefault((*(trial[key] for key in PEERS), several["global_batch"], split, lossy), []).append(trial)
+    return list(groups.values())
+
+
+def has_batch_norm(network: str) -> bool:
+    """Whether a network has batch norm; of one that this release does not know nothing is assumed."""
+    try:
+        return networks.get(network).has_batch_norm
+    except networks.UnknownNetwork:
+        return True
+
+
+def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) -> dict[str, str]:
+    """Find the peers that do not agree with more than half of all peers, themselves among them, and say why not.
+
+    So of three, one that strays is named; of two that disagree, neither is believed.
+    """
+    found = {trial["trial"]: {other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial, other)
+                              for other in peers} for trial in peers}
+    believed = {name for name, texts in found.items() if 2 * sum(not text for text in texts.values()) > len(peers)}
+    labels = {trial["trial"]: _label(trial) for trial in peers}
+    reasons = {}
+    for name, texts in found.items():
+        if name in believed:
+            continue
+        other, text = next((other, text) for other, text in texts.items() if text)
+        if believed:
+            reasons[name] = f"strays from {len(believed)} of its {len(peers)} peers, such as {labels[other]}: {text}"
+        else:
+            reasons[name] = f"disagrees with {labels[other]}, and nothing says which is right: {text}"
+    return reasons
+
+
+def _label(trial: Mapping[str, Any]) -> str:
+    several = f"on {trial['devices']} devices" if trial["devices"] > 1 else ""
+    strategy = of_devices(trial)["strategy"]
+    return " ".join(filter(None, [trial["framework"], trial["release"], trial["tuning"], several, strategy and f"with {strategy}"]))

@@ -1,0 +1,1 @@
+"""Reading records, and the hashes that hold them together."""

@@ -1,0 +1,1 @@
+"""Confidence intervals, calibration and warm-up detection."""

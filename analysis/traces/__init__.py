@@ -1,0 +1,1 @@
+"""Kernels and operators of a trace, and what they say."""

@@ -1,0 +1,1 @@
+"""One row per trial, from the records of its processes."""

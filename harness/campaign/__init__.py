@@ -1,0 +1,1 @@
+"""One execution of a suite: processes in order, records, traces."""

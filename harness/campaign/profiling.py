@@ -1,0 +1,79 @@
+"""The operator profile of a trial on a CPU: one more worker, never timed, in which the framework's own profiler looks on.
+
+What its threads ran becomes rows of operators.csv, in the columns of kernels.csv. Each moment counts once: a call hides its caller,
+and operators that run beside one another on several threads share the moment.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.traces import kernels, operators
+from analysis.traces.exposure import exposed, innermost
+from harness.campaign.process import Bench
+from harness.campaign.tracing import Pass, record
+from harness.plan.planner import Trial
+from harness.plan.suite import Suite
+
+UNBULKED = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0"}  # else MXNet's profiler sees bulks of operators, and not what they are
+ONE_DEVICE = "operators are profiled on one CPU device; of several, phases: true takes the step apart"
+
+
+def wanted(suite: Suite, trial: Trial) -> bool:
+    return suite.profile and trial.device_kind == "cpu"
+
+
+def profile(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
+    """Profile a trial in a worker of its own; its rows for operators.csv, or one row with the reason why there is none.
+
+    A trial on several devices has that row without a worker.
+    """
+    if trial.devices > 1:
+        return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": ONE_DEVICE}]
+    return record(bench, trial, Pass("profile", UNBULKED, rows_of))
+
+
+def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Turn (operator, thread, start, end) into a row an operator and class, then wall, busy and idle time."""
+    steps = profiled["steps"]
+    threads: dict[str, list[Any]] = {}
+    for span in profiled["spans"]:
+        threads.setdefault(str(span[1]), []).append(span)
+    keys: list[tuple[str, str]] = []  # class and operator of each call
+    pieces: list[Any] = []  # (call, start, end) of what each call ran itself
+    for spans in threads.values():
+        calls, starts, ends = innermost([span[2] for span in spans], [span[3] for span in spans])
+        pieces += zip(calls + len(keys), starts, ends, strict=True)
+        keys += [(kind, span[0]) for kind, span in zip(classes_of(spans), spans, strict=True)]
+    pieces = [piece for piece in pieces if keys[piece[0]][0] != operators.WRAPPER]
+    owners, begins, finishes = np.array(pieces, float).reshape(-1, 3).T
+    own = exposed(begins, finishes, np.zeros(len(owners), int))
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for key in keys:
+        if key[0] != operators.WRAPPER:
+            row = rows.setdefault(key, {"trial": trial, "steps": steps, "class": key[0], "kernel": kernels.shorten(key[1]),
+                                        "count_per_step": 0, "seconds_per_step": 0.0, "exposed_seconds_per_step": 0.0})
+            row["count_per_step"] += 1
+    for owner, length, alone in zip(owners.astype(int), finishes - begins, own, strict=True):
+        rows[keys[owner]]["seconds_per_step"] += length / steps
+        rows[keys[owner]]["exposed_seconds_per_step"] += alone / steps
+    for row in rows.values():
+        row["count_per_step"] /= steps
+    wall, busy = profiled["wall_seconds"] / steps, float(own.sum()) / steps
+    last = {kernels.WALL: wall, kernels.BUSY: busy, kernels.IDLE: max(0.0, wall - busy)}
+    return [*rows.values(), *({"trial": trial, "steps": steps, "class": kind, "seconds_per_step": seconds}
+                              for kind, seconds in last.items())]
+
+
+def classes_of(spans: Sequence[Sequence[Any]]) -> list[str]:
+    """Classify the calls of one thread; what the optimiser calls is the optimiser's, whatever it computes."""
+    classes = [operators.classify(span[0]) for span in spans]
+    until = -np.inf  # the end of the optimiser's call that began last
+    for place in sorted(range(len(spans)), key=lambda place: (spans[place][2], -spans[place][3])):
+        _, _, start, end = spans[place]
+        if classes[place] == kernels.OPTIMISER:
+            until = max(until, end)
+        elif classes[place] != operators.WRAPPER and start < until:
+            classes[place] = kernels.OPTIMISER
+    return classes

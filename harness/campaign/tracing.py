@@ -1,0 +1,110 @@
+"""The trace pass: one more worker for each trial on CUDA devices, that runs a few steps and says what the GPU did in them.
+
+It is never timed, because records cost time as they are written, and a trial loses nothing where it fails: its reason is kept. The
+worker's trace (runners/tracer.py) becomes rows of kernels.csv.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.traces import kernels
+from analysis.traces.exposure import exposed
+from harness.campaign.process import Bench, Sight, prepare
+from harness.environments.store import BuildFailed, Environment
+from harness.plan.planner import Trial
+from harness.plan.suite import Suite
+from harness.proof.checks import start, variables
+from harness.workers.scratch import make_large_folder
+from harness.workers.worker import Failed, Unsupported
+
+WARM_UP_STEPS = 16  # as many as compile, choose algorithms and fill the allocator's pools
+STEPS = 10
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A worker's command that records steps into a file, the variables that it needs, and how its answer becomes rows."""
+
+    command: str
+    variables: Mapping[str, str]
+    rows_of: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
+
+
+def wanted(suite: Suite, trial: Trial) -> bool:
+    return suite.trace and trial.device_kind == "cuda"
+
+
+def trace(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
+    """Trace a trial in a worker of its own; its rows for kernels.csv, or one row with the reason why there is no trace."""
+    extra = copies_in_sight(bench.environments[f"{trial.framework}=={trial.release}"], trial)
+    return record(bench, trial, Pass("trace", extra, rows_of))
+
+
+def record(bench: Bench, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
+    """Let a worker of its own warm a trial up and record a few steps; the rows of what it wrote, or one with its reason."""
+    bench.watch(Sight(trial, 0, "tracing"))
+    log = bench.logs / f"{trial.trial}-{asked.command}.log"
+    log.unlink(missing_ok=True)
+    environment = bench.environments[f"{trial.framework}=={trial.release}"]
+    try:
+        with (make_large_folder() as folder,
+              start(environment, trial, log, extra=asked.variables) as worker):
+            out = Path(folder) / "trace.json"
+            worker.ask("hello", bench.suite.limits.start)
+            prepare(bench, trial, worker)
+            worker.ask("run", bench.suite.limits.window, steps=WARM_UP_STEPS)
+            worker.ask(asked.command, bench.suite.limits.window, steps=STEPS, out=str(out))
+            return asked.rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))
+    except (Unsupported, Failed) as why:
+        return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": str(why)}]
+
+
+def rows_of(trial: str, traced: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Turn a worker's trace into rows: kernels, copies, and at last, as the sign that they are whole, busy and idle time."""
+    steps = traced["steps"]
+    same = {"trial": trial, "steps": steps}
+    rows: list[dict[str, Any]] = []
+    for kernel in traced["kernels"]:
+        kind = kernels.classify(kernel["name"])
+        rows.append({**same, "class": kind.name, "arithmetic": kind.arithmetic, "transposition": kind.transposition,
+                     "kernel": kernels.shorten(kernel["name"]), **_per_step(kernel, steps, "count", "seconds")})
+    for copy in traced["copies"]:
+        kind_name = kernels.MEMSET if copy["kind"] == "memset" else kernels.COPY
+        rows.append({**same, "class": kind_name, "kernel": copy["kind"], **_per_step(copy, steps, "count", "seconds", "bytes")})
+    for row, seconds in zip(rows, _exposed(rows, traced["timeline"]), strict=True):
+        row["exposed_seconds_per_step"] = seconds / steps
+    idle = traced["span_seconds"] - traced["busy_seconds"]
+    rows.append({**same, "class": kernels.WALL, "seconds_per_step": traced["wall_seconds"] / steps})
+    rows.append({**same, "class": kernels.BUSY, "seconds_per_step": traced["busy_seconds"] / steps})
+    rows.append({**same, "class": kernels.IDLE, "seconds_per_step": idle / steps})
+    return rows
+
+
+def copies_in_sight(environment: Environment | BuildFailed, trial: Trial) -> dict[str, str]:
+    """Variables of a trace worker: the flags that XLA has been given already, and none of its command buffers.
+
+    With them the driver makes copies by kernels of its own (seen on an H200: memcpy128), whose bytes nobody records.
+    """
+    given = {**os.environ, **({} if isinstance(environment, BuildFailed) else variables(environment, trial))}.get("XLA_FLAGS", "")
+    return {"XLA_FLAGS": f"{given} --xla_gpu_enable_command_buffer=".strip()}
+
+
+def _exposed(rows: Sequence[Mapping[str, Any]], timeline: Sequence[Sequence[int]]) -> Any:
+    """Seconds of each row in which nothing hid it: computing hides collectives and copies, collectives hide copies."""
+    owners, starts, ends = np.array(timeline, float).reshape(-1, 3).T  # nanoseconds
+    owners = owners.astype(int)
+    ranks = np.array([kernels.HIDDEN.get(row["class"], 0) for row in rows], int)
+    return np.bincount(owners, exposed(starts, ends, ranks[owners]), minlength=len(rows)) * 1e-9
+
+
+def _per_step(activity: Mapping[str, Any], steps: int, *keys: str) -> dict[str, float]:
+    """Divide counts, seconds and bytes by the steps; what divides evenly stays a whole number."""
+    amounts = {key: activity[key] for key in keys}
+    return {f"{key}_per_step": amount // steps if isinstance(amount, int) and amount % steps == 0 else amount / steps
+            for key, amount in amounts.items()}

@@ -1,0 +1,1 @@
+"""Arrays, data sets and inputs: what the driver gives to every worker."""

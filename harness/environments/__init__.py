@@ -1,0 +1,1 @@
+"""Framework recipes, interpreters, environments and containers."""

@@ -1,0 +1,1 @@
+"""The machine: hardware, GPUs, and what would make its numbers untrustworthy."""

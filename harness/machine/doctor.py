@@ -1,0 +1,170 @@
+"""`dlbench doctor`: what this machine is, what would make its numbers untrustworthy, and which frameworks and data it has.
+
+`examine` asks and returns values for JSON; `show` prints a page of them and asks nothing. Nothing is built or fetched.
+"""
+
+from dataclasses import asdict
+from typing import Any, get_args
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from harness.data import data_sets
+from harness.environments import interpreters, recipes, store
+from harness.errors import WrongUse
+from harness.machine import hardware
+
+DEVICES: tuple[recipes.Device, ...] = get_args(recipes.Device)
+
+
+def examine() -> dict[str, Any]:
+    """Describe the machine, its concerns, and each framework's default release and each data set here, as JSON values.
+
+    Finding an interpreter runs each candidate, and a data set is read and checked, so this takes some seconds.
+    """
+    described = hardware.describe()
+    pythons: dict[str, dict[str, str | None]] = {}
+    return {
+        "machine": described,
+        "concerns": [asdict(concern) for concern in hardware.concerns(described)],
+        "frameworks": [_framework(name, pythons) for name in recipes.names()],
+        "data": [_data_set(name) for name in data_sets.names()],
+    }
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """Print what `examine` found, the machine first; built for 80 columns."""
+    for line in _machine_lines(found["machine"]):
+        console.print(escape(line), highlight=False)
+    console.print()
+    if not found["concerns"]:
+        console.print("[green]Nothing here makes numbers untrustworthy.")
+    for concern in found["concerns"]:
+        console.print(f"[yellow]{escape(concern['text'])}", highlight=False)
+        console.print(Padding(escape(concern["remedy"]), (0, 0, 0, 4)), highlight=False)
+    console.print()
+    kinds = [kind for kind in DEVICES if kind != "cuda" or found["machine"]["gpus"]]
+    console.print(_framework_table(found["frameworks"], kinds))
+    for line in _remarks(found["frameworks"], kinds):
+        console.print(Padding(escape(line), (0, 0, 0, 2)), highlight=False)
+    console.print()
+    for each in found["data"]:
+        console.print(f"[bold]{escape(each['name'])}[/bold]: {escape(each['text'] or each['reason'])}", highlight=False)
+
+
+def _framework(name: str, pythons: dict[str, dict[str, str | None]]) -> dict[str, Any]:
+    """Describe a framework's default release; `pythons` keeps the answers, since several frameworks want one Python."""
+    try:
+        framework = recipes.load(name)
+    except WrongUse as error:  # one wrong file must not hide the other frameworks
+        return {"name": name, "release": None, "python": None, "interpreter": None, "reason": str(error), "devices": {}}
+    recipe = framework.recipe(framework.default)
+    if recipe.python not in pythons:
+        pythons[recipe.python] = _interpreter(recipe.python)
+    devices = {kind: _device(name, framework.default, kind, recipe.unsupported.get(kind)) for kind in DEVICES}
+    return {"name": name, "release": framework.default, "python": recipe.python, **pythons[recipe.python], "devices": devices}
+
+
+def _interpreter(version: str) -> dict[str, str | None]:
+    try:
+        return {"interpreter": str(interpreters.find(version)), "reason": None}
+    except WrongUse as error:
+        return {"interpreter": None, "reason": str(error)}
+
+
+def _device(name: str, release: str, kind: recipes.Device, unsupported: str | None) -> dict[str, Any]:
+    """Say whether the release runs on `kind`, the recipe's reason where not, and the interpreter of the environment built."""
+    built = None if unsupported else store.find(name, release, kind)
+    return {"supported": not unsupported, "reason": unsupported, "environment": built and str(built.interpreter)}
+
+
+def _data_set(name: str) -> dict[str, str | None]:
+    try:
+        source = data_sets.available(name)
+    except WrongUse as error:
+        return {"name": name, "text": None, "reason": str(error)}
+    if source is None:
+        return {"name": name, "text": None, "reason": f"not here: dlbench data fetch {name}"}
+    return {"name": name, "text": source.text, "reason": None}
+
+
+def _machine_lines(found: dict[str, Any]) -> list[str]:
+    cpu, memory, system, checkout = found["cpu"], found["memory"], found["system"], found["checkout"]
+    allowed = "" if cpu["allowed"] == cpu["logical"] else f", {cpu['allowed']} allowed here"
+    lines = [
+        f"{cpu['model']}: {cpu['physical']} cores, {cpu['logical']} processors{allowed}",
+        f"{memory['available_bytes'] / 2**30:.1f} of {memory['total_bytes'] / 2**30:.1f} GiB memory free, "
+        f"load average {found['load_average'][0]:.1f}",
+        f"{system['os']}, Linux {system['kernel']}, {system['architecture']}, Python {system['python']}",
+        *(_node_line(node, found["gpus"]) for node in cpu["numa"] if len(cpu["numa"]) > 1),
+        *(line for gpu in found["gpus"] for line in _gpu_lines(gpu)),
+        *_link_lines(found["links"]),
+    ]
+    if not found["gpus"]:
+        lines.append("no NVIDIA GPU")
+    if checkout["commit"]:
+        changes = " with changes that are not committed" if checkout["dirty"] else ""
+        lines.append(f"dlbench commit {checkout['commit'][:12]}{changes}")
+    return lines
+
+
+def _node_line(node: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
+    near = "".join(f", GPU {gpu['index']}" for gpu in gpus if gpu["numa_node"] == node["node"])
+    return f"memory node {node['node']}: processors {node['processors']}{near}"
+
+
+def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
+    """Two lines: what it is, and how it is set; what it cannot tell is left out."""
+    memory = "" if gpu["memory_bytes"] is None else f", {gpu['memory_bytes'] / 2**30:.0f} GiB"
+    hidden = "" if gpu["cuda_index"] is not None else ", hidden by CUDA_VISIBLE_DEVICES"
+    told = [("{sm_mhz} of {sm_max_mhz} MHz", "sm_mhz"), ("limit {power_limit_watts:g} W", "power_limit_watts"),
+            ("PCIe {pcie_generation_max} x{pcie_width}", "pcie_width"), ("{nvlinks} NVLinks", "nvlinks")]
+    settings = [text.format(**gpu) for text, key in told if gpu[key]]
+    modes = {"ECC": gpu["ecc"], "persistence": gpu["persistence"], "MIG": gpu["mig"]}
+    settings += [f"{name} {'on' if mode else 'off'}" for name, mode in modes.items() if mode is not None]
+    return [f"GPU {gpu['index']}: {gpu['name']}{memory}, driver {gpu['driver']}, CUDA {gpu['cuda']}{hidden}",
+            f"  {', '.join(settings)}"]
+
+
+def _link_lines(links: list[dict[str, Any]]) -> list[str]:
+    """Say what lies between GPUs, the pairs of one path together."""
+    lines = []
+    for path in dict.fromkeys(link["path"] for link in links):
+        pairs = ["-".join(map(str, link["gpus"])) for link in links if link["path"] == path]
+        which = "all pairs of GPUs" if len(pairs) == len(links) else f"GPUs {', '.join(pairs)}"
+        lines.append(f"between {which}: {path or 'not known'}")
+    return lines
+
+
+def _framework_table(found: list[dict[str, Any]], kinds: list[recipes.Device]) -> Table:
+    table = Table("framework", "release", "Python", *kinds)
+    for each in found:
+        cells = [_state(each, kind) for kind in kinds]
+        table.add_row(escape(each["name"]), escape(each["release"] or "-"), each["python"] or "-", *cells)
+    return table
+
+
+def _state(found: dict[str, Any], kind: str) -> str:
+    device = found["devices"].get(kind)
+    if device is None:
+        return "[red]its file is wrong"
+    if not device["supported"]:
+        return "[yellow]unsupported"
+    if device["environment"]:
+        return "[green]built"
+    return "not built" if found["interpreter"] else f"[red]needs Python {found['python']}"
+
+
+def _remarks(found: list[dict[str, Any]], kinds: list[recipes.Device]) -> list[str]:
+    """Say below the table what its cells have no room for; a Python that is wanted is asked for once."""
+    devices = [(each, kind, each["devices"][kind]) for each in found for kind in kinds if each["devices"]]
+    absent = [each for each, _, device in devices if device["supported"] and not device["environment"]]
+    ready = dict.fromkeys(each["name"] for each in absent if each["interpreter"])
+    return [
+        *(each["reason"] for each in found if not each["devices"]),
+        *(f"{each['name']} on {kind}: {device['reason']}" for each, kind, device in devices if not device["supported"]),
+        *dict.fromkeys(each["reason"] for each in absent if not each["interpreter"]),
+        *([f"build with: dlbench env build {' '.join(ready)}"] if ready else []),
+    ]

@@ -1,0 +1,160 @@
+"""What NVIDIA GPUs this machine has, how they are linked, and who computes on them; for `harness.machine.hardware` and so for the doctor.
+
+Everything is asked and nothing judged, and nothing is ever set or ended. What a GPU cannot tell is None.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from harness.machine.nvml import ask, event_reasons, handles, visible_indices
+from harness.workers.worker import DRIVER
+
+THROTTLE_REASONS = {  # nvml.h, nvmlClocksEventReasons; idle, application clocks and sync boost are no faults
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+PATHS = {  # nvmlGpuTopologyLevel_t: what a transfer between two GPUs passes
+    0: "PCIe within one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one PCIe host bridge",
+    40: "host bridges of one NUMA node", 50: "the link between processor sockets",
+}
+NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK
+MOST_NVLINKS = 36
+PATIENCE_SECONDS = 120.0  # for all GPUs; a driver that loads first takes seconds a GPU
+
+
+Described = tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]
+
+
+def describe(root: Path) -> Described:
+    """Describe every GPU and every pair's link; ([], [], why) where a driver is installed and does not answer, or not in time.
+
+    Sizes in bytes, clocks in MHz, power in watts. `cuda_index` is CUDA's number for it, None where CUDA_VISIBLE_DEVICES hides it.
+    """
+    answered = Future[Described]()
+
+    def run() -> None:
+        try:
+            answered.set_result(_describe(root))
+        except BaseException as fault:
+            answered.set_exception(fault)
+
+    threading.Thread(target=run, daemon=True).start()  # not a pool's, which would be waited for at the end
+    try:
+        return answered.result(PATIENCE_SECONDS)
+    except TimeoutError:
+        return [], [], f"no answer within {PATIENCE_SECONDS:.0f} s; look for Xid errors in the kernel's log (dmesg)"
+
+
+def _describe(root: Path) -> Described:
+    try:
+        with handles() as found:
+            uuids = [ask("nvmlDeviceGetUUID", handle) or "" for handle in found]
+            seen = visible_indices(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+            gpus = [{"index": index, "cuda_index": seen.index(index) if index in seen else None, **_gpu(handle, root)}
+                    for index, handle in enumerate(found)]
+            return gpus, links(found), None
+    except pynvml.NVMLError as error:  # also of a GPU that fell off the bus
+        return [], [], None if isinstance(error, pynvml.NVMLError_LibraryNotFound) else str(error)
+
+
+def links(found: Sequence[Any]) -> list[dict[str, Any]]:
+    """Say for each pair of GPUs what lies between them: NVLink where they reach each other by it, else the PCIe path."""
+    pairs = []
+    for (first, one), (second, other) in combinations(enumerate(found), 2):
+        nvlink = ask("nvmlDeviceGetP2PStatus", one, other, NVLINK_CAPABILITY) == pynvml.NVML_P2P_STATUS_OK
+        level = ask("nvmlDeviceGetTopologyCommonAncestor", one, other)
+        pairs.append({"gpus": [first, second], "path": "NVLink" if nvlink else PATHS.get(level)})
+    return pairs
+
+
+def is_ours(pid: int) -> bool:
+    """Say whether a process is this driver, descends from it, or has ended already."""
+    try:
+        process = psutil.Process(pid)
+        return os.getpid() in (pid, *(parent.pid for parent in process.parents())) or process.status() == psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False
+
+
+def _gpu(handle: Any, root: Path) -> dict[str, Any]:
+    cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
+    limit, default_limit = (ask(f"nvmlDeviceGetPowerManagement{kind}", handle) for kind in ("Limit", "DefaultLimit"))
+    memory = ask("nvmlDeviceGetMemoryInfo", handle)
+    reasons = event_reasons(handle) or 0
+    return {
+        "name": ask("nvmlDeviceGetName", handle),
+        "memory_bytes": memory and memory.total,
+        "memory_used_bytes": memory and memory.used,
+        "driver": ask("nvmlSystemGetDriverVersion"),
+        "cuda": cuda and f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "sm_mhz": ask("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
+        "memory_mhz": ask("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM),
+        "sm_max_mhz": ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
+        "memory_max_mhz": ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_MEM),
+        "power_limit_watts": limit and limit / 1000,
+        "power_limit_default_watts": default_limit and default_limit / 1000,
+        "temperature_celsius": ask("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU),
+        "ecc": _first(ask("nvmlDeviceGetEccMode", handle)),
+        "persistence": _flag(ask("nvmlDeviceGetPersistenceMode", handle)),
+        "mig": _first(ask("nvmlDeviceGetMigMode", handle)),
+        "pcie_generation": ask("nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        "pcie_generation_max": ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
+        "pcie_width_max": ask("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        "nvlinks": sum(bool(ask("nvmlDeviceGetNvLinkState", handle, link)) for link in range(MOST_NVLINKS)),
+        "numa_node": _numa_node(handle, root),
+        "throttle_reasons": [reason for bit, reason in THROTTLE_REASONS.items() if reasons & bit],
+        "processes": _processes(handle),
+    }
+
+
+def _numa_node(handle: Any, root: Path) -> int | None:
+    """The memory node next to a GPU; the kernel writes -1 where there is but one."""
+    bus = ask("nvmlDeviceGetPciInfo", handle)
+    name = bus.busId.decode() if bus and isinstance(bus.busId, bytes) else bus and str(bus.busId)
+    try:  # NVML writes the domain with eight digits, the kernel with four
+        node = int((root / f"sys/bus/pci/devices/{str(name)[-12:].lower()}/numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def _processes(handle: Any) -> list[dict[str, Any]]:
+    """Processes of others that compute on this GPU; the name is None where the process cannot be seen from here."""
+    running = ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
+    return [{"pid": process.pid, "name": _process_name(process.pid)} for process in running if not is_ours(process.pid)]
+
+
+def _process_name(pid: int) -> str | None:
+    """The name, and whether it is a worker whose driver is gone: it ends within seconds, unless a call of its framework hangs."""
+    try:
+        process = psutil.Process(pid)
+        name = str(process.name())
+    except psutil.Error:
+        return None
+    with contextlib.suppress(psutil.Error, OSError, ValueError):
+        driver = process.environ().get(DRIVER)
+        if driver and not psutil.pid_exists(int(driver)):
+            return f"{name} (left behind by a dlbench that was killed)"
+    return name
+
+
+def _first(pair: Any) -> bool | None:
+    """The current mode of NVML's (current, pending)."""
+    return None if pair is None else bool(pair[0])
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(value)

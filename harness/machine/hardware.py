@@ -1,0 +1,223 @@
+"""What this machine is, and what would make its numbers untrustworthy: the basis of `dlbench doctor` and of campaign.json.
+
+`describe` asks the machine; `concerns` judges the answer and asks nothing, so a recorded machine can be judged again. What cannot
+be read is None, never a guess.
+"""
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.machine import gpus
+from harness.validation import CHECKOUT
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # tell libraries how many threads to use
+LOAD_PER_CORE = 0.5
+CORES_WANTED = 4
+MEMORY_WANTED_BYTES = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Concern:
+    """One reason to distrust this machine's numbers, and what to do about it."""
+
+    text: str
+    remedy: str
+
+
+def describe(root: Path = Path("/")) -> dict[str, Any]:
+    """Describe processor, memory, system, GPUs and checkout as JSON values; the host's name is left out on purpose.
+
+    Sizes in bytes, clocks in MHz, power in watts. `root` is the folder that holds `sys` and `proc`.
+    """
+    found, links, gpu_error = gpus.describe(root)
+    return {
+        "cpu": _cpu(root),
+        "memory": {"total_bytes": psutil.virtual_memory().total, "available_bytes": psutil.virtual_memory().available},
+        "load_average": list(os.getloadavg()),
+        "system": {"os": _os_name(root), "kernel": platform.release(), "architecture": platform.machine(),
+                   "python": platform.python_version()},
+        "gpus": found,
+        "links": links,
+        "gpu_error": gpu_error,
+        "checkout": checkout(),
+    }
+
+
+def concerns(machine: dict[str, Any]) -> list[Concern]:
+    """List what would make numbers of this `machine` (as `describe` returns it) untrustworthy."""
+    cpu, found = machine["cpu"], []
+    load = machine["load_average"][0]
+    if load > LOAD_PER_CORE * cpu["logical"]:
+        found.append(Concern(f"load average {load:.1f} on {cpu['logical']} processors: others are computing here",
+                             "wait until the machine is idle, or end what runs beside the benchmark"))
+    if cpu["physical"] < CORES_WANTED:
+        found.append(Concern(f"{cpu['physical']} cores: the driver, the worker and the system share them",
+                             f"use a machine with {CORES_WANTED} cores or more"))
+    if cpu["quota_cores"] is not None and cpu["quota_cores"] < cpu["allowed"]:
+        found.append(Concern(f"a control group grants {cpu['quota_cores']:g} processors' time on {cpu['allowed']} processors",
+                             "start the container without a processor quota, pinned to whole processors instead"))
+    if cpu["governor"] not in (None, "performance"):
+        found.append(Concern(f"frequency governor {cpu['governor']}: the clock follows the load",
+                             "sudo cpupower frequency-set --governor performance"))
+    if cpu["turbo"]:
+        found.append(Concern("turbo is on: the clock falls as the processor warms",
+                             "switch it off in the firmware, or: echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo "
+                             "(Intel), echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost (others)"))
+    if cpu["hypervisor"]:
+        found.append(Concern("virtual machine: neighbours share caches, memory bandwidth and processors",
+                             "use a machine of your own, or compare only trials of one campaign"))
+    if machine["memory"]["available_bytes"] < MEMORY_WANTED_BYTES:
+        found.append(Concern(f"{machine['memory']['available_bytes'] / 2**30:.1f} GiB of memory are free",
+                             f"free {MEMORY_WANTED_BYTES / 2**30:.0f} GiB, or leave out the largest networks"))
+    if machine["gpu_error"]:
+        found.append(Concern(f"the NVIDIA driver does not answer: {machine['gpu_error']}", "reload or reinstall the driver"))
+    for gpu in machine["gpus"]:
+        found += spoilers(gpu) + _gpu_concerns(gpu) + _distance(gpu, cpu["numa"])
+    return found
+
+
+def spoilers(gpu: dict[str, Any]) -> list[Concern]:
+    """List what certainly spoils numbers of this GPU: other processes on it, and a clock that heat or power holds down."""
+    found, which = [], f"GPU {gpu['index']} ({gpu['name']})"
+    if gpu["processes"]:
+        others = ", ".join(f"{process['pid']} {process['name'] or '(name hidden)'}" for process in gpu["processes"])
+        found.append(Concern(f"{which}: other processes use it: {others}",
+                             "end them yourself, or choose another GPU with CUDA_VISIBLE_DEVICES"))
+    if gpu["throttle_reasons"]:
+        found.append(Concern(f"{which}: its clock is held down by {', '.join(gpu['throttle_reasons'])}",
+                             "let it cool, raise its power limit, or lock its clocks with nvidia-smi -lgc"))
+    return found
+
+
+def cores(threads: int, root: Path = Path("/"), allowed: set[int] | None = None) -> list[int]:
+    """Choose `threads` logical processors to pin to: one of each physical core first, socket by socket, then their siblings.
+
+    Only processors that this process may use are chosen (`allowed`, by default its affinity); fewer come back where fewer are.
+    """
+    allowed = os.sched_getaffinity(0) if allowed is None else allowed
+    taken: dict[tuple[int, ...], int] = {}
+    order = []
+    for processor in sorted(allowed):
+        topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
+        siblings = _processors(_text(topology / "thread_siblings_list")) or (processor,)
+        rank = taken[siblings] = taken.get(siblings, -1) + 1
+        order.append((rank, int(_text(topology / "physical_package_id") or 0), processor))
+    return [processor for _, _, processor in sorted(order)][:threads]
+
+
+def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
+    """Return the git commit of dlbench and whether files other than results differ from it; both None outside a clone.
+
+    A copy without its clone's history may be told the commit by DLBENCH_COMMIT: it is then `stated`, and nobody has checked it.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    status = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)results")  # the campaign before changed no source
+    if commit:
+        return {"commit": commit, "dirty": bool(status), "stated": False}
+    told = os.environ.get("DLBENCH_COMMIT") or None
+    return {"commit": told, "dirty": None, "stated": told is not None}
+
+
+def _cpu(root: Path) -> dict[str, Any]:
+    system = root / "sys/devices/system"
+    info = (_text(root / "proc/cpuinfo") or "").splitlines()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(info))}
+    return {
+        "model": fields.get("model name") or platform.processor() or platform.machine(),
+        "logical": os.cpu_count(),
+        "physical": psutil.cpu_count(logical=False) or os.cpu_count(),
+        "allowed": len(os.sched_getaffinity(0)),
+        "quota_cores": _quota_cores(root),
+        "numa": _numa(system / "node"),
+        "governor": _text(system / "cpu/cpu0/cpufreq/scaling_governor"),
+        "turbo": _turbo(system / "cpu"),
+        "hypervisor": "hypervisor" in fields.get("flags", "").split(),
+    }
+
+
+def _numa(nodes: Path) -> list[dict[str, Any]]:
+    """List the memory nodes: number, processors as the kernel writes them, and how many of these this process may use."""
+    found = []
+    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])):
+        processors = _text(folder / "cpulist") or ""
+        allowed = len(os.sched_getaffinity(0).intersection(_processors(processors)))
+        found.append({"node": int(folder.name[4:]), "processors": processors, "allowed": allowed})
+    return found
+
+
+def _turbo(cpu: Path) -> bool | None:
+    no_turbo, boost = _text(cpu / "intel_pstate/no_turbo"), _text(cpu / "cpufreq/boost")
+    if no_turbo is not None:
+        return no_turbo == "0"
+    return None if boost is None else boost == "1"
+
+
+def _quota_cores(root: Path) -> float | None:
+    """Processors' worth of time that the control group allows (cgroup v2, cpu.max), None where it is unlimited."""
+    quota, _, period = (_text(root / "sys/fs/cgroup/cpu.max") or "max").partition(" ")
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _os_name(root: Path) -> str:
+    lines = (_text(root / "etc/os-release") or "").splitlines()
+    fields = dict(line.split("=", 1) for line in lines if "=" in line)
+    return fields.get("PRETTY_NAME", platform.system()).strip('"')
+
+
+def _processors(text: str | None) -> tuple[int, ...]:
+    """Read the kernel's list form: "0-2,8" is (0, 1, 2, 8)."""
+    found: list[int] = []
+    for part in (text or "").split(","):
+        first, _, last = part.partition("-")
+        if first:
+            found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=True,
+                              stdin=subprocess.DEVNULL).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _gpu_concerns(gpu: dict[str, Any]) -> list[Concern]:
+    found, which = [], f"GPU {gpu['index']} ({gpu['name']})"
+    if gpu["mig"]:
+        found.append(Concern(f"{which}: MIG is on, so a trial sees a slice of the GPU", "record the slice, or switch MIG off"))
+    if gpu["persistence"] is False:
+        found.append(Concern(f"{which}: persistence is off, so the driver unloads between processes", "sudo nvidia-smi -pm 1"))
+    if _narrower(gpu["pcie_width"], gpu["pcie_width_max"]):
+        found.append(Concern(f"{which}: {gpu['pcie_width']} PCIe lanes of {gpu['pcie_width_max']}",
+                             "seat the card in a slot with all lanes"))
+    limit, default = gpu["power_limit_watts"], gpu["power_limit_default_watts"]
+    if _narrower(limit, default):
+        found.append(Concern(f"{which}: its power limit is {limit:g} W, by default {default:g} W",
+                             f"sudo nvidia-smi -pl {default:g}"))
+    return found
+
+
+def _distance(gpu: dict[str, Any], numa: list[dict[str, Any]]) -> list[Concern]:
+    """Say where this process may not run beside a GPU's memory node, so that every copy crosses between sockets."""
+    which = f"GPU {gpu['index']} ({gpu['name']})"
+    far = [node for node in numa if node["node"] == gpu["numa_node"] and not node["allowed"]]
+    return [Concern(f"{which}: it is on memory node {node['node']}, and no processor there is allowed here",
+                    f"start dlbench on processors {node['processors']}, or choose a GPU of another node") for node in far]
+
+
+def _narrower(now: float | None, most: float | None) -> bool:
+    return now is not None and most is not None and now < most

@@ -1,0 +1,1 @@
+"""Suites, and the trials that a suite means on this machine."""

@@ -1,0 +1,203 @@
+"""From a suite to its trials: every combination, written out and checked before anything starts.
+
+A combination that cannot be (TF32 on a CPU, a real set for a synthetic network) becomes a trial with status "unsupported" and its
+reason, so that a table shows what was asked and why it is not there.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import networks
+from harness.environments import recipes
+from harness.plan.suite import Skip, Suite
+from networks import work
+
+GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}  # per second and per thread or device: only for the first estimate of a plan's time
+GUESS_START_SECONDS = 15.0
+GUESS_PARTS = 5  # of a step, where a suite times them too
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One row: what is trained, by what, on what, how. `batch` is of one device, `flops_per_step` of all."""
+
+    framework: str
+    release: str
+    network: str
+    batch: int
+    devices: int
+    device_kind: str
+    threads: int
+    precision: str
+    tuning: str
+    data: str
+    learning_rate: float
+    parameters: int
+    flops_per_step: int
+    dropout: bool
+    processes_planned: int
+    status: str = "planned"
+    reason: str = ""
+    side: str = ""  # A or B in a comparison, where both may be the same release
+    strategy: str = ""  # how several devices aggregate their gradients
+    ranks: int = 1  # processes that share the devices
+    global_batch: int = 0  # of all devices; 0 is written out as batch x devices
+    trial: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "global_batch", self.global_batch or self.batch * self.devices)
+        even = self.batch * self.devices == self.global_batch
+        batch = f"b{self.batch}" if even else f"b{self.global_batch}over{self.devices}"
+        where = f"{self.device_kind}x{self.devices}" + (f"-{self.strategy}" if self.strategy else "")
+        where += f"-t{self.threads}" if self.device_kind == "cpu" else ""
+        parts = [self.framework, self.release, self.network, batch, where, self.precision, self.tuning, self.data]
+        parts += [self.side] if self.side else []
+        object.__setattr__(self, "trial", "-".join(parts))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a plan needs to know of the machine."""
+
+    device_kind: str
+    cores: int
+    devices: int
+
+
+def make_trials(suite: Suite, releases: dict[str, str], machine: Machine, has_set: Callable[[str], bool]) -> list[Trial]:
+    """Write out the suite. `releases` maps each framework spec to its release, `has_set` says which real sets are here."""
+    trials = []
+    for name, choice in suite.networks.items():
+        network = networks.get(name)
+        for batch, precision, tuning, data, devices, scaling in product(
+                choice.batches or suite.batches or network.batches, choice.precisions or suite.precisions,
+                choice.tunings or suite.tunings, _data(choice.data or suite.data, network, has_set), suite.devices, suite.scaling):
+            whole = batch if scaling == "strong" else batch * devices
+            for threads, (spec, release) in product(_threads(suite, machine, devices), releases.items()):
+                for strategy in _strategies(suite, spec, devices, machine.device_kind):
+                    trial = Trial(
+                        framework=spec.partition("==")[0], release=release, network=name, batch=whole // devices,
+                        devices=devices, device_kind=machine.device_kind, threads=threads, precision=precision,
+                        tuning=tuning, data=data, learning_rate=network.learning_rate,
+                        parameters=network.parameter_count, flops_per_step=work.flops_per_step(network, whole),
+                        dropout=network.has_dropout, processes_planned=suite.processes, strategy=strategy, global_batch=whole,
+                        ranks=devices if _in_ranks(spec) else 1,
+                    )
+                    status, reason = _refusal(trial, machine, has_set)
+                    trials.append(replace(trial, status=status, reason=reason))
+    wanted = [trial for trial in trials if not any(_skipped(trial, skip) for skip in suite.skip)]
+    return list({trial.trial: trial for trial in wanted}.values())  # a value given twice is one trial
+
+
+def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tuple[Trial, int]]:
+    """Order the processes: each round runs every trial once, in an order shuffled anew, so that slow drift hits all alike."""
+    generator = random.Random(seed)
+    order = []
+    for process in range(processes):
+        planned = [trial for trial in trials if trial.status == "planned"]
+        generator.shuffle(planned)
+        order += [(trial, process) for trial in planned]
+    return order
+
+
+def estimate_seconds(trial: Trial, suite: Suite) -> float:
+    """Guess one process's duration from the network's operations: start, check, warm-up, windows. A campaign soon knows better."""
+    rate = GUESS_FLOPS[trial.device_kind] * (trial.threads if trial.device_kind == "cpu" else 1)
+    step = trial.flops_per_step / rate
+    warm_up = 8 * step + 4 * max(suite.window_seconds, step)
+    windows = suite.windows * max(1.5 * suite.window_seconds, step)
+    parts = GUESS_PARTS * (windows + 4 * suite.window_seconds) if suite.phases else 0.0
+    return GUESS_START_SECONDS + warm_up + windows + parts
+
+
+def shares_cores(trial: Trial, cores: int) -> bool:
+    """Whether a CPU has too few cores for a trial's devices, each with its threads."""
+    return trial.device_kind == "cpu" and trial.devices > 1 and trial.devices * trial.threads > cores
+
+
+def _skipped(trial: Trial, skip: Skip) -> bool:
+    return all(getattr(trial, key) == value for key, value in skip.model_dump(exclude_none=True).items())
+
+
+def _data(asked: tuple[str, ...], network: networks.Network, has_set: Callable[[str], bool]) -> list[str]:
+    """Name the data of each trial: `real` and `auto` become the network's own set where that is meant."""
+    named = []
+    for data in asked:
+        real = network.data_set
+        if data == "auto":
+            named.append(real if real != "synthetic" and has_set(real) else "host")
+        elif data == "real":
+            named.append(real if real != "synthetic" else "real")
+        else:
+            named.append(data)
+    return list(dict.fromkeys(named))
+
+
+def _threads(suite: Suite, machine: Machine, devices: int) -> list[int]:
+    """Threads of one device; several devices on a CPU share its cores evenly."""
+    if machine.device_kind != "cpu":
+        return [1]  # the host's threads are the framework's own affair there
+    share = max(1, machine.cores // devices)
+    return list(dict.fromkeys(share if threads == "all" else int(threads) for threads in suite.threads))
+
+
+def _strategies(suite: Suite, spec: str, devices: int, device_kind: str) -> list[str]:
+    """Name the strategies of a framework's trials; one device aggregates nothing."""
+    if devices == 1:
+        return [""]
+    parallel = recipes.load(spec.partition("==")[0]).parallel
+    known = parallel.strategies.get(recipes.device_of(device_kind)) if parallel else None
+    first = known[0] if known else ""
+    return list(dict.fromkeys(first if strategy == "default" else strategy for strategy in suite.strategies))
+
+
+def _in_ranks(spec: str) -> bool:
+    """Whether a framework gives each device a process of its own."""
+    parallel = recipes.load(spec.partition("==")[0]).parallel
+    return parallel is not None and parallel.kind == "ranks"
+
+
+def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> tuple[str, str]:
+    network, data, kind = networks.get(trial.network), trial.data, machine.device_kind
+    if trial.precision == "tf32" and kind == "cpu":
+        return "unsupported", "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU"
+    if data == "real":
+        return "unsupported", f"{network.name} has no real data set; it is fed by the seeded teacher (data: device or host)"
+    if data not in ("device", "host"):
+        if data != network.data_set:
+            return "unsupported", f"{network.name} is fed by {network.data_set}, not by {data}"
+        if not has_set(data):
+            return "unsupported", f"the set {data} is not on this machine: dlbench data fetch {data}, or set DLBENCH_DATA"
+    if kind == "cuda" and not machine.devices:
+        return "unsupported", "no NVIDIA GPU answers on this machine"
+    if trial.devices > 1 and (reason := _undivided(trial, machine)):
+        return "unsupported", reason
+    if trial.threads > machine.cores:
+        return "unsupported", f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
+    return "planned", ""
+
+
+def _undivided(trial: Trial, machine: Machine) -> str:
+    """Say why a trial cannot train on several devices; empty where it can."""
+    framework, kind = recipes.load(trial.framework), recipes.device_of(trial.device_kind)
+    if kind == "cuda" and trial.devices > machine.devices:
+        return f"{trial.devices} GPUs asked for, this machine has {machine.devices}"
+    if not framework.parallel:
+        return f"{framework.title} trains on one device here: configs/frameworks/{trial.framework}.yaml has no key parallel"
+    if framework.parallel.kind == "ranks" and kind in framework.recipe(trial.release).container:
+        return (f"{framework.title} {trial.release} runs in a container, where its ranks could not reach the driver's socket: "
+                "several devices need a release that is installed")
+    if kind in framework.parallel.reasons:
+        return framework.parallel.reasons[kind]
+    known = framework.parallel.strategies[kind]
+    if trial.strategy not in known:
+        return f"{framework.title} has no strategy {trial.strategy} on {kind}: it has {', '.join(known)}"
+    if trial.batch * trial.devices != trial.global_batch:
+        return f"a global batch of {trial.global_batch} does not divide into {trial.devices} equal parts"
+    return ""

@@ -1,0 +1,240 @@
+"""A suite: what to measure, read from YAML with `key=value` overrides and checked whole.
+
+Every key has a default and a reason beside it; an unknown key is an error. `harness.plan.planner` turns a suite into trials.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+import networks
+from harness.data import data_sets
+from harness.environments import recipes as frameworks
+from harness.errors import WrongUse
+from harness.validation import Strict, did_you_mean, read_yaml, short, validate
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"input should be a number, is {value}, which YAML reads as a truth value")
+    return value
+
+
+def _threads(value: Any) -> Any:
+    if value != "all" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"input should be a whole number greater than 0, or all, is {value!r}; the default is all")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_no_truth_value)]
+PositiveInt = Annotated[WholeNumber, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_truth_value)]
+Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Tuning = Literal["stock", "tuned"]
+Scaling = Literal["weak", "strong"]
+SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks", "precision": "precisions", "tuning": "tunings",
+              "strategy": "strategies"}
+
+
+class NetworkChoice(Strict):
+    """What a suite changes for one network; empty means the suite's, then the network's own."""
+
+    batches: tuple[PositiveInt, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+class Skip(Strict):
+    """What a suite leaves out: every combination that has all the values given."""
+
+    framework: str | None = None
+    network: str | None = None
+    precision: Precision | None = None
+    tuning: Tuning | None = None
+
+    @model_validator(mode="after")
+    def _say_something(self) -> "Skip":
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("an entry without a value would skip everything: write as in {framework: jax, tuning: tuned}")
+        return self
+
+
+class Check(Strict):
+    """The proof of sameness that each trial gives before it is timed."""
+
+    batch: PositiveInt = 2  # the reference computes it in NumPy: small, whatever the trial's batch
+    steps: PositiveInt = 3  # momentum and its variants show from the second step on; each step more lets kinks turn
+
+
+class Limits(Strict):
+    """Seconds after which a worker counts as hung."""
+
+    start: PositiveFloat = 300  # imports of a cold disk cache
+    build: PositiveFloat = 900  # compilers
+    check: PositiveFloat = 900
+    window: PositiveFloat = 600  # one window, the first (compiling) step included
+
+
+class Suite(Strict):
+    title: str = ""
+    frameworks: tuple[str, ...] = ("pytorch", "tensorflow")  # names, or releases as in pytorch==2.12.0
+    networks: dict[str, NetworkChoice] = Field(default_factory=dict)
+    batches: tuple[PositiveInt, ...] = ()  # per device; empty: each network's own
+    device: Literal["auto", "cpu", "cuda", "both"] = "auto"  # auto: cuda where a GPU is; both: each trial on cpu and on cuda
+    devices: tuple[PositiveInt, ...] = (1,)
+    scaling: tuple[Scaling, ...] = ("weak",)  # weak: that batch on each device; strong: that batch split among them
+    strategies: tuple[str, ...] = ("default",)  # of gradient aggregation; default: the framework's first for this kind of device
+    phases: bool = False  # time nested parts of the step too: F, FB, FBA, FBAU and A (phases.csv)
+    threads: tuple[Threads, ...] = ("all",)  # on CPUs; pinned to as many cores
+    precisions: tuple[Precision, ...] = ("fp32",)
+    tunings: tuple[Tuning, ...] = ("stock",)
+    data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
+    skip: tuple[Skip, ...] = ()  # combinations to leave out, as in [{framework: jax, tuning: tuned}]
+    processes: PositiveInt = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
+    interval: PositiveFloat | None = None  # as 0.02: further processes until the interval is at most 2 % to either side
+    processes_most: PositiveInt = 20  # where `interval` asks for further ones; a width that has not come by then rarely comes
+    windows: PositiveInt = 8  # timed windows a process
+    window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
+    telemetry: bool = True  # sample traffic, energy and clocks; false shows that sampling changes nothing
+    seed: WholeNumber = 1
+    trace: bool = True  # on CUDA devices: one more worker a trial, never timed, says what the GPU did (kernels.csv)
+    profile: bool = False  # on CPUs: one more worker a trial, under the framework's own profiler (operators.csv); for explain only
+    peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row
+    check: Check = Check()
+    check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
+    prepare_jobs: PositiveInt = 1  # processes got ready at a time, then timed one by one; they share the device's memory
+    keep_workers: bool = False  # let a worker serve one process of several trials alike: ranks of many GPUs take long to start
+    limits: Limits = Limits()
+    interpreters: dict[str, Path] = Field(default_factory=dict)  # framework[==release]: an interpreter that has it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out(cls, data: Any) -> Any:
+        """Accept what is pleasant to write: one value for a list of one, a list of names for a mapping of networks."""
+        if not isinstance(data, dict):
+            return data
+        data = _lists(cls, data)
+        for key, value in data.items():
+            if value == [None]:
+                raise ValueError(f"{key}: there is no value; {_remedy(cls, key)}")
+        chosen = data.get("networks", networks.names())
+        if isinstance(chosen, str):
+            chosen = [chosen]
+        if isinstance(chosen, list):
+            if not all(isinstance(name, str) for name in chosen):
+                raise ValueError("networks: write a list of names, or a mapping as in fcn5: {batch: 512}")
+            chosen = dict.fromkeys(chosen)
+        if isinstance(chosen, dict):
+            data["networks"] = {name: _lists(NetworkChoice, choice or {}) for name, choice in chosen.items()}
+        return data
+
+    @model_validator(mode="after")
+    def _know_the_networks(self) -> "Suite":
+        for name in self.networks:
+            if name not in networks.names() + networks.names(small=True):
+                raise ValueError(f"networks: unknown network {name}{did_you_mean(name, networks.names())}")
+        for key in ("frameworks", "networks", "devices", "scaling", "strategies", "threads", "precisions", "tunings", "data"):
+            if not getattr(self, key):
+                raise ValueError(f"{key}: the list is empty; {_remedy(type(self), key)}")
+        for skip in self.skip:
+            named = {"network": [*networks.names(), *networks.names(small=True)], "framework": frameworks.names()}
+            for key, names in named.items():
+                name = getattr(skip, key)
+                if name is not None and name not in names:
+                    raise ValueError(f"skip: unknown {key} {name}{did_you_mean(name, names)}")
+        chosen = [strategy for strategy in self.strategies if strategy != "default"]
+        offered = ["default", *frameworks.strategies()] if chosen else []
+        for strategy in chosen:
+            if strategy not in offered:
+                raise ValueError(f"strategies: unknown strategy {strategy}{did_you_mean(strategy, offered)}")
+        if chosen and max(self.devices) == 1:
+            raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to aggregate; write devices of 2 or more, "
+                             "or leave strategies out")
+        if self.interval is not None and not 3 <= self.processes <= self.processes_most:
+            raise ValueError(f"interval: needs 3 processes or more, and no more than processes_most ({self.processes_most})")
+        known = ("auto", "device", "host", "real", *data_sets.names())
+        for data in (*self.data, *(each for choice in self.networks.values() for each in choice.data)):
+            if data not in known:
+                raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
+        return self
+
+
+def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
+    """Read a suite and apply `key=value` overrides: YAML values, lists with commas, dots into mappings.
+
+    `networks=fcn5,resnet56` keeps what the suite says of those networks. Raises WrongUse naming file, key and remedy.
+    """
+    data = read_yaml(path)
+    for override in overrides or []:
+        key, equals, _ = override.partition("=")
+        if not equals:
+            raise WrongUse(f"override '{override}': write key=value, for example devices=1,2")
+        _override(data, key.strip(), _value(override))
+    return validate(data, Suite, short(path))
+
+
+def _override(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set one key, in either spelling; what is set for all networks replaces what the file says of each."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        if data.get(parent) is None:
+            data[parent] = {}
+        names = [data[parent]] if isinstance(data[parent], str) else data[parent]
+        if SHORTHANDS.get(parent, parent) == "networks" and isinstance(names, list):  # a list of names, as `_write_out` takes it
+            data[parent] = {str(name): None for name in names}
+        data = data[parent]
+        if not isinstance(data, dict):
+            raise WrongUse(f"override '{key}': '{parent}' is not a mapping, so nothing below it can be set")
+    meant = SHORTHANDS.get(last, last)
+    each = data.get("networks", data.get("network"))
+    if not parents and isinstance(each, dict):
+        if meant == "networks" and not isinstance(value, dict):
+            value = {name: each.get(name) for name in (value if isinstance(value, list) else [value])}
+        for choice in each.values():
+            if isinstance(choice, dict):
+                _drop(choice, meant)
+    _drop(data, meant)
+    data[last] = value
+
+
+def _drop(data: dict[str, Any], key: str) -> None:
+    for spelling in [spelling for spelling in data if SHORTHANDS.get(spelling, spelling) == key]:
+        del data[spelling]
+
+
+def _value(override: str) -> Any:
+    text = override.partition("=")[2]
+    try:
+        return yaml.safe_load(f"[{text}]") if "," in text else yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise WrongUse(f"override '{override}': its value is not YAML ({str(error).splitlines()[0]}); write one value, or several "
+                       "with one comma between two, as in devices=1,2") from None
+
+
+def _remedy(model: type[BaseModel], key: str) -> str:
+    """Say what to write for a key that has no value: its default, as YAML."""
+    field = model.model_fields.get(key)
+    default = field.get_default(call_default_factory=True) if field else None
+    if not default or isinstance(default, dict | BaseModel):
+        return "write one, or leave the key out"
+    shown = yaml.safe_dump(list(default) if isinstance(default, tuple) else default, default_flow_style=True).split("\n")[0]
+    return f"write one, as in {key}: {shown}, or leave the key out"
+
+
+def _lists(model: type[BaseModel], data: Any) -> Any:
+    """Turn one value into a list of one wherever the model wants a list."""
+    if not isinstance(data, dict):
+        return data
+    written: dict[str, Any] = {}
+    for spelling, value in data.items():
+        key = SHORTHANDS.get(spelling) or spelling
+        if key in written:
+            raise ValueError(f"{spelling}: {key} is written twice; a key and its shorthand are the same")
+        field = model.model_fields.get(key)
+        wants_list = field is not None and str(field.annotation).startswith("tuple")
+        written[key] = [value] if wants_list and not isinstance(value, list | tuple) else value
+    return written

@@ -1,0 +1,1 @@
+"""The proof of sameness: each trial's check against the NumPy reference."""

@@ -1,0 +1,1 @@
+"""Experiments on single operations and on aggregation."""

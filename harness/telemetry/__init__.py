@@ -1,0 +1,1 @@
+"""Counters sampled while a process is timed."""

@@ -1,0 +1,1 @@
+"""The PyTorch runner and its aggregation strategies."""

@@ -1,0 +1,130 @@
+"""Averages of gradients by DistributedDataParallel: bucket by bucket while the backward pass still runs.
+
+A bucket (25 MiB; the first 1 MiB) goes through the library's all-reduce, or through a communication hook that PyTorch ships.
+`bf16_compress` all-reduces half the bytes. `power_sgd` (T. Vogels et al., arXiv 1905.13727) all-reduces two matrices [o, 2] and
+[i, 2] of each [o, i], and vectors as they are; what that loses is added to the next step's gradient.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+from runners.protocol import Unsupported
+from runners.pytorch.aggregation import Aggregation
+
+RANK = 2  # of PowerSGD's matrices, as in its authors' ResNet-18; PyTorch's documentation recommends 1 to 4
+VANILLA_STEPS = 2  # the fewest that the hook allows: DDP sorts its buckets in the first
+EPSILON = 1e-8  # PyTorch's remedy for columns of zeros, which gradients behind a ReLU have
+
+
+class DDP(Aggregation):
+    """Averages while the backward pass of its `replica` of the model runs, so nothing is left to do after it."""
+
+    def __init__(self, replica):
+        self.replica = replica
+
+    def local(self):
+        return self.replica.no_sync()
+
+    def alone(self):
+        """Return a function that all-reduces buckets like DDP's, which it sorts in its first step."""
+        start, buckets = self.starter(), [Bucket(*each) for each in self._bucket_parameters()]
+
+        def aggregate():
+            for message in [start(bucket) for bucket in buckets]:
+                message.wait()
+
+        return aggregate
+
+    def starter(self):
+        """Return a function that starts the aggregation of a bucket and returns something to wait for."""
+        return lambda bucket: dist.all_reduce(bucket.buffer(), async_op=True)
+
+    def _bucket_parameters(self):
+        """Yield the number of each bucket, how many there are, and its parameters."""
+        trained = [parameter for parameter in self.replica.module.parameters() if parameter.requires_grad]
+        text = self.replica._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")  # as "3 2, 1 0"
+        if not text:
+            raise Unsupported("DDP sorts its buckets in its first step: train one before asking for the aggregation alone")
+        buckets = [[trained[int(index)] for index in bucket.split()] for bucket in text.split(",")]
+        for number, parameters in enumerate(buckets):
+            yield number, len(buckets), parameters
+
+
+class Hooked(DDP):
+    """DDP whose buckets go through a hook with a state; `make_state` makes a fresh one."""
+
+    exact = False
+
+    def __init__(self, replica):
+        super().__init__(replica)
+        self.state = self.make_state()
+        replica.register_comm_hook(self.state, self.hook)
+
+    def starter(self):
+        state = self.make_state()  # that of training keeps its errors
+        return lambda bucket: self.hook(state, bucket)
+
+
+class BF16Compress(Hooked):
+    """Values are rounded to bf16, 8 bits, before the sum and at each addition."""
+
+    @staticmethod
+    def hook(state, bucket):
+        """PyTorch's hook under another name: by its own, DDP refuses it on CPUs, though gloo adds bf16 (torch 2.11 to 2.13)."""
+        return bf16_compress_hook(state, bucket)
+
+    @staticmethod
+    def make_state():
+        return None
+
+
+class PowerSGD(Hooked):
+    """Of each matrix the nearest of rank 2, found step by step from the one before."""
+
+    capturable = False  # the hook waits for the device
+
+    @staticmethod
+    def hook(state, bucket):
+        """PyTorch's hook, on CPUs a bucket at a time.
+
+        Gloo's threads start its second and third sum, on each rank in an order of their own, and sums of different buckets met
+        (FCN-5 on two ranks, torch 2.13: "Received data size doesn't match expected size").
+        """
+        sent = powerSGD_hook(state, bucket)
+        if not bucket.buffer().is_cuda:
+            sent.wait()
+        return sent
+
+    @staticmethod
+    def make_state():
+        return PowerSGDState(None, matrix_approximation_rank=RANK, start_powerSGD_iter=VANILLA_STEPS,
+                             orthogonalization_epsilon=EPSILON)
+
+    def reset(self):
+        self.state.iter = 0
+        for memory in (self.state.error_dict, self.state.p_memory_dict, self.state.q_memory_dict):
+            memory.clear()
+
+
+class Bucket:
+    """Zeros in place of a bucket of gradients, with as much of `torch.distributed.GradBucket` as the hooks ask for."""
+
+    def __init__(self, number, count, parameters):
+        self.number, self.count = number, count
+        self.flat = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
+        sizes = [parameter.numel() for parameter in parameters]
+        self.views = [part.view(parameter.shape) for part, parameter in zip(self.flat.split(sizes), parameters, strict=True)]
+
+    def index(self):
+        return self.number
+
+    def is_last(self):
+        return self.number == self.count - 1
+
+    def buffer(self):
+        return self.flat
+
+    def gradients(self):
+        return self.views

@@ -1,0 +1,395 @@
+"""PyTorch. `stock` is the tutorial's loop: an eager `nn.Module`, `CrossEntropyLoss`, `torch.optim.SGD`.
+
+`tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused optimiser, cuDNN's benchmark mode,
+pinned host memory and, on a GPU, the whole step captured in one CUDA graph. Mixed precision is `torch.autocast` in both.
+Several devices are ranks (runners/pytorch/parallel.py), which make one of their gradients (runners/pytorch/strategies.py).
+"""
+
+import contextlib
+import platform
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runners.protocol import Product, Unsupported, assert_network
+from runners.protocol import Runner as BaseRunner
+from runners.pytorch import parallel, phases, strategies
+from runners.pytorch.aggregation import all_reduce_mean
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
+PARAMETER_NAMES = {  # ours -> PyTorch's, where they differ
+    "batch_norm": {"scale": "weight", "shift": "bias"},
+    "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
+}
+
+
+class Net(nn.Module):
+    """The network's layers by name, run in their order; an output is let go after its last use, as hand-written code would."""
+
+    def __init__(self, network, dropout):
+        super().__init__()
+        self.parts = nn.ModuleDict()
+        self.wiring = []  # of each part: its name, its inputs, and those of them that no later part uses
+        shapes = {"input": network["input_shape"]}
+        layers = network["layers"]
+        for number, layer in enumerate(layers):
+            name, inputs = layer["name"], layer["inputs"]
+            self.parts[name] = make_layer(layer, shapes[inputs[0]], dropout)
+            shapes[name] = layer["output_shape"]
+            later = {source for other in layers[number + 1:] for source in other["inputs"]}
+            self.wiring.append((name, inputs, set(inputs) - later))
+
+    def forward(self, x):
+        values = {"input": x}
+        for part, (name, inputs, done) in zip(self.parts.values(), self.wiring, strict=True):
+            values[name] = part(*[values[source] for source in inputs])
+            for source in done:
+                del values[source]
+        return values[name]
+
+
+def make_layer(layer, input_shape, dropout):
+    op, a = layer["op"], layer["attributes"]
+    if op == "dense":
+        return nn.Linear(input_shape[-1], a["units"])
+    if op == "conv2d":
+        return nn.Conv2d(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"], bias=a["bias"])
+    if op == "max_pool":
+        return nn.MaxPool2d(a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
+    if op == "avg_pool":
+        return nn.AvgPool2d(a["kernel"], a["stride"])
+    if op == "global_avg_pool":
+        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    if op == "relu":
+        return nn.ReLU()
+    if op == "sigmoid":
+        return nn.Sigmoid()
+    if op == "dropout":
+        return nn.Dropout(a["rate"] if dropout else 0.0)
+    if op == "batch_norm":
+        return nn.BatchNorm2d(input_shape[0], eps=a["epsilon"])
+    if op == "flatten":
+        return nn.Flatten()
+    if op == "embedding":
+        return nn.Embedding(a["vocabulary"], a["units"])
+    if op == "lstm":
+        return OneBiasLSTM(input_shape[-1], a["units"], batch_first=True)
+    if op == "lrn":
+        return nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"])  # divides alpha by the size itself
+    if op == "concat":
+        return Concat()
+    if op == "add":
+        return Add()
+    if op == "subsample":
+        return Subsample(a["stride"])
+    if op == "pad_channels":
+        return PadChannels(a["extra"])
+    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+
+
+class OneBiasLSTM(nn.LSTM):
+    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.bias_hh_l0.requires_grad_(False).zero_()
+
+    def forward(self, x):
+        if x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16:
+            return self._in_bf16(x)
+        return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
+
+    def _in_bf16(self, x):
+        """Autocast hands cuDNN's cells fp16 whatever type was asked for (seen in traces of torch 2.11), so bf16 is cast here."""
+        zero = x.new_zeros(1, x.shape[0], self.hidden_size, dtype=torch.bfloat16)  # (1, B, H)
+        weights = [weight.bfloat16() for weight in self._flat_weights]
+        with torch.autocast("cuda", enabled=False):  # the call of `nn.LSTM.forward`, without autocast's own casts
+            return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training, False, True)[0]
+
+
+class Concat(nn.Module):
+    def forward(self, *images):
+        return torch.cat(images, dim=1)  # (B, C, H, W) each
+
+
+class Add(nn.Module):
+    def forward(self, left, right):
+        return left + right
+
+
+class Subsample(nn.Module):
+    def __init__(self, stride):
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x):
+        return x[:, :, :: self.stride, :: self.stride]  # (B, C, H, W)
+
+
+class PadChannels(nn.Module):
+    def __init__(self, extra):
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, x):
+        return F.pad(x, (0, 0, 0, 0, 0, self.extra))  # (B, C, H, W) -> (B, C + extra, H, W)
+
+
+class Runner(BaseRunner):
+    @staticmethod
+    def describe():
+        cuda = torch.cuda.is_available()
+        return {
+            "release": torch.__version__.split("+")[0],
+            "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+            "libraries": {"build": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+                          "mkldnn": torch.backends.mkldnn.is_available()},
+        }
+
+    def __init__(self, task):
+        refuse_what_is_missing(task)
+        self.task = task
+        self.device = parallel.join(task) if task.ranks > 1 else torch.device(task.device)
+        self.tuned = task.tuning == "tuned"
+        torch._dynamo.reset()  # code compiled for an earlier task's batch would be compiled anew for batches of any size
+        self.images = len(task.network["input_shape"]) == 3
+        set_arithmetic(task)
+        torch.manual_seed(task.seed + task.rank)  # each rank drops units of its own
+
+        self.model = Net(task.network, task.dropout).to(self.device)
+        self.names = parameter_names(task.network)
+        assert_network(task.network, output_shapes(self.model, task.network, self.device), trained_shapes(self.model, self.names))
+        if self.tuned and self.images:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.replica, self.aggregation = strategies.aggregated(self.model, task)
+        self.loss_function = nn.CrossEntropyLoss()
+        self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.SGD(trained, lr=task.network["learning_rate"], momentum=task.network["momentum"],
+                                         fused=True if self.tuned else None)
+        self.scaler = None
+        if task.precision == "fp16":
+            self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE, growth_interval=2**31 - 1)
+        self.train = self.fit(self._train)
+
+    def load(self, weights):
+        with torch.no_grad():  # in place: a captured graph keeps its addresses
+            for name, parameter in self._parameters().items():
+                parameter.copy_(torch.from_numpy(weights[name]))
+            for state in self.optimizer.state.values():
+                if state.get("momentum_buffer") is not None:
+                    state["momentum_buffer"].zero_()
+        self.aggregation.reset()
+
+    def feed(self, inputs, targets, residence):
+        inputs = torch.from_numpy(inputs)  # (N, B, ...)
+        targets = torch.from_numpy(targets).long()  # (N, B) or (N, B, T)
+        self.ring = [self._place(x, y, residence) for x, y in zip(inputs, targets, strict=True)]
+        self.position = 0
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+    def step(self):
+        self.last_loss = self.train(*self.next_batch())
+
+    def synchronize(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # waits for every kernel, the update's too; on the CPU a step returns when it is done
+
+    def barrier(self):
+        if self.task.ranks > 1:
+            parallel.wait_for_all(self.task)
+
+    def loss(self):
+        return self.last_loss.item()
+
+    def gradients(self):
+        inputs, targets = self._on_device(*self.ring[0])
+        if self.aggregation.exact:
+            self.differentiate(inputs, targets)
+            self.aggregation.aggregate()
+        else:  # what a strategy loses shows in the trajectory
+            with self.aggregation.local():
+                self.differentiate(inputs, targets)
+            all_reduce_mean([parameter.grad for parameter in self.model.parameters() if parameter.requires_grad])
+        gradients = {name: to_numpy(gradient_of(parameter) / self._scale()) for name, parameter in self._parameters().items()}
+        self.optimizer.zero_grad()
+        return gradients
+
+    def parameters(self):
+        return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
+
+    def variant(self, name):
+        return phases.variant(self, name)
+
+    def peak_memory(self):
+        return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+
+    def profile(self, run):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+            run()
+        return [(event.name, event.thread, event.time_range.start * 1e-6, event.time_range.end * 1e-6)
+                for event in recorded.events()]
+
+    @staticmethod
+    def return_memory():
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+    @staticmethod
+    def product(size, task):
+        refuse_what_is_missing(task)
+        set_arithmetic(task)
+        torch.manual_seed(task.seed)
+        kind = AUTOCAST.get(task.precision, torch.float32)
+        left, right = (torch.randn(size, size, device=task.device).to(kind) for _ in range(2))
+        return Product(lambda: left @ right, lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
+
+    @staticmethod
+    def stream(elements, task):
+        refuse_what_is_missing(task)
+        set_arithmetic(task)
+        source, target = (torch.ones(elements, device=task.device) for _ in range(2))
+        return Product(lambda: torch.mul(source, 3.0, out=target),
+                       lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
+
+    def next_batch(self):
+        inputs, targets = self.ring[self.position % len(self.ring)]
+        self.position += 1
+        return inputs, targets
+
+    def differentiate(self, inputs, targets):
+        """Run forward and backward, and return the loss. Where DDP averages gradients, it does so meanwhile."""
+        self.optimizer.zero_grad()
+        loss = self.mean_loss(inputs, targets)
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
+        return loss.detach()
+
+    def fit(self, work):
+        """Return `work(inputs, targets)` as this tuning runs it, on a batch from wherever the batches lie."""
+        if self.tuned and self.device.type == "cuda":
+            return self._capture(work)
+        return lambda inputs, targets: work(*self._on_device(inputs, targets))
+
+    def _train(self, inputs, targets):
+        loss = self.differentiate(inputs, targets)
+        self.aggregation.aggregate()
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        return loss
+
+    def _loss(self, inputs, targets):
+        # autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16 run before it (torch 2.11)
+        precision = self.task.precision
+        mixed = torch.autocast(self.device.type, AUTOCAST[precision]) if precision in AUTOCAST else contextlib.nullcontext()
+        with mixed:
+            logits = self.replica(inputs)  # (B, K) or (B, T, K)
+            return self.loss_function(logits.flatten(0, -2), targets.flatten())
+
+    def _scale(self):
+        return LOSS_SCALE if self.task.precision == "fp16" else 1.0
+
+    def _capture(self, work):
+        """Capture `work` whole; PyTorch's notes on CUDA graphs ask for some warm-up steps on a side stream first."""
+        network, batch = self.task.network, self.task.batch
+        kind = torch.long if network["vocabulary"] else torch.float32
+        static_inputs = torch.zeros(batch, *network["input_shape"], dtype=kind, device=self.device)
+        if self.images:
+            static_inputs = static_inputs.to(memory_format=torch.channels_last)
+        static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long, device=self.device)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(parallel.WARM_UP_STEPS if self.task.ranks > 1 else 3):
+                work(static_inputs, static_targets)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks the device meanwhile
+            loss = work(static_inputs, static_targets)
+
+        def replay(inputs, targets):
+            static_inputs.copy_(inputs, non_blocking=True)
+            static_targets.copy_(targets, non_blocking=True)
+            graph.replay()
+            return loss
+
+        return replay
+
+    def _on_device(self, inputs, targets):
+        return inputs.to(self.device), targets.to(self.device)
+
+    def _place(self, inputs, targets, residence):
+        if self.tuned and self.images:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if self.task.network["vocabulary"]:
+            inputs = inputs.long()
+        if residence == "device":
+            return inputs.to(self.device), targets.to(self.device)
+        if self.tuned and self.device.type == "cuda":
+            return inputs.pin_memory(), targets.pin_memory()
+        return inputs.clone(), targets.clone()
+
+    def _parameters(self):
+        theirs = dict(self.model.named_parameters())
+        return {ours: theirs[name] for ours, name in self.names.items()}
+
+
+def refuse_what_is_missing(task):
+    if task.tuning not in ("stock", "tuned"):
+        raise Unsupported(f"tuning '{task.tuning}': this runner has stock and tuned")
+    if task.device == "cuda" and not torch.cuda.is_available():
+        raise Unsupported("torch.cuda.is_available() is False in this environment")
+    if task.precision == "tf32" and task.device != "cuda":
+        raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+
+
+def set_arithmetic(task):
+    """fp32 is IEEE fp32: PyTorch keeps TF32 on in cuDNN unless told otherwise."""
+    torch.set_num_threads(task.threads)
+    tf32 = task.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = task.tuning == "tuned"
+
+
+def parameter_names(network):
+    """Our full name -> the module's: {"batch_norm1.scale": "parts.batch_norm1.weight", ...}."""
+    return {
+        f"{layer['name']}.{name}": f"parts.{layer['name']}.{PARAMETER_NAMES.get(layer['op'], {}).get(name, name)}"
+        for layer in network["layers"] for name in layer["parameters"]
+    }
+
+
+def trained_shapes(model, names):
+    """Shapes of everything that the optimiser trains: by our names, and by the module's own where the network has no such thing."""
+    ours = {name: our for our, name in names.items()}
+    return {ours.get(name, name): tuple(parameter.shape) for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def output_shapes(model, network, device):
+    """Shapes that the modules really give, without the batch, seen by hooks during one forward pass of two samples."""
+    shapes = {}
+    hooks = [
+        part.register_forward_hook(lambda _part, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])}))
+        for name, part in model.parts.items()
+    ]
+    kind = torch.long if network["vocabulary"] else torch.float32
+    with torch.no_grad():
+        model(torch.zeros(2, *network["input_shape"], dtype=kind, device=device))
+    for hook in hooks:
+        hook.remove()
+    return shapes
+
+
+def gradient_of(parameter):
+    """The gradient of a parameter that does not reach the loss is None in PyTorch, and zero."""
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def to_numpy(tensor):
+    return tensor.detach().float().contiguous().cpu().numpy()

@@ -1,0 +1,1 @@
+"""Workers of the layer study, one file a framework."""

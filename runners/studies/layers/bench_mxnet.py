@@ -1,0 +1,104 @@
+"""The layers study in MXNet 1.9.1: operators of `mx.nd`, recorded by autograd; the engine runs them behind Python's back."""
+
+import os
+import platform
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # MXNet reads it once, as it is loaded; the driver sets it
+
+import mxnet as mx
+from mxnet import autograd
+
+from runners.protocol import Unsupported
+from runners.studies import candidates
+from runners.studies.layers import bench, reference
+
+
+def session():
+    return candidates.StudySession(Bench)
+
+
+def order(t, p):
+    return bench.FORMATS[p["layout"], t["x"].ndim]
+
+
+def conv(t, p):
+    if p["layout"] == "nhwc" and t["x"].context.device_type == "cpu":
+        raise Unsupported("MXNet's Convolution has channels-last layouts on GPUs only")  # its documentation of `layout`
+    space = t["x"].ndim - 2
+    return mx.nd.Convolution(t["x"], t["weight"], no_bias=True, kernel=(p["kernel"],) * space, pad=(p["kernel"] // 2,) * space,
+                             num_filter=p["channels"], layout=order(t, p))
+
+
+def pooled(kind):
+    def pool(t, p):
+        return mx.nd.Pooling(t["x"], kernel=(p["kernel"],) * 2, stride=(p["stride"],) * 2, pool_type=kind, p_value=2,
+                             layout=order(t, p))
+    return pool
+
+
+def lrn(t, p):
+    if p["layout"] == "nhwc":
+        raise Unsupported("MXNet's LRN normalises over the second axis only")
+    return mx.nd.LRN(t["x"], nsize=reference.LRN_SIZE, alpha=reference.LRN_ALPHA, beta=reference.LRN_BETA,
+                     knorm=reference.LRN_K)
+
+
+def batch_norm(t, p):
+    mean, variance = mx.nd.zeros_like(t["shift"]), mx.nd.ones_like(t["shift"])
+    return mx.nd.BatchNorm(t["x"], t["scale"], t["shift"], mean, variance, eps=reference.EPSILON, fix_gamma=False,
+                           axis=1 if p["layout"] == "nchw" else 3)
+
+
+def hierarchical_softmax(t, p):
+    side = t["clusters"].shape[0]
+    group, word = mx.nd.floor(t["labels"] / side), t["labels"] % side
+    inner = mx.nd.batch_dot(t["words"].take(group), t["x"].expand_dims(2)).squeeze(axis=2)
+    outer = mx.nd.dot(t["x"], t["clusters"], transpose_b=True)
+    return -mx.nd.pick(mx.nd.log_softmax(outer), group) - mx.nd.pick(mx.nd.log_softmax(inner), word)
+
+
+OPERATIONS = {
+    "conv1d": conv, "conv3d": conv, "max_pool": pooled("max"), "avg_pool": pooled("avg"), "lp_pool": pooled("lp"), "lrn": lrn,
+    "dropout": lambda t, p: mx.nd.Dropout(t["x"], p=p["rate"], mode="always"),
+    "softmax": lambda t, p: mx.nd.softmax(t["x"]),
+    "batch_norm": batch_norm,
+    "ctc": lambda t, p: mx.nd.ctc_loss(t["x"], t["labels"], blank_label="first"),
+    "embedding": lambda t, p: mx.nd.Embedding(t["x"], t["table"], input_dim=p["classes"], output_dim=p["channels"]),
+    "hierarchical_softmax": hierarchical_softmax,
+}
+
+
+class Bench(bench.LayerBench):
+    @staticmethod
+    def describe():
+        return {"release": mx.__version__, "device_name": platform.processor() or platform.machine()}
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.context = mx.gpu() if task.device == "cuda" else mx.cpu()
+
+    def place(self, name, array, point):
+        return mx.nd.array(array, self.context, dtype=array.dtype if array.dtype.kind == "f" else "float32")  # labels: floats too
+
+    def layer(self, point, tensors, upstream):
+        operation, names = OPERATIONS[point["layer"]], bench.floats(tensors)
+        for name in names:
+            tensors[name].attach_grad()
+
+        def forward():
+            with autograd.train_mode():
+                return operation(tensors, point)
+
+        def backward():
+            with autograd.record():
+                output = operation(tensors, point)
+            output.backward(upstream)
+            return output, {name: tensors[name].grad for name in names}
+
+        return forward, backward
+
+    def wait(self, result):
+        mx.nd.waitall()
+
+    def numpy(self, tensor):
+        return tensor.asnumpy()

@@ -1,0 +1,356 @@
+"""TensorFlow: a Keras 3 functional model trained by a `tf.function` around `tf.GradientTape`, as Keras's guide to custom loops.
+
+Batches are turned to N H W C once, in `feed`; weights and gradients at the border (`tensorflow_layers`). Several devices train as
+in TensorFlow's guide to custom training with `tf.distribute.MirroredStrategy`: `strategy.run` computes on every device, and
+Keras's optimizer sums the gradients over them, by the strategy's cross-device operations, before each updates its own copy.
+"""
+
+import contextlib
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from runners import protocol
+from runners.tensorflow.layers import (
+    POLICIES,
+    build_model,
+    canonical_shape,
+    full_name,
+    layouts,
+    to_canonical,
+    to_keras,
+)
+from runners.tensorflow.profile import operators_of
+
+FP16_LOSS_SCALE = 1024.0  # fixed, so that every step does the same work
+NOT_POSSIBLE = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
+STRATEGIES = {
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+    "one_device": tf.distribute.ReductionToOneDevice,
+}
+
+keras.config.set_image_data_format("channels_last")  # not what a user's ~/.keras/keras.json may say
+keras.config.set_floatx("float32")
+
+
+class Runner(protocol.Runner):
+    @staticmethod
+    def describe():
+        build = tf.sysconfig.get_build_info()
+        libraries = {name: build[name + "_version"] for name in ("cuda", "cudnn") if name + "_version" in build}
+        description = {"release": tf.__version__, "keras": keras.__version__, "libraries": libraries}
+        gpus = tf.config.list_physical_devices("GPU")
+        if gpus:
+            description["device_name"] = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "")
+        return description
+
+    def __init__(self, task):
+        if task.tuning not in ("stock", "tuned"):
+            raise protocol.Unsupported(f"tuning '{task.tuning}': TensorFlow has stock and tuned")
+        self.task = task
+        self.devices = _prepare_devices(task)
+        self.strategy = _mirror(task, self.devices) if task.devices > 1 else None
+        with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
+            self.model, outputs = build_model(task)
+            self.optimizer = keras.optimizers.SGD(
+                float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
+                loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)
+            self.optimizer.build(self.model.trainable_variables)
+        self.variables = {full_name(variable): variable for variable in self.model.trainable_variables}
+        shapes = {name: canonical_shape(variable) for name, variable in self.variables.items()}
+        protocol.assert_network(task.network, outputs, shapes)
+        self.layouts = layouts(task.network)
+        if self.strategy:
+            self._part_seeds()
+        self._write_step()
+        if (task.precision, task.tuning) != ("fp32", "stock"):
+            self._prove_possible()
+
+    def _write_step(self):
+        model, optimizer, strategy = self.model, self.optimizer, self.strategy
+        variables = model.trainable_variables
+        # Casts to float32; mean over B and T. Keras divides it by the number of devices, so sums over them are the global means.
+        loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        compiled = True if self.task.tuning == "tuned" else None  # XLA (tensorflow.org/xla); None is tf.function's default
+
+        def compile_for_one(function):
+            """XLA compiles the whole step of one device; of several what each computes, for it cannot call their aggregation."""
+            return tf.function(function, jit_compile=compiled) if strategy else function
+
+        def run_on_all(function):
+            # MirroredStrategy would let XLA compile all devices' calls of a tf.function together, which fails; so it sees another.
+            return tf.function(lambda *batch: strategy.run(lambda *part: function(*part), args=batch))
+
+        def compile_for_all(function):
+            return run_on_all(function) if strategy else tf.function(function, jit_compile=compiled)
+
+        def keeping(part):
+            """Keep a part's gradients and return its loss: to take hundreds of arrays from a graph costs the host milliseconds."""
+            compute = part if strategy else compile_for_all(part)
+
+            def run(inputs, targets):
+                loss, gradients = compute(inputs, targets)
+                keep(self.kept, gradients)
+                return loss
+
+            return run_on_all(run) if strategy else tf.function(run)
+
+        @compile_for_one
+        def forward(inputs, targets):
+            return loss_function(targets, model(inputs, training=True))
+
+        @compile_for_one
+        def local_gradients(inputs, targets):
+            with tf.GradientTape() as tape:
+                loss = loss_function(targets, model(inputs, training=True))
+                scaled = optimizer.scale_loss(loss)
+            gradients = tape.gradient(scaled, variables)
+            if optimizer.loss_scale_factor is not None:  # Keras divides by it, which tf.IndexedSlices (embeddings) cannot
+                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return loss, gradients
+
+        def mean_gradients(inputs, targets):
+            loss, gradients = local_gradients(inputs, targets)
+            return loss, aggregate(gradients)
+
+        def aggregate(gradients):
+            if not strategy:
+                return gradients
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+
+        def train_step(inputs, targets):
+            loss, gradients = local_gradients(inputs, targets)
+            # An embedding's gradient stays tf.IndexedSlices: Keras's SGD decays the momentum of every row, not only of those.
+            optimizer.apply(gradients, variables)
+            return loss
+
+        self.train_step, self.aggregate = compile_for_all(train_step), aggregate
+        self.local_gradients, self.mean_gradients = compile_for_all(local_gradients), compile_for_all(mean_gradients)
+        self.held, self.kept = [], []
+        self.phases = {"F": compile_for_all(forward), "FB": keeping(local_gradients), "FBA": keeping(mean_gradients)}
+
+    def _part_seeds(self):
+        """Let each device drop units of its own: Keras 3 gives all of them the same random stream."""
+        for layer in self.model.layers:
+            if isinstance(layer, keras.layers.Dropout):
+                for number, state in enumerate(self._local(layer.seed_generator.state.value)):
+                    state.assign_add(tf.constant([1000 * number, 0], state.dtype))  # [seed, count]; seeds of layers lie close
+
+    def _prove_possible(self):
+        """Train one step on zeros, because kernels that lack a type or a compiler's lowering tell so only when they run."""
+        network, weights, batch = self.task.network, self.parameters(), self.task.batch * self.task.devices
+        inputs = np.zeros((1, batch) + tuple(network["input_shape"]), np.float32)
+        targets = np.zeros((1, batch) + tuple(network["target_shape"]), np.int32)
+        self.feed(inputs, targets, "device")
+        try:
+            self.step()
+            self.synchronize()
+        except NOT_POSSIBLE as error:
+            reason = " ".join(error.message.split())[:300]
+            what = f"{self.task.precision} {self.task.tuning} on {self.task.device}"
+            raise protocol.Unsupported(f"TensorFlow cannot train {network['name']} in {what}: {reason}") from error
+        self.load(weights)
+
+    def load(self, weights):
+        if set(weights) != set(self.variables):
+            raise protocol.Different("weights for other parameters: " + ", ".join(sorted(set(weights) ^ set(self.variables))))
+        for name, variable in self.variables.items():
+            variable.assign(to_keras(weights[name], variable.shape, self.layouts[name]))
+        for momentum in self.optimizer.momentums:
+            momentum.assign(tf.zeros_like(momentum))
+
+    def feed(self, inputs, targets, residence):
+        if inputs.ndim == 5:
+            inputs = inputs.transpose(0, 1, 3, 4, 2)  # (N, B, C, H, W) -> (N, B, H, W, C)
+        # int64, because TensorFlow keeps a function's int32 arguments in host memory even when it runs on a GPU.
+        inputs = np.ascontiguousarray(inputs, np.int64 if self.task.network["vocabulary"] else np.float32)
+        targets = np.ascontiguousarray(targets, np.int64)
+        self.batches = list(zip(inputs, targets, strict=True))
+        self.on_device = residence == "device"
+        if self.on_device:
+            self.batches = [self._place(batch) for batch in self.batches]
+        self.next = 0
+        if self.task.device == "cuda":
+            for device in self.devices:
+                tf.config.experimental.reset_memory_stats(device)
+
+    def step(self):
+        with self._where():
+            self.last_loss = self.train_step(*self._next_batch())
+
+    def synchronize(self):
+        # Waits for all streams of every visible device, so for the assignments of the update too; the loss is ready before them.
+        # On a CPU a tf.function returns only when its last operation, assignments included, has ended.
+        tf.test.experimental.sync_devices()
+
+    def loss(self):
+        return float(np.sum(self._local(self.last_loss)))
+
+    def gradients(self):
+        with self._where():
+            _, gradients = self.mean_gradients(*self._on_devices(self.batches[0]))
+        scale = self.optimizer.loss_scale_factor or 1.0
+        dense = [tf.convert_to_tensor(self._local(gradient)[0]) / scale for gradient in gradients]
+        return {name: self._canonical(name, gradient) for name, gradient in zip(self.variables, dense, strict=True)}
+
+    def parameters(self):
+        return {name: self._canonical(name, variable) for name, variable in self.variables.items()}
+
+    def copies(self):
+        copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
+        return [{name: self._canonical(name, held[number]) for name, held in copies.items()} for number in range(self.task.devices)]
+
+    def variant(self, name):
+        if name == "FBAU":
+            return self
+        if name == "A" and not self.strategy:
+            raise protocol.Unsupported("one device has no gradients to aggregate")
+        if name != "F" and not self.kept:
+            self._make_room()
+        if name != "A":
+            return self._repeat(lambda: self.phases[name](*self._next_batch()))
+        return self._repeat(self._aggregation())
+
+    def _make_room(self):
+        """Make variables of each device's own for the gradients of a step: `held` wait to be aggregated, `kept` are thrown away."""
+        with self._where():
+            _, gradients = self.local_gradients(*self._on_devices(self.batches[0]))
+        gradients = [self._local(gradient)[0] for gradient in gradients]
+        self.rows = [gradient.dense_shape if isinstance(gradient, tf.IndexedSlices) else None for gradient in gradients]
+        settings = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
+        with self.strategy.scope() if self.strategy else self._where():
+            for part in parts_of(gradients):
+                self.held.append(tf.Variable(part, **settings))
+                self.kept.append(tf.Variable(part, shape=tf.TensorShape(None), **settings))  # takes the rows of all devices too
+
+    def _aggregation(self):
+        def aggregate():
+            parts = iter([tf.identity(variable) for variable in self.held])  # an identity has its device, which NCCL asks for
+            gradients = [next(parts) if shape is None else tf.IndexedSlices(next(parts), next(parts), shape) for shape in self.rows]
+            keep(self.kept, self.aggregate(gradients))
+
+        return tf.function(lambda: self.strategy.run(aggregate))
+
+    def peak_memory(self):
+        if self.task.device != "cuda":
+            return None
+        return max(tf.config.experimental.get_memory_info(device)["peak"] for device in self.devices)
+
+    def profile(self, run):
+        return operators_of(run)
+
+    @staticmethod
+    def product(size, task):
+        device = _prepare_devices(task)[0]
+        kind = tf.as_dtype(keras.DTypePolicy(POLICIES[task.precision]).compute_dtype)
+        with tf.device(device):
+            left, right = (tf.cast(tf.random.stateless_normal((size, size), (task.seed, side)), kind) for side in range(2))
+
+        def multiply():
+            with tf.device(device):
+                return tf.matmul(left, right)
+
+        return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
+
+    @staticmethod
+    def stream(elements, task):
+        device = _prepare_devices(task)[0]
+        with tf.device(device):
+            source = tf.ones(elements)
+
+        def multiply():
+            with tf.device(device):
+                return tf.multiply(source, 3.0)
+
+        return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
+
+    def _where(self):
+        return contextlib.nullcontext() if self.strategy else tf.device(self.devices[0])  # `strategy.run` knows its devices
+
+    def _next_batch(self):
+        batch = self.batches[self.next]
+        self.next = (self.next + 1) % len(self.batches)
+        return self._on_devices(batch)
+
+    def _on_devices(self, batch):
+        return batch if self.on_device else self._place(batch)
+
+    def _place(self, batch):
+        if self.strategy:
+            return [self.strategy.experimental_distribute_values_from_function(
+                lambda context, array=array: self._part(array, context.replica_id_in_sync_group)) for array in batch]
+        return [self._part(array, 0) for array in batch]
+
+    def _part(self, array, number):
+        """One device's rows of a global batch, on that device."""
+        rows = self.task.batch
+        with tf.device(self.devices[number]):
+            return tf.constant(array[number * rows:(number + 1) * rows])  # copies: an eager tensor never shares NumPy's memory
+
+    def _local(self, value):
+        """What each device holds of a value."""
+        return self.strategy.experimental_local_results(value) if self.strategy else [value]
+
+    def _repeat(self, compute):
+        def step():
+            with self._where():
+                return compute()
+
+        return protocol.Product(step, lambda result: self.synchronize())
+
+    def _canonical(self, name, tensor):
+        return np.ascontiguousarray(to_canonical(tensor.numpy(), self.layouts[name]), np.float32)
+
+
+def parts_of(gradients):
+    """List the arrays of gradients: an embedding's are its rows and their numbers."""
+    return [part for gradient in gradients
+            for part in ((gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,))]
+
+
+def keep(variables, gradients):
+    """Let variables take gradients over, which copies nothing. Gradients that nobody took, a graph would not compute."""
+    for variable, part in zip(variables, parts_of(gradients), strict=True):
+        variable.assign(part)
+
+
+def _prepare_devices(task):
+    """Fix devices, threads and TF32 for this process, before its first operation, and return the devices' names."""
+    if task.precision not in POLICIES:
+        raise protocol.Unsupported(f"precision '{task.precision}': TensorFlow has {', '.join(POLICIES)}")
+    if task.precision == "tf32" and task.device != "cuda":
+        raise protocol.Unsupported("TF32 is a format of NVIDIA tensor cores")
+    gpus = tf.config.list_physical_devices("GPU")
+    if task.device == "cuda" and not gpus:
+        kind = "a CUDA build" if tf.test.is_built_with_cuda() else "a build without CUDA"
+        raise protocol.Unsupported(f"TensorFlow sees no GPU: tf.config.list_physical_devices('GPU') is empty in {kind}")
+    if task.device == "cuda" and len(gpus) < task.devices:
+        raise protocol.Unsupported(f"{task.devices} devices: tf.config.list_physical_devices('GPU') has {len(gpus)}")
+    try:
+        visible = gpus[:task.devices] if task.device == "cuda" else []  # hidden GPUs cannot be used by accident
+        tf.config.set_visible_devices(visible, "GPU")
+        for gpu in visible:
+            tf.config.experimental.set_memory_growth(gpu, True)  # else TensorFlow takes all memory and its peak says nothing
+        if task.device == "cpu" and task.devices > 1:
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * task.devices)
+        tf.config.threading.set_intra_op_parallelism_threads(task.threads * task.devices)  # one pool for all logical CPUs
+        tf.config.threading.set_inter_op_parallelism_threads(task.threads * task.devices)
+    except RuntimeError as error:
+        raise protocol.Unsupported(f"TensorFlow fixes devices and threads once a process, start another: {error}") from error
+    tf.config.experimental.enable_tensor_float_32_execution(task.precision == "tf32")
+    return [f"/{'GPU' if task.device == 'cuda' else 'CPU'}:{number}" for number in range(task.devices)]
+
+
+def _mirror(task, devices):
+    if task.strategy not in STRATEGIES:
+        raise protocol.Unsupported(f"strategy '{task.strategy}': this runner has {', '.join(STRATEGIES)}")
+    if task.strategy == "nccl" and task.device == "cpu":
+        raise protocol.Unsupported("strategy 'nccl': NCCL moves data between GPUs")
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=STRATEGIES[task.strategy]())

@@ -1,0 +1,116 @@
+"""Tables for people: text, three digits, a unit in the heading, and nothing ranked that is not proved."""
+
+import pandas as pd
+import pytest
+
+from analysis.display import tables
+from analysis.records import reader
+from analysis.trials import summary
+
+PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
+TENSORFLOW = "tensorflow-2.21.0-alexnet_cifar-128-fp32-stock"
+
+
+def read(made, folder):
+    campaign = reader.read(made.write(folder))
+    rows = summary.summarise(campaign)
+    return campaign, rows, tables.relative(campaign, rows)
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.012345, "0.0123"), (1.0, "1.00"), (9.999, "10.0"), (12.345, "12.3"), (99.96, "100"), (1234.5, "1,230"), (0, "0"),
+    (float("nan"), ""), (pd.NA, ""),
+])
+def test_numbers_have_three_significant_digits(value, text):
+    assert tables.number(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [([0.0002, 0.0003], "us"), ([0.002, 3.0, 0.01], "ms"), ([2.0], "s"), ([], "s")])
+def test_the_unit_fits_the_middle_value(seconds, unit):
+    assert tables.best_unit(seconds, tables.TIME_UNITS)[0] == unit
+
+
+def test_the_answer_names_the_faster_framework_with_an_interval(made, tmp_path):
+    _, rows, speeds = read(made, tmp_path)
+    answer = tables.answer(rows, speeds)
+    assert list(answer.columns) == ["network", "batch", "pytorch (ms)", "tensorflow (ms)", "verdict"]
+    (row,) = answer.to_dict("records")
+    assert (row["network"], row["batch"]) == ("alexnet_cifar", 128)
+    assert row["verdict"].startswith("tensorflow 1.1") and row["verdict"].endswith(") as fast as pytorch")
+    assert tables.throughout(rows) == "1 device, cpu, 2 threads, fp32, stock tuning, batches already on the device"
+
+
+def test_equal_frameworks_are_not_ranked(draw_records, tmp_path):
+    _, rows, speeds = read(draw_records(networks=("fcn5",)), tmp_path)
+    verdicts = tables.answer(rows, speeds)["verdict"]
+    assert verdicts.str.startswith("no difference seen between ").all()
+    assert set(speeds["verdict"]) == {tables.FASTEST, tables.NO_DIFFERENCE}
+
+
+def test_an_unverified_row_is_shown_and_not_ranked_however_fast(made, tmp_path):
+    made.processes_of(TENSORFLOW)[0].update(check="different", check_reason="ReLU on the logits")
+    _, rows, speeds = read(made, tmp_path)
+    (row,) = tables.answer(rows, speeds).to_dict("records")
+    assert row["tensorflow (ms)"].endswith("not verified")
+    assert row["verdict"] == "only pytorch"
+    assert speeds["trial"].tolist() == [PYTORCH]
+    assert tables.times(rows, speeds)["relative speed"].tolist() == ["1, the fastest", "not ranked"]
+    assert tables.refused(rows).to_dict("records") == [{
+        "network": "alexnet_cifar", "batch": 128, "framework": "tensorflow", "verdict": "not verified",
+        "reason": "different from the reference: ReLU on the logits",
+    }]
+
+
+def test_two_processes_are_too_few_to_tell(made, tmp_path):
+    made.processes = [row for row in made.processes if row["process"] < 2]
+    _, rows, speeds = read(made, tmp_path)
+    assert tables.answer(rows, speeds)["verdict"].tolist() == ["too few processes to tell"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("tuning", "tuned"), ("precision", "tf32"), ("threads", 1), ("data", "host")])
+def test_what_varies_stands_in_a_column_and_is_never_compared(made, tmp_path, field, value):
+    made.trial(TENSORFLOW)[field] = value
+    _, rows, speeds = read(made, tmp_path)
+    assert set(speeds["verdict"]) == {tables.FASTEST}
+    for table in (tables.answer(rows, speeds), tables.times(rows, speeds), tables.memory(rows)):
+        assert field in table.columns
+
+
+def test_two_releases_of_a_framework_are_two_contestants(made, tmp_path):
+    made.add_trial("pytorch", "alexnet_cifar", 128, release="2.12.0", slower=1.5)
+    _, _, speeds = read(made, tmp_path)
+    assert speeds["contestant"].tolist() == ["tensorflow", "pytorch 2.13.0", "pytorch 2.12.0"]
+
+
+def test_a_batch_that_its_devices_cannot_share_hides_no_measured_row(draw_records, tmp_path):
+    """As 62 and 63 samples on two devices, each of which has 31 by whole numbers."""
+    made = draw_records(networks=())
+    made.add_trial("pytorch", "fcn5", 31, devices=2, global_batch=62)
+    refused = {"status": "unsupported", "reason": "63 samples on 2 devices"}
+    made.add_trial("pytorch", "fcn5", 31, devices=2, global_batch=63, **refused)
+    _, rows, speeds = read(made, tmp_path)
+    (cell,) = tables.answer(rows, speeds)["pytorch (ms)"]
+    assert cell not in ("", "unsupported")
+    assert tables.refused(rows)[["batch", "reason"]].to_numpy().tolist() == [["63 over 2", refused["reason"]]]
+    assert len(tables.answer(rows[rows["status"] != "ok"], speeds)) == 1  # a campaign of refused rows shows them
+
+
+def test_refused_and_failed_trials_are_listed_with_reasons(smoke, tmp_path):
+    _, rows, speeds = read(smoke, tmp_path)
+    assert tables.refused(rows)[["framework", "network", "verdict"]].values.tolist() == [
+        ["pytorch", "resnet56", "unsupported"], ["tensorflow", "lstm32", "failed"],
+    ]
+    assert tables.remarks(rows)["remark"].tolist() == ["1 of 5 processes failed: timed_out: no answer for 600 s"]
+    assert "unsupported" in tables.answer(rows, speeds)["pytorch (ms)"].tolist()
+
+
+def test_many_contestants_are_listed_from_the_fastest_down(smoke, tmp_path):
+    _, rows, speeds = read(smoke, tmp_path)
+    listed = tables.listing(rows, speeds)
+    assert len(listed) == len(rows)
+    starts = listed.index[listed["network"] != ""].tolist()
+    groups = [group for _, group in rows.groupby(tables.GROUP, sort=False, dropna=False)]
+    assert [listed["network"][start] for start in starts] == [group["network"].iloc[0] for group in groups]
+    first = groups[0][groups[0]["verified"] == "yes"].sort_values("step_seconds")
+    assert listed["framework"].tolist()[: len(first)] == first["framework"].tolist()
+    assert listed["relative speed"][0] == "1, the fastest"

@@ -1,0 +1,123 @@
+"""Reading a campaign: what a killed driver left behind is tolerated, everything else that is wrong is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.records import reader
+from analysis.records.reader import BadRecords
+
+TRIAL = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
+
+
+def test_what_was_written_is_read(made, tmp_path):
+    campaign = reader.read(made.write(tmp_path))
+    assert (len(campaign.processes), len(campaign.windows)) == (len(made.processes), len(made.windows))
+    assert campaign.windows["step_seconds"].tolist() == [row["step_seconds"] for row in made.windows]
+    assert campaign.processes["gradient_error"].isna().sum() == 8  # only the first process of each trial was checked
+
+
+def test_a_campaign_without_a_finished_process_is_read(made, tmp_path):
+    made.processes, made.windows = [], []
+    assert reader.read(made.write(tmp_path)).processes.empty
+    (tmp_path / "windows.csv").unlink()
+    assert reader.read(tmp_path).windows.empty
+
+
+def test_an_unfinished_last_line_is_left_out_with_a_warning(made, tmp_path):
+    made.write(tmp_path)
+    with (tmp_path / "windows.csv").open("a") as file:
+        file.write(f"{TRIAL},4,99,8,7")
+    with pytest.warns(UserWarning, match="windows.csv: the last line is unfinished"):
+        campaign = reader.read(tmp_path)
+    assert len(campaign.windows) == len(made.windows)
+
+
+def test_windows_of_a_process_that_did_not_finish_are_left_out(made, tmp_path):
+    gone = made.processes.pop()
+    campaign = reader.read(made.write(tmp_path))
+    assert gone["process"] not in campaign.windows[campaign.windows["trial"] == gone["trial"]]["process"].tolist()
+
+
+def test_of_a_process_that_was_killed_and_resumed_only_the_second_attempt_counts(made, tmp_path):
+    first = [{**row, "step_seconds": 99.0} for row in made.windows_of(TRIAL) if row["process"] == 0][:10]
+    made.windows = first + made.windows
+    campaign = reader.read(made.write(tmp_path))
+    assert len(campaign.windows) == len(made.windows) - 10
+    assert campaign.windows["step_seconds"].max() < 99
+
+
+def test_a_repeated_process_counts_once(made, tmp_path):
+    made.processes.insert(0, {**made.processes[0], "status": "failed", "reason": "crashed"})
+    campaign = reader.read(made.write(tmp_path))
+    assert (campaign.processes["status"] == "ok").all() and len(campaign.processes) == 10
+
+
+def test_a_folder_without_records_is_named(tmp_path):
+    with pytest.raises(BadRecords, match=r"campaign\.json: no such file; name a folder that `dlbench run` wrote"):
+        reader.read(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"schema": 2}, "schema 2, this dlbench reads 1; use the dlbench that wrote it \\(1.0.0\\)"),
+    ({"schema": None}, "schema None"),
+    ({"machine": ...}, "no key machine"),
+    ({"trials": [{}]}, r"no key trials\[0\].trial"),
+])
+def test_a_bad_campaign_file_is_refused(made, tmp_path, change, message):
+    made.write(tmp_path)
+    meta = {key: value for key, value in {**made.meta, **change}.items() if value is not ...}
+    (tmp_path / "campaign.json").write_text(json.dumps(meta))
+    with pytest.raises(BadRecords, match=message):
+        reader.read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_campaign_file_that_is_no_object_is_refused(made, tmp_path, text):
+    made.write(tmp_path)
+    (tmp_path / "campaign.json").write_text(text)
+    with pytest.raises(BadRecords, match=r"campaign.json: .* restore the file from a copy"):
+        reader.read(tmp_path)
+
+
+@pytest.mark.parametrize(("file", "column", "value", "message"), [
+    ("windows", "step_seconds", "fast", "windows.csv: column step_seconds, row 4: 'fast' is not a number"),
+    ("windows", "steps", "", "windows.csv: column steps, row 4: '' is not a whole number"),
+    ("windows", "last_step", "1.5", "windows.csv: column last_step, row 4: '1.5' is not a whole number"),
+    ("processes", "parameters", "many", "processes.csv: column parameters, row 4: 'many' is not a number"),
+    ("processes", "trial", "stranger", "processes.csv: column trial: stranger is no trial of campaign.json"),
+])
+def test_a_bad_cell_is_named(made, tmp_path, file, column, value, message):
+    getattr(made, file)[2][column] = value
+    with pytest.raises(BadRecords, match=message):
+        reader.read(made.write(tmp_path))
+
+
+def test_a_missing_column_is_named(made, tmp_path):
+    made.write(tmp_path)
+    text = (tmp_path / "windows.csv").read_text()
+    (tmp_path / "windows.csv").write_text(text.replace("last_step", "step", 1))
+    with pytest.raises(BadRecords, match=r"windows\.csv: no column last_step"):
+        reader.read(tmp_path)
+
+
+def test_a_trace_of_an_older_release_has_no_exposed_times_and_can_be_read():
+    kernels = reader.read(Path(__file__).parents[1] / "recorded" / "h200-fcn5").kernels
+    assert len(kernels) == 99
+    assert kernels["exposed_seconds_per_step"].isna().all()
+
+
+def test_processes_of_an_older_release_say_nothing_of_their_copies_and_can_be_read():
+    folder = Path(__file__).parents[1] / "recorded" / "h200-fcn5"
+    assert "copies_error" not in (folder / "processes.csv").read_text()
+    assert reader.read(folder).processes["copies_error"].isna().all()
+
+
+def test_a_row_of_the_wrong_length_is_named(made, tmp_path):
+    made.write(tmp_path)
+    lines = (tmp_path / "processes.csv").read_text().splitlines()
+    lines[3] += ",more"
+    (tmp_path / "processes.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(BadRecords, match=r"processes\.csv: row 4 has 20 fields, the header has 19; delete that row"):
+        reader.read(tmp_path)

@@ -1,0 +1,174 @@
+"""The report: one page that needs nothing else, whole Markdown, tables as CSV and plots, from one or several campaigns."""
+
+import io
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from analysis.display import palette, plots, tables
+from analysis.records import reader
+from analysis.records.reader import BadRecords
+from analysis.report import report
+from analysis.trials import summary
+
+
+@pytest.fixture(scope="module")
+def written(smoke, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    return report.write([smoke.write(folder / "smoke")], folder / "out"), folder / "out"
+
+
+class Balance(HTMLParser):
+    """Collects tags that were opened and never closed, or closed and never opened, and every identifier and address."""
+
+    VOID = ("meta", "path", "use", "rect", "br", "link")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.wrong, self.ids, self.addresses = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.handle_startendtag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        for name, value in attributes:
+            self.ids += [value] if name == "id" else []
+            self.addresses += [value] if name in ("src", "href", "xlink:href") else []
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID and (not self.open or self.open.pop() != tag):
+            self.wrong.append(tag)
+
+
+def test_every_path_that_is_returned_was_written(written):
+    paths, out = written
+    assert sorted(path.relative_to(out).as_posix() for path in paths) == [
+        "plots/losses.png", "plots/losses.svg", "plots/peak_memory.png", "plots/peak_memory.svg", "plots/relative_speed.png",
+        "plots/relative_speed.svg", "plots/step_time.png", "plots/step_time.svg", "report.html", "report.md", "tables/answer.csv",
+        "tables/memory.csv", "tables/refused.csv", "tables/remarks.csv", "tables/times.csv",
+    ]
+    assert all(path.stat().st_size > 100 for path in paths)
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(written):
+    page = (written[1] / "report.html").read_text()
+    found = Balance(page)
+    assert (found.open, found.wrong) == ([], [])
+    assert all(address.startswith("#") and address[1:] in found.ids for address in found.addresses)
+    assert len(found.ids) == len(set(found.ids))
+    assert not re.search(r"<script|@import|url\((?!#)", page)
+
+
+def test_the_page_opens_with_the_answer(written):
+    page = (written[1] / "report.html").read_text()
+    order = ["14 trials: 12 ranked, 1 unsupported, 1 failed.", "as fast as", "<svg", "the processor has no bf16 instructions",
+             "2 cores: the driver", "Every measured row", "bb5b10f0c0ff", "Example CPU @ 2.10GHz", "torch==2.13.0"]
+    places = [page.index(text) for text in order]
+    assert places == sorted(places)
+
+
+def test_the_page_follows_the_readers_colours(written):
+    page = (written[1] / "report.html").read_text()
+    assert "prefers-color-scheme: dark" in page and "var(--ink)" in page[page.index("<svg"):]
+    assert plots.INK not in page[page.index("<svg"):]
+    assert plots.INK in (written[1] / "plots" / "losses.svg").read_text()
+
+
+def test_what_a_framework_said_cannot_become_markup(made, tmp_path):
+    made.add_trial("jax", "alexnet_cifar", 128, status="unsupported", reason="<script>alert(1)</script> | x")
+    report.write([made.write(tmp_path / "a")], tmp_path / "out")
+    assert "&lt;script&gt;" in (tmp_path / "out" / "report.html").read_text()
+    assert r"\| x |" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_the_tables_can_be_read_again(written):
+    answer = pd.read_csv(written[1] / "tables" / "answer.csv")
+    assert len(answer) == 8 and answer["verdict"].iloc[0].startswith("no difference seen")
+
+
+def test_the_same_records_give_the_same_report(made, tmp_path):
+    folder = made.write(tmp_path / "a")
+    first, second = (report.write([folder], tmp_path / name) for name in ("one", "two"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_several_campaigns_are_sections_of_one_report(made, tmp_path):
+    folders = [made.write(tmp_path / "a"), made.write(tmp_path / "b")]
+    paths = report.write(folders, tmp_path / "out")
+    assert len(paths) == len(set(paths))
+    found = Balance((tmp_path / "out" / "report.html").read_text())
+    assert (found.open, found.wrong) == ([], []) and len(found.ids) == len(set(found.ids))
+
+
+@pytest.mark.parametrize("statuses", ["none finished", "none verified", "one framework"])
+def test_a_campaign_with_little_to_show_still_has_a_report(made, tmp_path, statuses):
+    if statuses == "none finished":
+        made.processes, made.windows = [], []
+    if statuses == "none verified":
+        for row in made.processes:
+            row["check"] = ""
+    if statuses == "one framework":
+        made.meta["trials"].pop()
+        made.processes, made.windows = made.processes_of(made.meta["trials"][0]["trial"]), made.windows_of(
+            made.meta["trials"][0]["trial"])
+    made.meta.update(finished=None, machine={}, git_commit=None, concerns=[], environments={})
+    paths = report.write([made.write(tmp_path / "a")], tmp_path / "out")
+    assert not (tmp_path / "out" / "plots" / "relative_speed.svg").exists()
+    assert "not finished" in paths[-1].read_text()
+
+
+def test_bad_records_are_named(tmp_path):
+    with pytest.raises(BadRecords, match="no such file"):
+        report.write([tmp_path], tmp_path / "out")
+
+
+def test_the_terminal_table_shows_every_trial_and_every_reason(smoke, tmp_path):
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(report.terminal_table(reader.read(smoke.write(tmp_path / "smoke"))))
+    text = console.export_text()
+    assert "pytorch (ms)" in text and "no difference seen between" in text
+    assert "tensorflow, lstm32, batch 64: failed: out_of_memory: OOM when allocating 2.6 GB" in text
+    assert "1 device, cpu, 2 threads, stock tuning" in text
+
+
+def test_plots_draw_verified_rows_only(made, tmp_path):
+    made.processes_of("tensorflow-2.21.0-alexnet_cifar-128-fp32-stock")[0]["check"] = ""
+    campaign = reader.read(made.write(tmp_path))
+    rows = summary.summarise(campaign)
+    figure = plots.step_time(rows)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pytorch"]
+    notes = [text.get_text() for text in plots.losses(rows, campaign.windows).axes[0].texts]
+    assert notes == ["tensorflow: not verified"]
+
+
+def test_a_bar_without_an_interval_has_no_caps(smoke, tmp_path):
+    rows = summary.summarise(reader.read(smoke.write(tmp_path)))
+
+    def ranges(table):
+        return sum(len(container.lines[2][0].get_segments()) for axes in plots.step_time(table).axes
+                   for container in axes.containers if hasattr(container, "has_yerr"))
+
+    ranked = (rows["verified"] == "yes") & rows["step_seconds_low"].notna()
+    assert ranges(rows) == ranked.sum() > 1
+    one = rows.index[ranked][0]
+    rows.loc[one, ["step_seconds_low", "step_seconds_high"]] = float("nan")
+    assert ranges(rows) == ranked.sum() - 1
+
+
+def test_a_framework_keeps_its_colour_in_every_plot(smoke, tmp_path):
+    campaign = reader.read(smoke.write(tmp_path))
+    rows = summary.summarise(campaign)
+    figures = [plots.step_time(rows), plots.peak_memory(rows), plots.relative_speed(tables.relative(campaign, rows)),
+               plots.losses(rows, campaign.windows)]
+    for figure in figures:
+        legend = figure.legends[0]
+        colours = dict(zip([text.get_text() for text in legend.get_texts()],
+                           [line.get_color() for line in legend.get_lines()], strict=True))
+        assert colours == {"pytorch": palette.FRAMEWORKS["pytorch"][0], "tensorflow": palette.FRAMEWORKS["tensorflow"][0]}
+

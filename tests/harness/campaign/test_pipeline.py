@@ -1,0 +1,302 @@
+"""Processes that get ready several at a time: their order, kept workers, and what happens when memory does not do for all."""
+
+import signal
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+
+import psutil
+import pytest
+
+from analysis.audit import consistency
+from analysis.report import report
+from harness.campaign.process import Sight
+from harness.plan.planner import Trial
+from harness.proof import checks, judge
+from harness.workers.pool import Shelf, leaves_traces
+from harness.workers.worker import Failed, Worker
+from tests.harness.campaigns import run, table
+
+
+@pytest.mark.parametrize(("jobs", "turns"), [(1, "get ready, time, " * 4), (2, "get ready, time, " * 2)])
+def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path, stand_in, jobs, turns):
+    stand_in(one="reference")
+    seen = []
+    done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=jobs, watch=seen.append)
+    phases = ["time, " if sight.phase in ("warm-up", "timing") else "get ready, " for sight in seen]
+    assert "".join(phase for phase, _ in groupby(phases)) == turns
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1, 2, 3], {"ok"})
+    began = datetime.fromisoformat(done.meta["started"])
+    starts = [(began + timedelta(seconds=10 * (number // jobs))).isoformat() for number in range(4)]  # a group at a time
+    ended = {**done.meta, "finished": (began + timedelta(seconds=99)).isoformat()}
+    for moved, faults in ((starts, 0), (starts[::-1], 4 - jobs)):
+        told = replace(done, meta=ended, processes=done.processes.assign(started=moved))
+        assert [finding.column for finding in consistency.check(told) if finding.file == "processes.csv"] == ["started"] * faults
+
+
+def test_a_campaign_that_was_resumed_with_more_at_a_time_passes_its_audit(tmp_path, stand_in):
+    stand_in(one="reference")
+
+    def stop(sight: Sight) -> None:
+        if sight.process:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", processes=4, watch=stop)
+    done = run(tmp_path, resume=True, frameworks="one", processes=4, prepare_jobs=3)
+    began = datetime.fromisoformat(done.meta["started"])
+    starts = [(began + timedelta(seconds=seconds)).isoformat() for seconds in (0, 20, 20, 10)]  # of the last three any may be first
+    told = replace(done, meta={**done.meta, "finished": (began + timedelta(seconds=99)).isoformat()},
+                   processes=done.processes.assign(started=starts))
+    assert [finding for finding in consistency.check(told) if finding.file == "processes.csv"] == []
+
+
+def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
+    stand_in(one="reference", two="reference_refuses", three="import_fails")
+    done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)
+    statuses = {row.trial.partition("-")[0]: row.status for row in done.processes.itertuples()}
+    assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_of_a_trial_that_was_refused_hung_or_failed_its_check_no_further_process_is_started(tmp_path, stand_in, jobs):
+    stand_in(good="reference", refused="reference_refuses", hung="reference_hangs_when_timed", hung_in_check="hang",
+             crashed="import_fails")
+    done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_check", "crashed"], processes=4, prepare_jobs=jobs,
+               keep_workers=jobs > 1, limits={"check": 3, "window": 2})
+    processes = done.processes.assign(framework=done.processes["trial"].str.partition("-")[0]).sort_values("process")
+    reasons = processes.groupby("framework")["reason"].agg(list)
+    assert processes.groupby("framework")["status"].agg(set).to_dict() == {
+        "good": {"ok"}, "refused": {"unsupported"}, "hung": {"failed"}, "hung_in_check": {"failed"},
+        "crashed": {"failed"}}
+    assert set(reasons["refused"]) == {"this wheel needs AVX-512 [see the release notes]"} and len(reasons["refused"]) == 4
+    for name, why in (("hung", "timed_out: no answer to 'run' "), ("hung_in_check", "timed_out: no answer to 'check' "),
+                      ("crashed", "crashed: ImportError: libcublas.so.12: ")):
+        first, *others = reasons[name]
+        assert first.startswith(why)
+        started = [reason for reason in others if reason == first]  # got ready beside the first one, where several do
+        skipped = [reason for reason in others if reason != first]
+        assert len(started) <= jobs - 1 and len(skipped) >= 4 - jobs
+        assert all(reason.startswith(why.replace(": ", ": not started, as process 0 ended so: ", 1)) for reason in skipped)
+    assert len(list((tmp_path / "logs").glob("refused-*-[0-9].log"))) <= jobs
+    assert [finding for finding in consistency.check(done) if finding.file == "processes.csv"] == []
+    assert table(tmp_path)["hung tiny_fcn"]["reason"].startswith("timed_out: no answer to 'run' within 2 s")
+
+
+def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_in):
+    stand_in(one="reference", two="reference")
+    networks = ["tiny_fcn", "tiny_lstm"]
+    before = set(psutil.Process().children(recursive=True))
+    done = run(tmp_path, frameworks=["one", "two"], networks=networks, batches=4, processes=3, prepare_jobs=4, keep_workers=True)
+    rows = done.processes
+    assert set(rows["status"]) == {"ok"}
+    assert (rows.groupby("trial")["log"].nunique() == 3).all()  # a worker writes one log
+    assert 6 <= rows["log"].nunique() < len(rows) == 12
+    served = rows.groupby("log")["trial"].agg(lambda names: {name.partition("-")[0] for name in names})
+    assert set(map(len, served)) == {1}  # of one framework
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_kept_worker_that_died_or_hung_while_it_rested_costs_no_trial(tmp_path, stand_in, monkeypatch, number):
+    stand_in(one="reference")
+    monkeypatch.setattr(checks, "Worker", partial(Worker, silence=2.0))
+    put, struck = Shelf.put, []
+
+    def strike(shelf: Shelf, worker: Worker, trial: Trial) -> None:
+        worker.process.send_signal(number)
+        struck.append(worker)
+        put(shelf, worker, trial)
+
+    monkeypatch.setattr(Shelf, "put", strike)
+    before = set(psutil.Process().children(recursive=True))
+    done = run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, processes=2, keep_workers=True)
+    assert (set(done.processes["status"]), done.processes["log"].nunique()) == ({"ok"}, 4)  # each has a worker of its own
+    assert struck and all(worker.ended for worker in struck)
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_where_a_fresh_worker_dies_too_its_process_fails(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference")
+    put = Shelf.put
+
+    def kill_all(shelf: Shelf, worker: Worker, trial: Trial) -> None:
+        worker.process.kill()
+        monkeypatch.setattr(checks, "Worker", lambda interpreter, module, *others, **settings: Worker(
+            interpreter, "tests.workers.import_fails", *others, **settings))
+        put(shelf, worker, trial)
+
+    monkeypatch.setattr(Shelf, "put", kill_all)
+    done = run(tmp_path, frameworks="one", networks=["tiny_dropout", "tiny_fcn"], batches=4, processes=1, keep_workers=True)
+    first, second = done.processes.sort_values("order").to_dict("records")
+    assert (first["status"], second["status"], "tiny_dropout" in second["trial"]) == ("ok", "failed", True)  # it checks itself
+    assert second["reason"].startswith("crashed: ImportError: libcublas.so.12")
+
+
+def test_a_worker_serves_one_side_of_a_comparison():
+    one = Trial("pytorch", "2.13.0", "fcn5", 64, 1, "cpu", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3, side="A")
+    shelf = Shelf()
+    shelf.put("a worker", one)
+    assert shelf.take(replace(one, side="B")) is None
+    assert shelf.take(replace(one, side="A", network="fcn8s")) == "a worker"
+
+
+@pytest.mark.parametrize(("kind", "devices", "strategy", "traces"), [
+    ("cuda", 2, "bf16_compress", True), ("cuda", 2, "ddp", True), ("cuda", 4, "nccl", True),
+    ("cuda", 2, "ring", False), ("cuda", 2, "one_bit", False), ("cuda", 1, "", False), ("cpu", 2, "bf16_compress", False),
+])
+def test_what_aggregates_beside_the_backward_pass_leaves_traces_in_a_worker_of_gpus(kind, devices, strategy, traces):
+    trial = Trial("pytorch", "2.11.0", "alexnet", 128, devices, kind, 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
+                  strategy=strategy)
+    assert leaves_traces(trial) is traces
+
+
+def test_a_worker_with_traces_of_a_trial_is_not_kept(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference")
+    monkeypatch.setattr("harness.campaign.pipeline.leaves_traces", lambda trial: trial.network == "tiny_fcn")
+    done = run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, processes=3, keep_workers=True)
+    in_order = done.processes.sort_values("order").groupby("log", sort=False)["trial"].agg(list)
+    assert all("tiny_lstm" in name for names in in_order for name in names[:-1])  # what left traces was a worker's last
+    assert len(in_order) < 6
+
+
+@pytest.mark.parametrize("limited", ["memory_of_one", "memory_of_one_in_training"])
+def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_lost(tmp_path, stand_in, limited):
+    stand_in(one=limited, two="reference")
+    before = set(psutil.Process().children(recursive=True))
+    told: list[str] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=4, prepare_jobs=4, keep_workers=True, note=told.append)
+    rows = done.processes
+    assert (rows["order"].tolist(), set(rows["status"]), set(rows["reason"])) == (list(range(8)), {"ok"}, {""})
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+    timed = done.windows[done.windows["window"] >= 0]
+    assert set(timed.groupby(["trial", "process"]).size()) == {2} and len(timed) == 16
+    assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
+    assert told and told == done.meta["shortages"]
+    assert ("memory ran short", "; ".join(told)) in report.provenance(done)
+    assert rows["log"].nunique() == len(rows)  # no worker is kept after a shortage
+    assert not any("MemoryError" in (tmp_path / log).read_text() for log in rows["log"])
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
+    stand_in(one="memory_of_one_in_training")
+    seen: list[Sight] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=4, watch=seen.append, note=told.append)
+    assert (done.processes["process"].tolist(), set(done.processes["status"])) == (list(range(7)), {"ok"})
+    starts = [sight.process for sight in seen if sight.phase == "starting"]
+    assert (sorted(starts[:4]), starts[4], sorted(starts[5:7]), starts[7:]) == ([0, 1, 2, 3], 0, [1, 2], [1, 2, 3, 4, 5, 6])
+    trial = done.processes["trial"][0]
+    assert told == [f"{trial} process {process} failed beside other workers (out_of_memory: MemoryError: another worker holds the "
+                    f"memory): it runs again alone; from now on processes get ready {jobs} at a time and no worker is kept"
+                    for process, jobs in ((0, 2), (1, 1))]
+
+
+@pytest.mark.parametrize(("check_jobs", "shortages"), [(1, 1), (2, 0)])
+def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in, check_jobs, shortages):
+    stand_in(one="memory_at_second", two="reference")
+    told: list[str] = []
+    run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
+    assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
+    assert len(told) == shortages
+
+
+def test_a_check_whose_reference_failed_ahead_is_made_again(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference", two="reference")
+    ask, failures = judge._ask, iter(range(2))
+
+    def fail_twice(worker, question, task, steps, out):
+        if out == question.reference and next(failures, None) is not None:
+            raise Failed("timed_out", "no answer to 'check' within 3 s")
+        return ask(worker, question, task, steps, out)
+
+    monkeypatch.setattr(judge, "_ask", fail_twice)
+    done = run(tmp_path, frameworks=["one", "two"], processes=2, check_jobs=2)
+    assert (next(failures, None), set(done.processes["status"]), len(done.processes)) == (None, {"ok"}, 4)
+    assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
+
+
+def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp_path, stand_in, monkeypatch):
+    monkeypatch.setattr(checks, "Worker", partial(Worker, patience=0.5))
+    stand_in(one="memory_of_one_in_words")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, note=told.append)
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    assert len(told) == 1 and "process 0 failed beside other workers (out_of_memory: OP_REQUIRES failed at matmul" in told[0]
+
+
+def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alone(tmp_path, stand_in):
+    stand_in(one="memory_of_one_in_parts")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, phases=True, note=told.append)
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    found = done.phases.groupby(["process", "variant"])["reason"].agg(list)
+    for process in (0, 1):
+        assert (found[process, "F"], found[process, "FB"]) == (["", ""], ["", ""])
+    assert told == done.meta["shortages"] == [
+        f"{done.processes['trial'][0]} process 0, part FB, failed beside other workers (out_of_memory: MemoryError: another worker "
+        "holds the memory): it runs again alone; from now on processes get ready 1 at a time and no worker is kept"]
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+
+
+def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, stand_in):
+    stand_in(one="memory_of_two")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, profile=True, note=told.append)
+    assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    assert done.operators["class"].tolist() == ["matrix product", "wall", "busy", "idle"]
+    assert told == done.meta["shortages"] == [
+        f"{done.processes['trial'][0]} profile failed beside other workers (out_of_memory: MemoryError: another worker holds the "
+        "memory): it runs again alone; from now on processes get ready 1 at a time and no worker is kept"]
+    assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
+
+
+@pytest.mark.parametrize(("processes", "shortages"), [(1, 0), (2, 1)])
+def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, processes, shortages):
+    stand_in(one="memory_for_no_profile")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=processes, prepare_jobs=2, profile=True, note=told.append)
+    assert set(done.processes["status"]) == {"ok"}
+    assert done.operators[["class", "reason"]].values.tolist() == [["no trace", "out_of_memory: MemoryError: a profile of 20 GiB"]]
+    assert len(told) == shortages
+
+
+def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
+    stand_in(one="memory", two="reference")
+    seen: list[Sight] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=4, watch=seen.append, note=told.append)
+    rows = done.processes
+    assert rows["order"].tolist() == list(range(4))
+    assert {row.trial.partition("-")[0]: row.status for row in rows.itertuples()} == {"one": "failed", "two": "ok"}
+    failed = rows[rows["status"] == "failed"]
+    assert failed["reason"].tolist() == [f"out_of_memory: {said}RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"
+                                         for said in ("", "not started, as process 0 ended so: ")]
+    assert [sight.phase for sight in seen if sight.trial.framework == "one" and not sight.process].count("checking") > 1
+    alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
+    assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)
+
+
+def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in):
+    networks = ["tiny_fcn", "tiny_lstm"]
+    stand_in(one="memory_of_one", two="reference_restless")
+    done = run(tmp_path / "kept", frameworks="one", networks=networks, batches=4, processes=3, keep_workers=True)
+    assert (set(done.processes["status"]), "shortages" in done.meta) == ({"ok"}, False)  # no worker holds the memory meanwhile
+    assert done.processes["log"].nunique() < 6
+    done = run(tmp_path / "ended", frameworks="two", networks=networks, batches=4, processes=3, keep_workers=True)
+    assert (set(done.processes["status"]), done.processes["log"].nunique()) == ({"ok"}, 6)
+
+
+def test_what_waits_for_its_turn_ends_with_a_campaign_that_is_stopped(tmp_path, stand_in):
+    stand_in(one="reference")
+
+    def stop(sight: Sight) -> None:
+        if sight.phase == "timing":
+            raise KeyboardInterrupt
+
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, frameworks="one", processes=3, prepare_jobs=3, watch=stop)
+    assert set(psutil.Process().children(recursive=True)) <= before

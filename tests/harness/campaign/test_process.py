@@ -1,0 +1,40 @@
+"""What the row of a process says beyond its worker's own words."""
+
+import pytest
+
+from harness.campaign import process
+from harness.campaign.process import Outcome
+from harness.plan.planner import Trial
+from harness.proof.judge import Verdict
+from harness.workers.worker import Failed
+
+GREETED = {"device_name": "NVIDIA H200"}
+
+
+@pytest.mark.parametrize(("kind", "devices", "fault", "greeted", "windows", "told"), [
+    ("cuda", 2, "timed_out", GREETED, [], True), ("cuda", 1, "timed_out", GREETED, [], False),
+    ("cpu", 2, "timed_out", GREETED, [], False), ("cuda", 2, "crashed", GREETED, [], False),
+    ("cuda", 2, "timed_out", GREETED, [{"window": -1}], False),  # they have trained together
+    ("cuda", 2, "timed_out", {}, [], False),  # its interpreter is slow to start
+    ("cuda", 2, "timed_out", {"device_name": ""}, [], False),  # that of its check was
+])
+def test_gpus_that_hang_before_their_first_window_are_told_what_helps_where_they_do_not_reach_one_another(
+        kind, devices, fault, greeted, windows, told):
+    trial = Trial("tensorflow", "2.21.0", "fcn5", 64, devices, kind, 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
+                  strategy="nccl")
+    outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **greeted}, windows=windows)
+    with process._noted(trial, outcome):
+        raise Failed(fault, "no answer to 'check' within 900 s")
+    said = "; where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory"
+    assert outcome.row["status"] == "failed"
+    assert outcome.row["reason"] == f"{fault}: no answer to 'check' within 900 s" + (said if told else "")
+
+
+def test_a_reference_that_hangs_says_nothing_of_the_gpus():
+    trial = Trial("tensorflow", "2.21.0", "fcn5", 64, 2, "cuda", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
+                  strategy="nccl")
+    outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **GREETED})
+    verdict = Verdict("different", "timed_out: the reference: no answer to 'check' within 900 s", failure="timed_out")
+    with process._noted(trial, outcome):
+        process._note_check(outcome, verdict)
+    assert (outcome.row["status"], outcome.row["reason"]) == ("failed", verdict.reason)

@@ -1,0 +1,222 @@
+"""Records on disk: a process counts once its row is there, files are replaced whole, and wrong folders are refused."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.records import reader as reading
+from analysis.records.reader import SCHEMA, TRIAL_KEYS
+from analysis.report import report
+from harness.campaign.recorder import MEASURES, PROCESS_COLUMNS, WINDOW_COLUMNS, Records
+from harness.errors import WrongUse
+from harness.plan.planner import Machine, Trial, make_trials
+from harness.plan.suite import Suite
+
+SUITE = Suite(frameworks="reference", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2)
+TRIALS = make_trials(SUITE, {"reference": "1.0"}, Machine("cpu", 1, 1), lambda name: False)
+FCN, LSTM = (trial.trial for trial in TRIALS)
+DIVERGED = "diverged: the loss is nan after step 8"
+META = {"schema": SCHEMA, "name": "test", "started": "2026-01-01T00:00:00+00:00", "finished": None, "dlbench": "0", "machine": {},
+        "environments": {}, "suite": SUITE.model_dump(mode="json"), "trials": [trial.to_json() for trial in TRIALS]}
+GPUS = [{"index": index, "name": "NVIDIA H200", "driver": "580.65", "temperature_celsius": 30} for index in (0, 1)]
+HERE = {"suite": META["suite"], "data_sets": {}, "variables": {"NCCL_P2P_DISABLE": "1"}, "source_hash": "a" * 64,
+        "machine": {"cpu": {"model": "Xeon", "turbo": True}, "gpus": GPUS, "load_average": [0.1]}}
+
+
+@pytest.fixture
+def open_records(tmp_path) -> Records:
+    return Records.create(tmp_path, META)
+
+
+def resume(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Records:
+    return resume_here(folder, trials, suite={**META["suite"], **changes})
+
+
+def resume_here(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Records:
+    return Records.resume(folder, [trial.trial for trial in trials], {**HERE, **changes})
+
+
+def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
+    return {"trial": trial, "process": number, "order": 0, "status": "ok", "reason": "", "window_steps": 4, "parameters": 861,
+            "check": "same", "check_reason": "", "loss_error": 0.1 + 0.2, "gradient_error": 1e-300,
+            "trajectory_error": float("nan"), "peak_memory_bytes": 2**53 - 1,
+            "build_seconds": 1 / 3, "started": "2026-01-01T00:00:00+00:00", "release": "1.0",
+            "device_name": 'a "quoted", name', "log": "logs/log", "copies_error": 3.1e-7, **values}
+
+
+def window(trial: str, number: int, index: int, **values: Any) -> dict[str, Any]:
+    return {"trial": trial, "process": number, "window": index, "steps": 4, "last_step": 4 * (index + 2),
+            "start": 123456.789012345, "stop": 123456.889012347,
+            "seconds": 0.100000002, "step_seconds": 0.1 / 3, "loss": 2.302585092994046, **values}
+
+
+def text_of(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name in ("processes.csv", "windows.csv")}
+
+
+def test_the_columns_are_those_that_the_analysis_reads(open_records):
+    assert tuple(reading.PROCESS_COLUMNS) == PROCESS_COLUMNS
+    assert tuple(reading.WINDOW_COLUMNS) == WINDOW_COLUMNS
+    assert set(TRIAL_KEYS) <= set(TRIALS[0].to_json())
+    assert set(MEASURES) <= set(Suite.model_fields)
+    assert text_of(open_records.folder) == {"processes.csv": ",".join(PROCESS_COLUMNS) + "\n",
+                                            "windows.csv": ",".join(WINDOW_COLUMNS) + "\n"}
+
+
+def test_what_was_appended_is_read_back(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, -1), window(FCN, 0, 0, loss=float("nan"))])
+    open_records.append(process(LSTM, 0, status="failed", reason="crashed: a, b\nc"), [])
+    found = reading.read(open_records.folder)
+    assert found.meta == META
+    first, second = found.processes.astype(object).fillna("").to_dict("records")
+    assert first == {**process(FCN, 0), "trajectory_error": ""}
+    assert (second["status"], second["reason"]) == ("failed", "crashed: a, b\nc")
+    assert found.windows.astype(object).fillna("").to_dict("records") == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
+    assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
+
+
+def test_trials_agree_with_the_rest_where_the_processes_end_and_take_a_twentieth_of_the_time_until_then(tmp_path):
+    seconds = iter([0, 100, 101])  # is it due, begun, done
+    records = Records.create(tmp_path, META)
+    records.clock = lambda: next(seconds)
+    with pytest.raises(KeyboardInterrupt), records.in_agreement():
+        records.append(process(FCN, 0), [window(FCN, 0, 0, loss=float("nan"))])
+        assert records.summary_due == 101 + 20
+        records.clock = lambda: 120.0
+        records.append(process(LSTM, 0, status="failed", reason="crashed: a, b\nc"), [])
+        late = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
+        assert reasons(tmp_path) == [DIVERGED, late]
+        raise KeyboardInterrupt
+    assert reasons(tmp_path) == [DIVERGED, "crashed: a, b\nc"]
+
+
+def reasons(folder: Path) -> list[str]:
+    with (folder / "trials.csv").open(newline="") as file:
+        return [row["reason"] for row in csv.DictReader(file)]
+
+
+def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
+    open_records.append({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, [])
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 14 * ","
+
+
+def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, -1), window(FCN, 0, 0)])
+    open_records.append(process(FCN, 1, window_steps=float("nan"), status="failed", reason="timed_out: x"), [window(FCN, 1, -1)])
+    before = text_of(open_records.folder)
+    assert resume(open_records.folder).finished() == {(FCN, 0), (FCN, 1)}
+    assert text_of(open_records.folder) == before
+
+
+def test_resuming_drops_what_a_killed_driver_left(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, -1), window(FCN, 0, 0)])
+    before = text_of(open_records.folder)
+    with (open_records.folder / "windows.csv").open("a") as file:
+        file.write(before["windows.csv"].splitlines()[1].replace(f"{FCN},0", f"{FCN},1") + "\n")
+    with (open_records.folder / "processes.csv").open("a") as file:
+        file.write(f"{FCN},1,1,ok")
+    with pytest.warns(UserWarning, match=r"processes\.csv: the last line is unfinished"):
+        assert resume(open_records.folder).finished() == {(FCN, 0)}
+    assert text_of(open_records.folder) == before
+
+
+def test_an_update_changes_its_fields_and_keeps_the_others(open_records):
+    open_records.update(finished="2026-01-02T00:00:00+00:00")
+    assert json.loads((open_records.folder / "campaign.json").read_text()) == {**META, "finished": "2026-01-02T00:00:00+00:00"}
+
+
+def test_a_folder_with_a_campaign_is_not_begun_again(open_records):
+    open_records.append(process(FCN, 0), [window(FCN, 0, 0)])
+    before = text_of(open_records.folder)
+    with pytest.raises(WrongUse) as caught:
+        Records.create(open_records.folder, META)
+    assert str(caught.value) == (f"{open_records.folder} holds a campaign already: go on with --resume, "
+                                 "or name another folder with --out")
+    assert text_of(open_records.folder) == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    folder = tmp_path / "file" / "campaign"
+    with pytest.raises(WrongUse) as caught:
+        Records.create(folder, META)
+    assert str(caught.value) == f"{folder} cannot be written (Not a directory): name another folder with --out"
+
+
+@pytest.mark.parametrize(("trials", "changes", "reason"), [
+    (TRIALS[:1], {}, f"the suite plans other trials now ({LSTM} ...): "),
+    (TRIALS, {"seed": 7}, "seed is 7 now and was 1: "),
+])
+def test_other_trials_or_other_measures_cannot_resume(open_records, trials: list[Trial], changes: dict[str, Any], reason: str):
+    with pytest.raises(WrongUse) as caught:
+        resume(open_records.folder, trials, **changes)
+    assert str(caught.value) == (f"{open_records.folder}: {reason}resume with the suite and overrides that began this campaign, "
+                                 "or begin another with --out")
+
+
+def test_a_campaign_that_goes_on_with_more_at_a_time_says_the_most_that_got_ready_so(open_records):
+    for jobs, most in ((4, 4), (2, 4)):
+        resume(open_records.folder, prepare_jobs=jobs, profile=True)
+        assert open_records.meta()["suite"] == {**META["suite"], "prepare_jobs": most}
+    older = {key: value for key, value in META["suite"].items() if key != "prepare_jobs"}
+    open_records.update(suite=older)
+    resume(open_records.folder, prepare_jobs=3)
+    assert open_records.meta()["suite"] == {**older, "prepare_jobs": 3}
+
+
+def test_records_of_another_schema_cannot_be_resumed(open_records):
+    open_records.update(schema=99)
+    with pytest.raises(WrongUse, match=r"campaign\.json: schema 99, this dlbench reads 1; use the dlbench that wrote it"):
+        resume(open_records.folder)
+
+
+def test_a_campaign_goes_on_with_the_data_that_it_began_with_only(tmp_path):
+    Records.create(tmp_path, {**META, "data_sets": {"mnist": "5,000 digits"}})
+    resume_here(tmp_path, data_sets={"mnist": "5,000 digits"})
+    with pytest.raises(WrongUse, match="mnist was 5,000 digits, and is MNIST, 60,000 images now: put back what it was, or begin"):
+        resume_here(tmp_path, data_sets={"mnist": "MNIST, 60,000 images"})
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"variables": {}}, "variables.NCCL_P2P_DISABLE was 1, and is not set now"),
+    ({"variables": {**HERE["variables"], "XLA_FLAGS": "--a"}}, "variables.XLA_FLAGS was not set, and is --a now"),
+    ({"machine": {**HERE["machine"], "cpu": {"model": "EPYC"}}}, "machine.cpu.model was Xeon, and is EPYC now"),
+    ({"machine": {**HERE["machine"], "gpus": GPUS[:1]}}, "machine.gpus.name was NVIDIA H200, NVIDIA H200, and is NVIDIA H200 now"),
+    ({"machine": {**HERE["machine"], "gpus": []}}, "machine.gpus.name was NVIDIA H200, NVIDIA H200, and is none now"),
+    ({"machine": {**HERE["machine"], "gpus": [{**gpu, "driver": "590.1"} for gpu in GPUS]}},
+     "machine.gpus.driver was 580.65, 580.65, and is 590.1, 590.1 now"),
+])
+def test_a_campaign_goes_on_where_it_began_and_under_the_same_variables_only(tmp_path, changes: dict[str, Any], reason: str):
+    Records.create(tmp_path, {**META, **HERE})
+    before = (tmp_path / "campaign.json").read_text()
+    with pytest.raises(WrongUse) as caught:
+        resume_here(tmp_path, **changes)
+    assert str(caught.value) == (f"{tmp_path / 'campaign.json'}: {reason}: put back what it was, "
+                                 "or begin another campaign with --out")
+    assert (tmp_path / "campaign.json").read_text() == before
+
+
+def test_what_changes_from_day_to_day_or_was_not_recorded_keeps_no_campaign_from_going_on(tmp_path):
+    Records.create(tmp_path / "today", {**META, **HERE})
+    resume_here(tmp_path / "today", machine={"cpu": {"model": "Xeon", "turbo": False}, "load_average": [9.0],
+                                             "gpus": [{**gpu, "temperature_celsius": 60} for gpu in GPUS]})
+    for number, machine in enumerate([{}, {"cpu": {"cores": 2}, "gpus": [{"index": 0}]}]):
+        Records.create(tmp_path / str(number), {**META, "machine": machine})
+        resume_here(tmp_path / str(number)).append(process(FCN, 0), [window(FCN, 0, 0)])
+        assert "resumed" not in reading.read(tmp_path / str(number)).meta
+
+
+def test_what_other_sources_measure_is_noted_once_and_in_every_row(tmp_path):
+    Records.create(tmp_path, {**META, **HERE}).append(process(FCN, 0), [window(FCN, 0, 0)])
+    resumed = resume_here(tmp_path, source_hash="b" * 64)
+    resumed.summarise()
+    assert "resumed" not in resumed.meta() and not any("resumed" in reason for reason in reasons(tmp_path))  # nothing ran yet
+    for trial, number in ((FCN, 1), (LSTM, 0)):
+        resumed.append(process(trial, number), [window(trial, number, 0)])
+    resumed.summarise()
+    assert resumed.meta()["resumed"] == ["with other sources of dlbench (SHA-256 bbbbbbbbbbbb)"]
+    assert [reason.rpartition("; ")[2] for reason in reasons(tmp_path)] == [f"resumed {resumed.meta()['resumed'][0]}"] * 2
+    assert ("resumed", resumed.meta()["resumed"][0]) in report.provenance(reading.read(tmp_path))

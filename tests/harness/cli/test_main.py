@@ -1,0 +1,300 @@
+"""The command line as a person meets it: exit codes, one clear message for wrong input, and output that other tools may read."""
+
+import csv
+import errno
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+import networks
+from analysis.records import reader
+from harness.campaign import campaign
+from harness.cli import main
+from harness.cli.progress import count
+from harness.proof import checks
+
+ROOT = Path(__file__).parents[3]
+HERE = ["--interpreter", f"reference={sys.executable}"]
+SMALL = {"peaks": False, "frameworks": "one", "networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
+         "window_seconds": 0.01, "data": "host"}
+COLUMNS = "framework,network,parameters,loss_error,gradient_error,trajectory_error,verdict,reason"
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def dlbench(monkeypatch, capsys) -> Callable[..., Answer]:
+    """Run the command in this process, as wide as a screen ever is."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def call(*words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["dlbench", *words])
+        try:
+            main.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        return Answer(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def suite(tmp_path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    return path
+
+
+@pytest.fixture
+def no_worker(monkeypatch) -> None:
+    """Make starting a worker an error."""
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("a worker was started")
+
+    monkeypatch.setattr(checks, "Worker", refuse)
+
+
+def test_networks_are_listed_with_their_parameters(dlbench):
+    answer = dlbench("networks")
+    assert (answer.code, answer.err) == (0, "")
+    listed = {cells[1].strip(): cells[3].strip() for cells in (line.split("│") for line in answer.out.splitlines())
+              if len(cells) > 4 and cells[1].strip()}
+    assert listed == {name: f"{networks.get(name).parameter_count:,}" for name in networks.names() + networks.names(small=True)}
+
+
+def test_one_network_is_listed_layer_by_layer_to_its_total(dlbench):
+    answer = dlbench("networks", "resnet50")
+    assert (answer.code, answer.err) == (0, "")
+    rows = [[cell.strip() for cell in line.split("│")] for line in answer.out.splitlines() if line.startswith("│")]
+    assert [row[1] for row in rows] == [layer.name for layer in networks.get("resnet50").layers] + ["total"]
+    attributes = "filters=64 kernel=7 stride=2 padding=3 bias=False groups=1"
+    assert rows[0][1:7] == ["conv2d1", "conv2d", "input", attributes, "64 x 112 x 112", "9,408"]
+    assert rows[-1][6] == "25,557,032"
+
+
+def test_the_doctor_answers_in_json(dlbench):
+    answer = dlbench("doctor", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads(answer.out)["machine"]["cpu"]["allowed"] >= 1
+
+
+def test_verify_writes_its_stable_columns(dlbench, tmp_path):
+    out = tmp_path / "file.csv"
+    answer = dlbench("verify", "--frameworks", "reference", "--networks", "tiny_fcn,tiny_lstm", "--out", str(out), *HERE)
+    assert (answer.code, answer.err) == (0, "")
+    assert out.read_text() == (
+        f"{COLUMNS}\nreference,tiny_fcn,861,0.0,0.0,0.0,same,\nreference,tiny_lstm,767,0.0,0.0,0.0,same,\n")
+    assert "reference    tiny_fcn       same          861 parameters, relative errors: loss 0.0e+00, " in answer.out
+
+
+def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path):
+    stand_in(one="reference", nesterov="reference_nesterov", broken="raises")
+    out = tmp_path / "file.csv"
+    answer = dlbench("verify", "--frameworks", "one,nesterov,broken", "--networks", "tiny_fcn", "--out", str(out))
+    assert (answer.code, answer.err) == (1, "")
+    with out.open() as file:
+        rows = {row["framework"]: row for row in csv.DictReader(file)}
+    assert {name: row["verdict"] for name, row in rows.items()} == {"one": "same", "nesterov": "different", "broken": "different"}
+    assert rows["nesterov"]["reason"].endswith("Nesterov momentum")
+    assert (rows["broken"]["reason"], rows["broken"]["gradient_error"]) == ("crashed: RuntimeError: the third step is broken", "")
+
+
+def test_what_cannot_be_verified_is_unsupported_and_no_failure(dlbench, stand_in, tmp_path):
+    built = stand_in(one="reference")
+    out = tmp_path / "file.csv"
+    answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--device", "cuda", "--out", str(out))
+    assert (answer.code, answer.err, built) == (0, "", [])
+    assert out.read_text() == f"{COLUMNS}\none,tiny_fcn,,,,,unsupported,NumPy computes on the CPU\n"
+
+
+def test_verify_checks_several_devices_and_says_how_many(dlbench, stand_in, tmp_path):
+    stand_in(one="ranks")
+    out = tmp_path / "verify.csv"
+    answer = dlbench("verify", "--networks", "tiny_fcn", "--frameworks", "one", "--devices", "1,2", "--out", str(out))
+    assert answer.code == 0
+    assert "one x2" in answer.out
+    with out.open() as file:
+        assert [(row["devices"], row["verdict"]) for row in csv.DictReader(file)] == [("1", "same"), ("2", "same")]
+
+
+def test_a_runner_that_fails_before_its_first_answer_is_a_row(dlbench, stand_in, tmp_path):
+    stand_in(one="import_fails")
+    out = tmp_path / "file.csv"
+    answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--out", str(out))
+    assert (answer.code, answer.err) == (1, "")
+    assert "different,crashed: ImportError: libcublas.so.12: cannot open shared object file" in out.read_text()
+
+
+def test_a_framework_that_refuses_before_its_first_answer_is_unsupported_in_its_words(dlbench, stand_in, tmp_path):
+    stand_in(one="reference_refuses")
+    out = tmp_path / "file.csv"
+    answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--out", str(out))
+    assert (answer.code, answer.err) == (0, "")
+    assert out.read_text().endswith(",unsupported,this wheel needs AVX-512 [see the release notes]\n")
+    assert "unsupported  this wheel needs AVX-512 [see the release notes]\n" in answer.out
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(dlbench, stand_in, suite, no_worker, tmp_path):
+    built = stand_in(one="reference")
+    answer = dlbench("run", str(suite), "--dry-run", "--out", str(tmp_path / "out"), "precisions=fp32,tf32")
+    assert (answer.code, answer.err, built) == (0, "", [])
+    assert "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU" in answer.out
+    assert answer.out.endswith("2 trials, 1 process each, about 15.1 s once the environments are built. Nothing was started.\n")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("words", "said"), [((), ""), (("profile=true",), ", 1 profile"),
+                                             (("profile=true", "networks=tiny_fcn,tiny_lstm"), ", 2 profiles")])
+def test_a_plan_counts_the_profiles_beside_its_processes(dlbench, stand_in, suite, no_worker, words, said):
+    stand_in(one="reference")
+    assert f"1 process each{said}, about " in dlbench("run", str(suite), *words, "--dry-run").out
+
+
+def test_a_dry_run_of_refused_rows_has_no_time(dlbench, stand_in, suite, no_worker):
+    stand_in(one="reference")
+    answer = dlbench("run", str(suite), "--dry-run", "precisions=tf32")
+    assert answer.out.endswith("1 trial, 1 process each, all refused. Nothing was started.\n")
+
+
+@pytest.mark.parametrize(("devices", "said"), [("4096", True), ("1", False)])
+def test_a_dry_run_says_where_devices_share_the_cores(dlbench, stand_in, suite, no_worker, devices, said):
+    stand_in(ranks="ranks")
+    answer = dlbench("run", str(suite), "--dry-run", "frameworks=ranks", f"devices={devices}")
+    cores = len(os.sched_getaffinity(0))
+    assert (f"{devices} x cpu, threads 1, sums, sharing {count(cores, 'core')}" in answer.out) is said, answer.out
+
+
+def test_a_run_that_succeeds_leaves_records_a_table_and_a_page(dlbench, stand_in, suite, tmp_path):
+    stand_in(one="reference")
+    answer = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines()[0] == f"small: 1 trial, 1 process, records in {tmp_path / 'out'}"
+    assert f"Page: {tmp_path / 'out' / 'report.html'}" in answer.out
+    assert reader.read(tmp_path / "out").processes["status"].tolist() == ["ok"]
+    again = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
+    assert (again.code, again.out.count("\n")) == (2, 1)
+    assert "holds a campaign already: go on with --resume" in again.err
+
+
+def test_a_run_with_a_failed_row_exits_with_1(dlbench, stand_in, suite, tmp_path):
+    stand_in(one="reference", broken="raises")
+    answer = dlbench("run", str(suite), "frameworks=one,broken", "--out", str(tmp_path / "out"))
+    assert (answer.code, answer.err) == (1, "")
+    trial = f"broken-{np.__version__}-tiny_fcn-b4-cpux1-t1-fp32-stock-host"
+    assert f"{trial} process 0: failed: crashed: RuntimeError: the third step is broken\n" in answer.out
+    assert reader.read(tmp_path / "out").processes["status"].tolist().count("ok") == 1
+
+
+def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path, monkeypatch):
+    stand_in(one="reference")
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run", interrupt)
+    out = tmp_path / "a folder"
+    answer = dlbench("run", str(suite), "batch=4", "limits.start=10", "--out", str(out))
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.out.endswith(f"Go on with: dlbench run {suite} batch=4 limits.start=10 --out '{out}' --resume\n")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["networks", "resnet51"], "dlbench: unknown network 'resnet51'; there are alexnet, "),
+    (["verify", "--networks", "resnet51"],
+     "dlbench: dlbench verify: networks: unknown network resnet51; did you mean resnet56? Known: "),
+    (["verify", "--frameworks", "pytorchh"], "dlbench: framework pytorchh: unknown; did you mean pytorch? Known: "),
+    (["verify", "--frameworks", "pytorch==new"], "dlbench: pytorch==new: a release is written as in pytorch=="),
+    (["verify", "--precision", "fp8"],
+     "dlbench: dlbench verify: precisions.0: input should be 'fp32', 'tf32', 'bf16' or 'fp16', is 'fp8'"),
+    (["verify", "--device", "gpu"],
+     "dlbench: dlbench verify: device: input should be 'auto', 'cpu', 'cuda' or 'both', is 'gpu'"),
+    (["verify", "--interpreter", "pytorch"],
+     "dlbench: --interpreter pytorch: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3"),
+    (["verify", "--frameworks", "reference", "--interpreter", "reference=/no/python"],
+     "dlbench: /no/python: is not a Python interpreter that runs: "),
+    (["run", "/no/suite.yaml"], "dlbench: /no/suite.yaml: no such file"),
+    (["run", "{suite}", "bach=4"], "dlbench: {suite}: bach: unknown key; did you mean batches? Known: "),
+    (["run", "{suite}", "batch"], "dlbench: override 'batch': write key=value, for example devices=1,2"),
+    (["run", "{suite}", "networks=[fcn5"], "dlbench: override 'networks=[fcn5': its value is not YAML (while parsing a flow "),
+    (["run", "{suite}", "networks.[fcn5].batch=2"],
+     "dlbench: {suite}: networks: unknown network [fcn5]; did you mean fcn5?"),
+    (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),
+    (["report", "{empty}"], "dlbench: {empty}/campaign.json: no such file; name a folder that `dlbench run` wrote, such as "),
+    (["env", "build", "torch"], "dlbench: framework torch: unknown; "),
+    (["data", "fetch", "mnits"], "dlbench: "),
+])
+def test_wrong_input_is_one_message_without_a_traceback(dlbench, suite, no_worker, tmp_path, words: list[str], message: str):
+    places = {"suite": str(suite), "empty": str(tmp_path)}
+    answer = dlbench(*(word.format(**places) for word in words))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(message.format(**places))
+    assert answer.err.count("\n") == 1
+
+
+def test_a_full_disk_is_one_message_that_names_the_folder(dlbench, suite, stand_in, tmp_path, monkeypatch):
+    stand_in(one="reference")
+
+    def save(path, weights):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.data.arrays.save_weights", save)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    answer = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
+    assert answer.code == 2
+    assert f"dlbench: {tmp_path}: No space left on device: make room there. " in answer.err and "Traceback" not in answer.err
+
+
+def test_a_batch_that_the_set_does_not_hold_is_a_refused_row_before_anything_runs(dlbench, suite, stand_in, tmp_path):
+    stand_in(one="ranks")
+    answer = dlbench("run", str(suite), "networks=fcn5", "data=auto", "batch=3000", "devices=1,2", "--dry-run")
+    assert "1 refused: a mini-batch of 6,000 does not fit into the 5,000 samples of mnist that are here: ask for" in answer.out
+    assert answer.code == 0
+
+
+def test_a_folder_without_a_campaign_cannot_be_resumed(dlbench, suite, stand_in, no_worker, tmp_path):
+    built = stand_in(one="reference")
+    answer = dlbench("run", str(suite), "--resume", "--out", str(tmp_path / "none"))
+    assert (answer.code, answer.err, built) == (2, f"dlbench: {tmp_path}/none/campaign.json: no such file; name a folder that "
+                                                   "`dlbench run` wrote, such as results/<campaign>\n", [])
+
+
+@pytest.mark.parametrize("words", [["levitate"], ["verify", "--colour", "red"], ["run"]])
+def test_words_that_no_verb_knows_exit_with_2(dlbench, words: list[str]):
+    answer = dlbench(*words)
+    assert (answer.code, answer.out) == (2, "")
+    assert "Usage: " in answer.err and "Traceback" not in answer.err
+
+
+def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
+    command = [sys.executable, "-c", "from harness.cli.main import main; main()", "run", str(tmp_path / "none.yaml")]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", f"dlbench: {tmp_path / 'none.yaml'}: no such file\n")
+
+
+def test_a_command_works_where_nobody_listens_on_stderr():
+    command = f"{shlex.quote(sys.executable)} -c 'from harness.cli.main import main; main()' networks 2>&-"
+    answer = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert answer.returncode == 0 and "fcn5" in answer.stdout
+
+
+def test_a_crash_in_a_native_library_says_where():
+    crash = "import os, signal; from harness import cli; cli.app = lambda: os.kill(os.getpid(), signal.SIGSEGV); cli.main()"
+    answer = subprocess.run([sys.executable, "-c", crash], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in answer.stderr and "in main" in answer.stderr

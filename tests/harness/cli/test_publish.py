@@ -1,0 +1,53 @@
+"""`dlbench publish` writes nothing before every campaign's audit holds, and never into a folder that is something else."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli.main import app
+from harness.errors import WrongUse
+
+RECORDED = Path(__file__).parents[3] / "results" / "h200-tuned-2026-11-21"
+INTERRUPTED = Path(__file__).parents[3] / "results" / "h200-fcn5-host-2026-11-21"
+
+
+@pytest.fixture
+def results(tmp_path) -> Path:
+    return shutil.copytree(RECORDED, tmp_path / "results" / "h200").parent
+
+
+def publish(results: Path, out: Path):
+    return CliRunner().invoke(app, ["publish", "--results", str(results), "--out", str(out)])
+
+
+def test_an_audited_campaign_is_published_and_again_in_its_place(results, tmp_path):
+    for _ in range(2):
+        done = publish(results, tmp_path / "site")
+        assert done.exit_code == 0, done.output
+    assert "h200: all holds" in done.output
+    assert "<dt>audit</dt><dd>all holds;" in (tmp_path / "site/campaigns/h200/index.html").read_text()
+
+
+def test_a_campaign_that_was_interrupted_is_published_and_says_so(tmp_path):
+    shutil.copytree(INTERRUPTED, tmp_path / "results" / "h200")
+    done = publish(tmp_path / "results", tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert "interrupted; what there is holds" in (tmp_path / "site/campaigns/h200/index.html").read_text()
+
+
+def test_a_campaign_that_does_not_hold_is_not_published(results, tmp_path):
+    file = results / "h200/trials.csv"
+    file.write_text(file.read_text().replace("fcn5", "fcn8", 1))
+    done = publish(results, tmp_path / "site")
+    assert done.exit_code == 1
+    assert "findings; dlbench audit" in done.output
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_folder_that_is_no_site_is_left_alone(results, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/assets").write_text("mine")
+    assert isinstance(publish(results, tmp_path / "mine").exception, WrongUse)
+    assert (tmp_path / "mine/assets").read_text() == "mine"

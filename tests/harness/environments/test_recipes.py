@@ -1,0 +1,121 @@
+"""The files of configs/frameworks: what they may say, how a release is named, and the recipe of a release that none lists."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.environments import recipes
+from harness.errors import WrongUse
+
+TOY = """\
+title: Toy
+runner: runners.toy_runner
+distributions: [toy]
+default: "1.9"
+releases:
+  "1.9":
+    python: "3.9"
+    packages: {cpu: [toy==1.9, toylib==1.9, numpy==1.23.5], cuda: ["toy[cuda]==1.9"]}
+  "1.10":
+    python: "3.11"
+    packages: {cpu: [toy==1.10, toylib==1.10, numpy==1.23.5]}
+    unsupported: {cuda: its wheel has no GPU libraries}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "toy.yaml").write_text(TOY)
+    return tmp_path
+
+
+def refusal(folder: Path, old: str, new: str) -> str:
+    assert old in TOY
+    (folder / "toy.yaml").write_text(TOY.replace(old, new, 1))
+    with pytest.raises(WrongUse) as caught:
+        recipes.load("toy", folder)
+    return str(caught.value).replace(f"{folder}/toy.yaml: ", "")
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_shipped_file_is_valid_and_pins_its_default(name):
+    framework = recipes.load(name)
+    recipe = framework.recipe(framework.default)
+    assert framework.runner == f"runners.{name}_runner"
+    for packages in recipe.packages.values():
+        assert recipe.script or any(package.endswith(f"=={framework.default}") for package in packages)
+
+
+def test_a_name_alone_means_the_default_release(folder):
+    assert recipes.parse("toy", folder) == ("toy", "1.9")
+
+
+def test_a_name_with_a_release_means_that_release(folder):
+    assert recipes.parse("toy==1.10", folder) == ("toy", "1.10")
+    assert recipes.parse(" toy == 2.0.post1 ", folder) == ("toy", "2.0.post1")
+
+
+@pytest.mark.parametrize("specification", ["toy==", "toy==latest", "toy==1.0 --index-url"])
+def test_a_release_that_is_no_version_is_refused(folder, specification):
+    with pytest.raises(WrongUse, match=r"a release is written as in toy==1\.9"):
+        recipes.parse(specification, folder)
+
+
+def test_an_unknown_framework_names_the_closest_one(folder):
+    with pytest.raises(WrongUse) as caught:
+        recipes.parse("toi==1.9", folder)
+    assert str(caught.value) == "framework toi: unknown; did you mean toy? Known: toy"
+
+
+def test_an_unlisted_release_is_the_newest_recipe_with_its_version_replaced(folder):
+    recipe = recipes.load("toy", folder).recipe("1.11")
+    assert recipe.python == "3.11"
+    assert recipe.packages == {"cpu": ["toy==1.11", "toylib==1.11", "numpy==1.23.5"]}
+    assert recipe.unsupported == {"cuda": "its wheel has no GPU libraries"}
+
+
+def test_an_unlisted_release_of_what_a_script_builds_is_refused(folder):
+    (folder / "toy.yaml").write_text(TOY.replace("toy==1.10, toylib==1.10, ", ""))
+    with pytest.raises(WrongUse, match=r"Toy 1\.11: no such release here; there is 1\.9, 1\.10"):
+        recipes.load("toy", folder).recipe("1.11")
+
+
+def test_a_listed_release_stays_as_it_is_written(folder):
+    assert recipes.load("toy", folder).recipe("1.9").packages["cuda"] == ["toy[cuda]==1.9"]
+
+
+def test_a_device_without_packages_is_unsupported_with_its_reason(folder):
+    assert recipes.unsupported("toy", "1.10", "cuda", folder) == "its wheel has no GPU libraries"
+    assert recipes.unsupported("toy", "1.9", "cuda", folder) is None
+
+
+def test_a_misspelt_key_names_the_file_and_the_close_key(folder):
+    assert refusal(folder, "    python:", "    pyhton:") == (
+        "releases.1.9.python: this key is missing; add it\n"
+        "releases.1.9.pyhton: unknown key; did you mean python? Known: container, indexes, notes, packages, python, script, "
+        "system, unsupported, variables")
+
+
+def test_a_device_that_is_neither_supported_nor_refused_is_an_error(folder):
+    assert refusal(folder, ", cuda: [\"toy[cuda]==1.9\"]", "") == (
+        "releases.1.9: give exactly one of packages.cuda, container.cuda and unsupported.cuda (the reason)")
+
+
+def test_a_device_that_is_both_supported_and_refused_is_an_error(folder):
+    assert refusal(folder, "{cuda: its", "{cpu: it is slow, cuda: its") == (
+        "releases.1.10: give exactly one of packages.cpu, container.cpu and unsupported.cpu (the reason)")
+
+
+def test_a_default_that_is_not_listed_is_an_error(folder):
+    assert refusal(folder, 'default: "1.9"', 'default: "1.8"') == "default: 1.8 is not among the releases (1.9, 1.10)"
+
+
+def test_a_script_that_does_not_exist_is_an_error(folder):
+    assert refusal(folder, '    python: "3.9"', '    script: scripts/nowhere\n    python: "3.9"') == (
+        "releases.1.9: script: scripts/nowhere is no file of the checkout")
+
+
+def test_a_python_version_read_as_a_number_asks_for_quotes(folder):
+    assert refusal(folder, 'python: "3.9"', "python: 3.9") == (
+        "releases.1.9.python: input should be a valid string, is 3.9; "
+        'YAML reads it as a number or a truth value, so put it in "quotes"')

@@ -1,0 +1,304 @@
+"""Building environments: complete or absent, one build at a time, keyed by the recipe.
+
+The Python found on PATH is a shell script that acts as python, venv and pip, so nothing is downloaded and every process is real.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from harness.environments import interpreters, recipes, store
+from harness.errors import WrongUse
+
+RELEASE = recipes.load("reference").default
+PYTHON = recipes.load("reference").recipe(RELEASE).python
+
+# FAKE_PIP_GATE is a named pipe: reading from it holds pip until the test opens the other end.
+FAKE_PYTHON = f"""#!/bin/sh
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m pip install "*)
+    echo "$*" >> "$FAKE_PIP_CALLS"
+    if [ -n "$FAKE_PIP_GATE" ]; then cat "$FAKE_PIP_GATE"; fi
+    echo "Collecting numpy"; echo "Installing collected packages: numpy"; echo "$FAKE_PIP_ERROR"
+    [ -z "$FAKE_PIP_ERROR" ] ;;
+  *ensurepip*) echo "{PYTHON} $0" ;;
+  *) echo '{{"python": "{PYTHON}.7", "packages": [["numpy", "'"${{FAKE_RELEASE:-{RELEASE}}}"'"], ["six", "1.0"]]}}' ;;
+esac
+"""
+
+BUILD = f"""
+from harness import environments
+environments.build("reference", "{RELEASE}", "cpu", lambda text: print(text, flush=True))
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path) -> Path:
+    fake = tmp_path / "bin" / f"python{PYTHON}"
+    fake.parent.mkdir()
+    fake.write_text(FAKE_PYTHON)
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("DLBENCH_ENVS", str(tmp_path / "envs"))
+    monkeypatch.setenv("FAKE_PIP_CALLS", str(tmp_path / "calls"))
+    return tmp_path
+
+
+def build(told: list[str] | None = None) -> store.Environment:
+    return store.build("reference", RELEASE, "cpu", (told if told is not None else []).append)
+
+
+def pip_calls(machine: Path) -> int:
+    return len((machine / "calls").read_text().splitlines())
+
+
+def folders(machine: Path) -> list[str]:
+    return sorted(path.name for path in (machine / "envs").glob("reference-*"))
+
+
+def test_a_build_makes_a_complete_environment_with_its_lock(machine):
+    told: list[str] = []
+    built = build(told)
+    folder = machine / "envs" / built.key
+    assert built == store.Environment(
+        framework="reference", release=RELEASE, device="cpu", interpreter=folder / "bin/python", key=built.key,
+        python=f"{PYTHON}.7", packages=(f"numpy=={RELEASE}", "six==1.0"), variables={}, origin="built")
+    assert built.key.startswith(f"reference-{RELEASE}-cpu-") and folders(machine) == [built.key]
+    assert json.loads((folder / "environment.json").read_text())["schema_version"] == 1
+    assert told[1:] == ["  Installing collected packages: numpy"]
+    assert "Collecting numpy" in (machine / "envs/logs" / f"{built.key}.log").read_text()
+
+
+def test_a_second_build_finds_the_first_one(machine):
+    assert build() == build() == store.find("reference", RELEASE, "cpu") == store.list_environments()[0]
+    assert pip_calls(machine) == 1
+
+
+def test_nothing_is_found_before_a_build(machine):
+    assert store.find("reference", RELEASE, "cpu") is None
+    assert store.list_environments() == []
+
+
+def test_a_failed_build_leaves_no_folder_and_says_what_pip_said(machine, monkeypatch):
+    monkeypatch.setenv("FAKE_PIP_ERROR", "ERROR: No matching distribution found for numpy==2.4.6")
+    with pytest.raises(store.BuildFailed, match="No matching distribution found for numpy") as caught:
+        build()
+    assert folders(machine) == []
+    log = Path(str(caught.value).rpartition("Whole log: ")[2])
+    assert "No matching distribution" in log.read_text()
+
+    monkeypatch.delenv("FAKE_PIP_ERROR")
+    assert build().release == RELEASE
+
+
+def test_an_environment_with_another_release_than_asked_for_is_refused(machine, monkeypatch):
+    monkeypatch.setenv("FAKE_RELEASE", "1.0.0")
+    with pytest.raises(store.BuildFailed, match=f"release {RELEASE} was asked for, 1.0.0 was installed"):
+        build()
+    assert folders(machine) == []
+
+
+def test_the_half_of_a_killed_build_is_made_again(machine):
+    built = build()
+    folder = machine / "envs" / built.key
+    (folder / "environment.json").unlink()
+    (folder / "rubbish").write_text("half a download")
+    assert store.find("reference", RELEASE, "cpu") is None
+    assert build() == built
+    assert not (folder / "rubbish").exists() and pip_calls(machine) == 2
+
+
+def test_an_environment_whose_python_is_gone_is_made_again(machine):
+    built = build()
+    built.interpreter.unlink()
+    built.interpreter.symlink_to(machine / "uninstalled")
+    assert store.find("reference", RELEASE, "cpu") is None
+    assert build() == built
+
+
+def test_two_builds_at_once_run_pip_once(machine):
+    gate = machine / "gate"
+    os.mkfifo(gate)
+    variables = {**os.environ, "FAKE_PIP_GATE": str(gate)}
+    command = [sys.executable, "-c", BUILD]
+    with (subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE) as first,
+          subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE) as second):
+        assert first.stdout and second.stdout
+        said = [first.stdout.readline(), second.stdout.readline()]  # each has either the lock or told that it waits
+        gate.write_text("go\n")
+        assert (first.wait(), second.wait()) == (0, 0)
+    assert sum("another process is building it; waiting" in line for line in said) == 1
+    assert pip_calls(machine) == 1
+
+
+def test_a_build_waits_for_the_pip_of_a_killed_one(machine):
+    gate = machine / "gate"
+    os.mkfifo(gate)
+    variables = {**os.environ, "FAKE_PIP_GATE": str(gate)}
+    command = [sys.executable, "-c", BUILD]
+    with (subprocess.Popen(command, env=variables, text=True, stdout=subprocess.DEVNULL) as killed,
+          gate.open("w") as hold):  # opens once pip reads, and pip reads until it closes
+        killed.kill()
+        with subprocess.Popen(command, env=dict(os.environ), text=True, stdout=subprocess.PIPE) as second:
+            assert second.stdout
+            assert second.stdout.readline().endswith("another process is building it; waiting\n")
+            assert pip_calls(machine) == 1
+            hold.close()
+            second.communicate()
+        assert second.returncode == 0
+    assert pip_calls(machine) == 2 and len(store.list_environments()) == 1
+
+
+def test_changed_variables_reach_an_environment_that_was_built_before(machine, monkeypatch):
+    build()
+    described = recipes.load("reference")
+    recipe = described.recipe(RELEASE).model_copy(update={"variables": {"OMP_NUM_THREADS": "1"}})
+    changed = described.model_copy(update={"releases": {RELEASE: recipe}})
+    monkeypatch.setattr(recipes, "load", lambda name: changed)
+    found = store.find("reference", RELEASE, "cpu")
+    assert found is not None and found.variables == build().variables == {"OMP_NUM_THREADS": "1"}
+    assert pip_calls(machine) == 1
+
+
+@pytest.fixture
+def compiled(machine, monkeypatch) -> Path:
+    """The reference with a recipe whose script, returned, stops half-way until `half` exists in its build folder."""
+    script = machine / "compile"
+    script.write_text('#!/bin/sh\necho "==> compiling"; echo chatter\n[ -e "$2/half" ] || { touch "$2/half"; exit 3; }\n'
+                      'cp "$2/half" "${1%/bin/python}/library.so"\n')
+    script.chmod(0o755)
+    described = recipes.load("reference")
+    recipe = described.recipe(RELEASE).model_copy(
+        update={"script": str(script), "variables": {"LD_LIBRARY_PATH": "{folder}/lib:{folder}/more"}})
+    changed = described.model_copy(update={"releases": {RELEASE: recipe}})
+    monkeypatch.setattr(recipes, "load", lambda name: changed)
+    return script
+
+
+def test_a_script_runs_after_pip_and_goes_on_where_it_failed(machine, compiled):
+    with pytest.raises(store.BuildFailed, match=f"{compiled} .*failed with exit code 3"):
+        build()
+    assert folders(machine) == [] and store.find("reference", RELEASE, "cpu") is None
+    told: list[str] = []
+    built = build(told)
+    assert (built.interpreter.parent.parent / "library.so").exists() and pip_calls(machine) == 2
+    assert told[-2:] == [f"{built.key}: {compiled}", "  ==> compiling"]
+    assert "chatter" in (machine / "envs/logs" / f"{built.key}.log").read_text()
+
+
+def test_a_changed_script_is_another_environment(machine, compiled):
+    recipe = recipes.load("reference").recipe(RELEASE)
+    before = store._key("reference", RELEASE, "cpu", recipe)
+    compiled.write_text(compiled.read_text() + "# another compiler flag\n")
+    assert store._key("reference", RELEASE, "cpu", recipe) != before
+
+
+def test_folder_in_a_variable_is_the_environments_own(machine, compiled):
+    with pytest.raises(store.BuildFailed):
+        build()
+    folder = machine / "envs" / build().key
+    expanded = {"LD_LIBRARY_PATH": f"{folder}/lib:{folder}/more"}
+    assert build().variables == expanded
+    found = store.find("reference", RELEASE, "cpu")
+    assert found is not None and found.variables == expanded
+    assert store.existing("reference", folder / "bin/python", "cpu").variables == expanded
+
+
+def test_missing_system_packages_are_named_with_the_remedy(machine, monkeypatch):
+    described = recipes.load("reference")
+    recipe = described.recipe(RELEASE).model_copy(update={"system": ["libnowhere-dev", "libneither-dev"]})
+    changed = described.model_copy(update={"releases": {RELEASE: recipe}})
+    monkeypatch.setattr(recipes, "load", lambda name: changed)
+    (machine / "bin/dpkg-query").write_text("#!/bin/sh\nexit 1\n")
+    (machine / "bin/apt-get").write_text('#!/bin/sh\necho "E: Unable to locate package libnowhere-dev"; exit 100\n')
+    (machine / "bin/id").write_text("#!/bin/sh\necho 0\n")
+    for fake in ("dpkg-query", "apt-get", "id"):
+        (machine / "bin" / fake).chmod(0o755)
+    with pytest.raises(store.BuildFailed, match=r"(?s)libnowhere-dev libneither-dev.*Unable to locate package"):
+        build()
+    assert folders(machine) == [] and not (machine / "calls").exists()
+
+
+@pytest.mark.parametrize(("change", "other"), [
+    ({"python": "3.12"}, True),
+    ({"packages": {"cpu": ["numpy==2.4.6", "six"]}}, True),
+    ({"indexes": {"cpu": ["https://example.org/simple"]}}, True),
+    ({"system": ["libopenblas0"]}, True),
+    ({"script": "scripts/find-python"}, True),
+    ({"variables": {"OMP_NUM_THREADS": "1"}}, False),
+    ({"notes": "words"}, False),
+])
+def test_what_changes_the_installation_changes_the_key(change, other):
+    recipe = recipes.load("reference").recipe(RELEASE)
+    keys = [store._key("reference", RELEASE, "cpu", each) for each in (recipe, recipe.model_copy(update=change))]
+    assert (keys[0] != keys[1]) is other
+
+
+def test_an_unsupported_device_is_refused_with_its_reason(machine):
+    with pytest.raises(WrongUse, match="on cuda: unsupported: the reference is NumPy"):
+        store.build("reference", RELEASE, "cuda")
+
+
+def test_an_existing_interpreter_is_described(machine, monkeypatch):
+    monkeypatch.setenv("FAKE_RELEASE", "1.26.4+local")
+    found = store.existing("reference", interpreters.find(PYTHON), "cpu")
+    assert (found.release, found.origin, found.packages) == ("1.26.4", "existing", ("numpy==1.26.4+local", "six==1.0"))
+    assert found.interpreter == machine / "bin" / f"python{PYTHON}"
+    assert found.key.startswith("reference-1.26.4-cpu-")
+
+
+def test_this_interpreter_is_described_by_the_real_probe():
+    import numpy
+
+    found = store.existing("reference", Path(sys.executable), "cpu")
+    assert found.release == numpy.__version__ and f"numpy=={numpy.__version__}" in found.packages
+    assert found.python == sys.version.split()[0]
+
+
+def test_an_interpreter_without_the_framework_is_refused(machine):
+    with pytest.raises(WrongUse, match="has none of tensorflow, tensorflow-cpu"):
+        store.existing("tensorflow", interpreters.find(PYTHON), "cpu")
+
+
+def test_what_is_no_interpreter_is_refused(tmp_path):
+    with pytest.raises(WrongUse, match="is not a Python interpreter that runs"):
+        store.existing("reference", tmp_path / "python", "cpu")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    class NotFound(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(int(self.path.strip("/")))
+
+        def log_message(self, *arguments):
+            pass
+
+    monkeypatch.setenv("no_proxy", "*")
+    with HTTPServer(("127.0.0.1", 0), NotFound) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("status", "used"), [(200, True), (403, True), (404, True), (503, False)])
+def test_an_extra_index_is_used_only_where_it_answers(server, status, used):
+    told: list[str] = []
+    assert store._answers(f"{server}/{status}", told.append) is used
+    assert len(told) == (0 if used else 1)
+
+
+def test_an_index_that_cannot_be_reached_is_left_out_with_a_note():
+    told: list[str] = []
+    assert store._answers("http://127.0.0.1:1/simple", told.append) is False
+    assert told[0].startswith("http://127.0.0.1:1/simple does not answer (")
+    assert told[0].endswith("pip's own configuration decides which build is installed")

@@ -1,0 +1,174 @@
+"""CNTK's runner trains the reference's networks, and faults planted in its real code are caught and named."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import networks
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+@pytest.mark.parametrize("network", SMALL)
+def test_a_small_network_is_the_same(verdict, network):
+    found = verdict("cntk", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.parameters == networks.get(network).parameter_count
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cntk_has_as_many_threads_as_the_task_says(verdict, threads):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_threads", threads=threads)
+    assert (found.verdict, found.reason) == ("unsupported", f"{threads} threads")
+
+
+def test_weights_that_are_loaded_again_start_without_momentum(verdict):
+    assert verdict("cntk", "tiny_lstm", module="tests.workers.cntk_trained_before").verdict == "same"
+
+
+def test_momentum_that_outlives_a_load_is_caught(verdict):
+    found = verdict("cntk", "tiny_lstm", module="tests.workers.cntk_keeps_momentum")
+    assert found.verdict == "different"
+    assert "gradients agree" in found.reason
+
+
+def test_unit_gain_is_named(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_unit_gain")
+    assert found.verdict == "different"
+    assert "its first step is 0.1 times as long" in found.reason
+
+
+def test_a_learning_rate_per_sample_is_named(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_per_sample")
+    assert found.verdict == "different"
+    assert "learning rate 0.1, not 0.05" in found.reason  # of a batch of two
+
+
+def test_an_embedding_whose_momentum_skips_absent_words_is_named(verdict):
+    found = verdict("cntk", "tiny_lstm", module="tests.workers.cntk_sparse_embedding")
+    assert found.verdict == "different"
+    assert "embedding1.weight has moved otherwise" in found.reason
+
+
+def test_the_gates_of_an_lstm_in_another_order_are_caught(verdict):
+    found = verdict("cntk", "tiny_lstm", module="tests.workers.cntk_gates")
+    assert found.verdict == "different"
+    assert "9 of 9 gradients differ" in found.reason
+
+
+def test_pooling_that_rounds_up_is_named(verdict):
+    found = verdict("cntk", "tiny_cnn", module="tests.workers.cntk_ceil")
+    assert found.verdict == "different"
+    assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
+
+
+def test_a_trainable_input_is_named(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_trainable_input")
+    assert found.verdict == "different"
+    assert "trained parameters that the network has not: image" in found.reason
+
+
+def test_a_dead_branch_is_caught(verdict):
+    found = verdict("cntk", "tiny_resnet", plant=cut_a_branch)
+    assert found.verdict == "different"
+    assert found.reason
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"device": "cuda"}, "Specified GPU device id (0) is invalid."),
+    ({"precision": "fp16"}, "FP16 convolution is only supported via cuDNN."),
+    ({"precision": "bf16"}, 'data type "bfloat16" is not supported'),
+    ({"precision": "tf32"}, "tensor cores"),
+    ({"tuning": "tuned"}, "for a CPU it names none"),
+])
+def test_what_cntk_cannot_do_on_a_cpu_is_unsupported_in_its_own_words(verdict, change, reason):
+    found = verdict("cntk", "tiny_fcn", **change)
+    assert found.verdict == "unsupported"
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 2), ("tiny_fcn", 4), ("tiny_resnet", 2), ("tiny_lstm", 2)])
+def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, devices):
+    found = verdict("cntk", network, devices=devices, strategy="data_parallel")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+def test_a_learning_rate_per_sample_is_named_on_two_ranks_too(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_per_sample", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "learning rate 0.2, not 0.05" in found.reason  # of a global batch of four
+
+
+def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_sums", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
+
+
+def test_a_rank_with_rows_of_another_batch_is_caught(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_other_rows", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "8 of 8 gradients differ, from the loss backwards first dense4.bias" in found.reason
+
+
+def test_ranks_that_train_alone_are_caught(verdict):
+    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_alone", devices=2, strategy="data_parallel")
+    assert found.verdict == "different"
+    assert "the devices' parameters have come apart" in found.reason
+
+
+@pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 4), ("tiny_lstm", 2)])
+def test_one_bit_has_the_exact_gradients_and_moves_otherwise(verdict, network, devices):
+    found = verdict("cntk", network, devices=devices, strategy="one_bit")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+    assert found.trajectory_error > 0.2  # bits were really lost
+
+
+def test_one_bit_sends_in_time_what_it_did_not_send_at_once(verdict):
+    once, mean = (verdict("cntk", "tiny_fcn", module=f"tests.workers.cntk_one_bit_{name}", devices=2, strategy="one_bit")
+                  for name in ("once", "mean"))
+    assert once.gradient_error > 0.3
+    assert mean.gradient_error < 0.25 * once.gradient_error  # of 40 gradients: the error is fed back
+
+
+def test_open_mpi_is_linked_under_its_old_names(tmp_path):
+    (tmp_path / "libmpi.so.40").touch()
+    (tmp_path / "libmpi_cxx.so.40").touch()
+    linked = link_libraries(tmp_path, "".join(f"\t{name} (libc6,x86-64) => {tmp_path}/{name}\n"
+                                              for name in ("libmpi.so.40", "libmpi_cxx.so.40")))
+    assert (linked.returncode, linked.stderr) == (0, "")
+    links = {path.name: path.resolve() for path in (tmp_path / "lib" / "openmpi-1.10").iterdir()}
+    assert links == {"libmpi.so.12": tmp_path / "libmpi.so.40", "libmpi_cxx.so.1": tmp_path / "libmpi_cxx.so.40"}
+
+
+def test_a_machine_without_open_mpi_is_told_what_to_install(tmp_path):
+    refused = link_libraries(tmp_path, "\tlibmpi.so.12 (libc6,x86-64) => /nowhere/libmpi.so.12\n")
+    assert refused.returncode == 2
+    assert refused.stderr == ("libmpi.so.40 is missing (Debian's libopenmpi3 has it): apt-get install libopenmpi3, "
+                              "then build this environment again\n")
+    assert not (tmp_path / "lib").exists()
+
+
+def link_libraries(folder, cache):
+    """Run the script with a linker's cache of ours, no dpkg, and a Python whose environment is `folder`."""
+    write_script(folder / "ldconfig", f"printf '%s' '{cache}'")
+    write_script(folder / "dpkg", "exit 1")
+    write_script(folder / "python", f"echo {folder}")
+    return subprocess.run([CHECKOUT / "scripts" / "link-cntk-libraries", folder / "python"], capture_output=True, text=True,
+                          check=False, env={"PATH": f"{folder}:/usr/bin:/bin"})
+
+
+def write_script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def cut_a_branch(network):
+    """Let the last addition add the shortcut to itself: its two convolutions no longer reach the loss."""
+    addition = [layer for layer in network["layers"] if layer["op"] == "add"][-1]
+    addition["inputs"] = [addition["inputs"][1]] * 2

@@ -1,0 +1,111 @@
+"""PyTorch's runner trains the reference's networks, and faults planted in its real code are caught and named."""
+
+import pytest
+
+import networks
+from harness.data import arrays
+from harness.workers.worker import Worker
+
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+
+
+@pytest.mark.parametrize("network", SMALL)
+def test_a_small_network_is_the_same(verdict, network):
+    found = verdict("pytorch", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.parameters == networks.get(network).parameter_count
+    assert found.gradient_error < 1e-4
+
+
+@pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
+def test_bf16_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, network):
+    found = verdict("pytorch", network, precision="bf16")
+    assert found.verdict == "same"
+    assert found.gradient_error > 1e-4
+
+
+def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):
+    found = verdict("pytorch", "tiny_fcn", precision="tf32")
+    assert (found.verdict, found.reason) == ("unsupported", "TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+
+
+def test_nesterov_momentum_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_nesterov")
+    assert found.verdict == "different"
+    assert "Nesterov" in found.reason
+
+
+def test_an_ignored_learning_rate_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_learning_rate")
+    assert found.verdict == "different"
+    assert "learning rate 0.1, not 0.05" in found.reason
+
+
+def test_a_trainable_input_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_trainable_input")
+    assert found.verdict == "different"
+    assert "trained parameters that the network has not: parts.image" in found.reason
+
+
+def test_batch_norm_without_scale_is_named(verdict):
+    found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_no_scale")
+    assert found.verdict == "different"
+    assert "batch_norm1: no trained parameter scale" in found.reason
+
+
+def test_pooling_that_rounds_up_is_named(verdict):
+    found = verdict("pytorch", "tiny_cnn", module="tests.workers.pytorch_ceil")
+    assert found.verdict == "different"
+    assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
+
+
+def test_groups_that_are_ignored_are_named(verdict):
+    found = verdict("pytorch", "tiny_inception", module="tests.workers.pytorch_no_groups")
+    assert found.verdict == "different"
+    assert "conv2d2: weight (6, 8, 5, 5), the network has (6, 4, 5, 5)" in found.reason
+
+
+def test_an_lrn_whose_alpha_is_not_divided_by_its_size_is_caught(verdict):
+    found = verdict("pytorch", "tiny_inception", module="tests.workers.pytorch_lrn_alpha")
+    assert found.verdict == "different"
+    assert "loss" in found.reason
+    assert "gradients differ" in found.reason
+
+
+def test_relu_on_the_logits_is_caught(verdict):
+    found = verdict("pytorch", "tiny_fcn", plant=add_relu_to_the_logits)
+    assert found.verdict == "different"
+    assert "loss" in found.reason
+
+
+def test_a_dead_branch_is_caught_with_the_layer_where_it_begins(verdict):
+    found = verdict("pytorch", "tiny_resnet", plant=cut_a_branch)
+    assert found.verdict == "different"
+    assert "gradients differ" in found.reason
+
+
+@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_path, interpreter_of, tuning):
+    network = networks.get("tiny_fcn")
+    arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
+    arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
+    log = tmp_path / "log"
+    with Worker(interpreter_of("pytorch"), "tests.workers.pytorch_returns_memory", log, {"CUDA_VISIBLE_DEVICES": ""}) as worker:
+        worker.ask("build", limit=120, network=network.to_json(), batch=4, tuning=tuning)
+        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
+        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+        worker.ask("run", limit=300, steps=2)
+        assert worker.ask("rest", limit=60) == {}
+    assert log.read_text().count("emptied beside 0 models") == 2  # the first time as it built
+
+
+def add_relu_to_the_logits(network):
+    last = network["layers"][-1]
+    network["layers"].append({"name": "relu9", "op": "relu", "inputs": [last["name"]], "attributes": {},
+                              "output_shape": last["output_shape"], "parameters": {}})
+
+
+def cut_a_branch(network):
+    """Let the last addition add the shortcut to itself: its two convolutions no longer reach the loss."""
+    addition = [layer for layer in network["layers"] if layer["op"] == "add"][-1]
+    addition["inputs"] = [addition["inputs"][1]] * 2

@@ -1,0 +1,164 @@
+"""PyTorch's strategies average gradients rightly on two to four CPUs; what the lossy ones lose is bounded and comes later.
+
+The errors are those of tests.workers.pytorch_aggregations, against known gradients of Gaussian numbers.
+"""
+
+import pytest
+
+import networks
+from analysis.proof.tolerances import LOSSY
+from harness.data import arrays
+from harness.environments import recipes
+from harness.workers.ranks import Launch, Ranks
+from harness.workers.worker import Unsupported
+
+PARALLEL = recipes.load("pytorch").parallel
+STRATEGIES = PARALLEL.strategies["cpu"]
+EXACT = [strategy for strategy in STRATEGIES if strategy not in LOSSY]
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4])
+def aggregate(request, started):
+    """Aggregate known gradients; every rank must answer the same, the bits of its gradients among that."""
+    with started("tests.workers.pytorch_aggregations", request.param) as worker:
+        yield lambda strategy, **how: worker.ask("aggregate", 120, strategy=strategy, ranks=request.param, **how)
+
+
+@pytest.fixture(scope="module")
+def runner(started):
+    """Two ranks of PyTorch's runner."""
+    with started("runners.pytorch.runner", 2) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def started(interpreter_of, tmp_path_factory):
+    def start(module, ranks):
+        variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        log = tmp_path_factory.mktemp("ranks") / "log"
+        worker = Ranks(Launch(PARALLEL, ranks), interpreter_of("pytorch"), module, log, variables)
+        worker.ask("hello", 300)
+        return worker
+
+    return start
+
+
+@pytest.mark.parametrize("strategy", EXACT)
+def test_an_exact_strategy_answers_the_mean(aggregate, strategy):
+    assert aggregate(strategy, steps=3)["error"] < 2e-7  # three roundings of float32
+
+
+def test_bf16_rounds_every_value_and_sum_to_eight_bits(aggregate):
+    error = aggregate("bf16_compress", steps=3)["error"]
+    assert 1e-3 < error < 4 * 2.0**-8
+
+
+def test_one_bit_stays_within_the_norm_of_what_it_rounds(aggregate):
+    found = aggregate("one_bit", steps=1)
+    # Of Gaussian numbers a sign and two means keep 2 / pi of the square: each round loses 0.6, of n gradients and of their mean.
+    assert 0.6 < found["error"] < 0.85
+    assert found["drift"] == found["error"]
+
+
+def test_what_one_bit_has_lost_is_what_it_keeps_to_the_last_rounding(aggregate):
+    assert aggregate("one_bit", steps=20)["unexplained"] < 1e-6
+
+
+def test_the_error_of_one_bits_sum_does_not_grow_with_the_steps(aggregate):
+    assert 0.9 < aggregate("one_bit", steps=5)["drift"] < 1.2
+    assert 0.9 < aggregate("one_bit", steps=80)["drift"] < 1.2
+
+
+@pytest.mark.parametrize(("strategy", "kept", "lost"), [("one_bit", 0.13, 0.7), ("power_sgd", 0.25, 0.8)])
+def test_without_error_feedback_a_constant_gradient_never_arrives(aggregate, strategy, kept, lost):
+    """The mean of 80 answers to one gradient comes near it with feedback; without, the same part is lost each time."""
+    assert aggregate(strategy, steps=80, constant=True)["drift"] / 80 < kept
+    assert aggregate(strategy, steps=80, constant=True, forget=True)["drift"] / 80 > lost
+
+
+def test_power_sgd_sends_its_first_two_steps_whole_and_then_less(aggregate):
+    assert aggregate("power_sgd", steps=2)["error"] < 2e-7
+    assert 0.5 < aggregate("power_sgd", steps=3)["error"] < 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
+    found = judge.judge(runner, networks.get("tiny_resnet"), task_of(strategy))
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4  # exact even where the trajectory is not
+    assert (found.trajectory_error > 1e-3) == (strategy in LOSSY)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", *sorted(LOSSY)])
+def test_a_tuned_step_is_the_same(judge, runner, strategy):
+    found = judge.judge(runner, networks.get("tiny_fcn"), {**task_of(strategy), "tuning": "tuned"})
+    assert (found.verdict, found.reason) == ("same", "")
+
+
+@pytest.mark.parametrize("strategy", ["power_sgd", "bf16_compress"])
+def test_several_buckets_on_cpus_do_not_meet_one_another(verdict, strategy):
+    found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_ranks_small_buckets", devices=2, strategy=strategy)
+    assert (found.verdict, found.reason) == ("same", "")
+
+
+def test_a_ring_that_stops_too_early_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ring_stops_early", devices=2, strategy="ring")
+    assert found.verdict == "different"
+    assert "the devices' parameters have come apart" in found.reason
+
+
+def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_coarse", devices=2, strategy="bf16_compress")
+    assert found.verdict == "different"
+    assert "has moved otherwise" in found.reason and "allowed 0.4" in found.reason
+
+
+@pytest.mark.parametrize(("fault", "network"), [("silent", "tiny_fcn"), ("silent", "tiny_cnn"), ("one_rank", "tiny_fcn"),
+                                                ("one_rank", "tiny_cnn")])
+def test_a_power_sgd_that_sends_too_little_after_its_whole_steps_is_named(verdict, fault, network):
+    found = verdict("pytorch", network, module=f"tests.workers.pytorch_power_sgd_{fault}", devices=2, strategy="power_sgd")
+    assert found.verdict == "different"
+    assert found.reason.startswith("steps 3 to 8, whose gradients are not sent whole, have moved ")
+    assert ("relative error 1," in found.reason) == (fault == "silent")
+
+
+def test_one_bit_that_adds_up_and_does_not_average_is_named(verdict):
+    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_one_bit_sum", devices=2, strategy="one_bit")
+    assert found.verdict == "different"
+    assert found.reason.startswith("the first step adds up to 2 times the right one's sum in dense")
+    assert found.reason.endswith(": the sum over 2 devices instead of the mean")
+
+
+@pytest.mark.parametrize(("strategy", "tuning"), [*((strategy, "stock") for strategy in STRATEGIES), ("ddp", "tuned")])
+def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy, tuning):
+    feed(runner, tmp_path, {**task_of(strategy), "tuning": tuning})
+    before = runner.ask("copies", 300)["hashes"]
+    for variant in ("F", "FB", "FBA", "A"):
+        answer = runner.ask("phase", 300, variant=variant, steps=2)
+        assert answer["steps"] == 2
+        assert runner.ask("copies", 300)["hashes"] == before
+    runner.ask("phase", 300, variant="FBAU", steps=2)
+    after = runner.ask("copies", 300)["hashes"]
+    assert after[0] == after[1] != before[0]
+
+
+def test_ddps_aggregation_alone_waits_for_its_first_step(runner, tmp_path):
+    feed(runner, tmp_path, task_of("ddp"), steps=0)
+    with pytest.raises(Unsupported, match="DDP sorts its buckets in its first step"):
+        runner.ask("phase", 300, variant="A", steps=1)
+
+
+def task_of(strategy):
+    return {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock", "devices": 2, "ranks": 2, "strategy": strategy}
+
+
+def feed(worker, folder, task, steps=3):
+    """Build tiny_fcn for `task` and train it for some steps."""
+    network = networks.get("tiny_fcn")
+    arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
+    arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
+    worker.ask("build", 300, network=network.to_json(), batch=2, **task)
+    worker.ask("load", 300, weights=str(folder / "weights.npz"))
+    worker.ask("feed", 300, batches=str(folder / "batches.npz"), residence="host")
+    if steps:
+        worker.ask("run", 300, steps=steps)
