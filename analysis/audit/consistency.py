@@ -1,6 +1,7 @@
 """Do the raw records of a campaign fit one another? Windows within a process, processes within a campaign, what stands for what.
 
-Every function returns findings and changes nothing. What a lie can keep consistent is not found here; docs/method.md says so.
+Every function returns findings and changes nothing. A lie that keeps its records consistent is not found here
+(docs/method/statistics.md).
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A side is one half of a live comparison (trials with `side` A or B in one campaign) or a recorded campaign. A row is compared only
 where both sides are verified and their losses agree. Intervals are simultaneous: with 95 % none of a comparison's rows is a false
-alarm (Bonferroni), so each row's own confidence is 1 - 0.05 / rows. docs/method.md argues it.
+alarm (Bonferroni), so each row's own confidence is 1 - 0.05 / rows. docs/method/statistics.md argues it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,8 @@
 A loop that does not wait stops the clock when the last step is queued. Then short windows, which fit into the queue, are faster a
 step than long ones, and what still runs when the clock has stopped delays the loss that is read next. The windows of 2, 4, 8, ...
 steps before the timed ones show the first, the time between windows the second. In that time the driver reads counters, which is
-not the worker's; the rest is: until the answer comes, and until the ranks of the next window have met. docs/method.md says what
-neither can show.
+not the worker's; the rest is: until the answer comes, and until the ranks of the next window have met.
+docs/method/limits.md says what neither can show.
 """
 
 from collections.abc import Sequence

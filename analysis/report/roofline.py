@@ -2,7 +2,7 @@
 
 The limit is a roofline (Williams, Waterman, Patterson, CACM 52, 2009): each stage of the network needs its operations at the
 matrix-product peak or its bytes at the memory's bandwidth, whichever takes longer, both measured in the same campaign. What a step
-takes beyond goes to the classes of its trace. docs/method.md says what the limit leaves out.
+takes beyond goes to the classes of its trace. docs/method/traces.md says what the limit leaves out.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 The bootstrap of a median of n processes knows n values: for n = 3 its 2.5th percentile is the smallest of the three, beyond which
 the true median lies in one case of eight. The factor that mends this is found by simulation, as in the calibration of
 confidence sets (Loh 1987; Davison and Hinkley 1997, section 5.6): draw n normal process effects many times, and see how much
-wider the interval should have been. docs/method.md shows what it covers under other effects.
+wider the interval should have been. docs/method/statistics.md shows what it covers under other effects.
 """
 
 from functools import cache

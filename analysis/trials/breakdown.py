@@ -3,7 +3,7 @@
 The parts come from a trace of the GPU (kernels.csv) or from the framework's own profiler on a CPU (operators.csv), each moment
 counted once, and their sum is the busy time. A trace is not the timed step: kernels may run at another clock in it, and records
 make the host slower. So its busy time is reconciled with the untraced time here, and what cannot be reconciled stays a part of its
-own, the residual. docs/method.md argues it.
+own, the residual. docs/method/traces.md argues it.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The judge of sameness: a worker's answers against the NumPy float64 reference, from the same weights and the same batches.
 
 Compared are the built parameters, the loss, every gradient (relative L2 error a tensor) and where several optimiser steps lead.
-The tolerances follow from the precision (`analysis.proof.tolerances`); the argument is in docs/method.md.
+The tolerances follow from the precision (`analysis.proof.tolerances`); the argument is in docs/method/sameness.md.
 """
 
 import math

@@ -68,7 +68,7 @@ def few_draws(monkeypatch):
 
 @pytest.mark.parametrize("processes", [3, 5, 10])
 def test_a_95_percent_interval_covers_93_to_97_percent(few_draws, processes):
-    """Found with 4000 trials and 2000 draws each: 0.943, 0.946 and 0.949 (docs/method.md)."""
+    """Found with 4000 trials and 2000 draws each: 0.943, 0.946 and 0.949 (docs/method/statistics.md)."""
     rng = np.random.default_rng(processes)
     assert 0.93 <= covered(bootstrap.estimate(draw(rng, processes), seed) for seed in range(1500)) <= 0.97
 
@@ -100,7 +100,7 @@ def test_more_confidence_covers_more(few_draws):
 
 
 def test_stopping_at_a_narrow_interval_costs_some_coverage(few_draws):
-    """Found 0.90 to 0.94 with 500 trials: an interval that is narrow by luck ends the campaign (docs/method.md)."""
+    """Found 0.90 to 0.94 with 500 trials: an interval that is narrow by luck ends the campaign (docs/method/statistics.md)."""
     rng = np.random.default_rng(11)
     stopped = []
     for _ in range(250):
