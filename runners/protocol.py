@@ -369,8 +369,9 @@ class Wire:
                 os._exit(1)
 
 
-def main(module_name):
-    """Serve the runner of `module_name` (it has a class `Runner`) until `close` or the end of stdin."""
+def main(name):
+    """Serve the class `Runner` of the module `name`, or `module:Class`, until `close`."""
+    module_name, _, class_name = name.partition(":")
     wire = Wire()
     pin_to_cores(os.environ.get("DLBENCH_CORES", ""), wire.rank)
     threading.Thread(target=wire.beat_forever, daemon=True).start()
@@ -382,7 +383,8 @@ def main(module_name):
             if session is None:
                 module = importlib.import_module(module_name)
                 # a study's worker brings its own session
-                session = module.session() if hasattr(module, "session") else Session(module.Runner, wire.rank)
+                session = (module.session() if hasattr(module, "session")
+                           else Session(getattr(module, class_name or "Runner"), wire.rank))
             method = getattr(session, command, None)
             if method is None:
                 raise Unsupported("this worker has no command '{}'".format(command))
