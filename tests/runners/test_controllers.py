@@ -124,7 +124,7 @@ def test_one_device_has_nothing_to_aggregate(tmp_path, framework):
 def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, framework, strategy, reason):
     environment = environment_of(framework)
     variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment.variables}
-    with (Worker(environment.interpreter, f"runners.{framework}_runner", tmp_path / "log", variables) as worker,
+    with (Worker(environment.interpreter, f"runners.{framework}.runner", tmp_path / "log", variables) as worker,
           pytest.raises(Unsupported) as caught):
         build(worker, networks.get("tiny_fcn"), devices=2, strategy=strategy)
     assert str(caught.value) == reason

@@ -4,12 +4,12 @@ import shutil
 
 import pandas as pd
 import pytest
-from tests.analysis.test_explain import PYTORCH, RECORDED
 
 from analysis.display import tables
 from analysis.records import reader
 from analysis.report import reasons, report
 from analysis.trials import summary
+from tests.analysis.explain.test_gap import PYTORCH, RECORDED
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.harness.test_campaign import run, table
 
 from analysis.records import reader
 from harness.campaign import rounds
@@ -10,6 +9,7 @@ from harness.campaign.rounds import Rounds
 from harness.errors import WrongUse
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite, load_suite
+from tests.harness.campaigns import run, table
 
 ADAPTIVE = {"processes": 3, "interval": 0.02, "processes_most": 6}
 
