@@ -1,7 +1,4 @@
-"""Asking NVML, NVIDIA's management library, through old and new drivers and bindings alike; nothing is ever set.
-
-What cannot be told is None. `harness.telemetry.gpu` reads counters with it while training, `harness.machine.gpus` describes the machine.
-"""
+"""Reads NVML, NVIDIA's management library, with old and new drivers and bindings; sets nothing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,47 +14,54 @@ Field = int | tuple[int, int]  # number, or number and scope
 
 @contextmanager
 def handles(in_use: Callable[[], bool] = lambda: False) -> Iterator[list[Any]]:
-    """Open NVML and give the handles of all GPUs, in order of their bus. Raises NVMLError where there is no driver.
+    """Open NVML: the handles of all GPUs in bus order. Raises NVMLError where there is no driver.
 
-    It stays open where at the end somebody still waits for its answer (`in_use`): shut down under a call, NVML crashes.
+    NVML stays open while a call is pending (`in_use`), because shutting it down would crash.
     """
     pynvml.nvmlInit()
     try:
-        yield [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        count = pynvml.nvmlDeviceGetCount()
+        yield [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     finally:
         if not in_use():
             pynvml.nvmlShutdown()
 
 
 def ask(question: str, *arguments: Any) -> Any:
-    """Ask by the name of NVML's function; None where this GPU, driver, user or release of nvidia-ml-py cannot tell."""
+    """Call an NVML function by name; None where this GPU, driver or binding does not support it."""
     try:
         answer = getattr(pynvml, question)(*arguments)
     except (pynvml.NVMLError, AttributeError):
         return None
-    return answer.decode() if isinstance(answer, bytes) else answer  # older bindings
+    # Older bindings answer with bytes.
+    return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def event_reasons(handle: Any) -> int | None:
-    """Read why the clocks are what they are, as bits; older drivers and bindings call events throttling."""
-    reasons: int | None = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    return ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) if reasons is None else reasons
+    """Read why the clocks are what they are, as bits. Older drivers call events throttling."""
+    for question in ("nvmlDeviceGetCurrentClocksEventReasons",
+                     "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        reasons: int | None = ask(question, handle)
+        if reasons is not None:
+            return reasons
+    return None
 
 
 def read_fields(handle: Any, fields: Mapping[str, Field]) -> dict[str, tuple[float, bool]]:
-    """Read fields in one call: those that answered, each as its value and whether it is a counter of 32 bits.
+    """Read fields in one call: (value, whether it is a 32-bit counter) of those that answered.
 
     Raises NVMLError where the GPU does not answer at all.
     """
     if not fields:
         return {}
     answers = pynvml.nvmlDeviceGetFieldValues(handle, list(fields.values()))
-    return {name: (getattr(answer.value, VALUES[answer.valueType]), answer.valueType == UNSIGNED_INT)
-            for name, answer in zip(fields, answers, strict=True) if answer.nvmlReturn == pynvml.NVML_SUCCESS}
+    return {name: (getattr(found.value, VALUES[found.valueType]), found.valueType == UNSIGNED_INT)
+            for name, found in zip(fields, answers, strict=True)
+            if found.nvmlReturn == pynvml.NVML_SUCCESS}
 
 
 def supports(handle: Any, field: Field) -> bool:
-    """Say whether this GPU and driver answer a field, asked alone so that no other field can spoil the call."""
+    """Return whether a field answers, asked alone so that no other field can spoil the call."""
     try:
         return bool(read_fields(handle, {"": field}))
     except (pynvml.NVMLError, AttributeError):
@@ -65,16 +69,17 @@ def supports(handle: Any, field: Field) -> bool:
 
 
 def visible_indices(visible: str | None, uuids: Sequence[str]) -> list[int]:
-    """Turn CUDA_VISIBLE_DEVICES into NVML's indices: numbers, UUIDs or their beginnings; CUDA stops at the first it cannot use.
+    """Turn CUDA_VISIBLE_DEVICES (numbers, UUIDs or their beginnings) into NVML's indices.
 
-    Holds for CUDA_DEVICE_ORDER=PCI_BUS_ID, which is NVML's order and what the driver gives its workers. A MIG slice has no
-    counters of its own, so its name ends the list too.
+    Workers have CUDA_DEVICE_ORDER=PCI_BUS_ID, which is NVML's order. Like CUDA, stop at the first
+    word that names no GPU. A MIG slice has no counters, so it ends the list too.
     """
     if visible is None:
         return list(range(len(uuids)))
     found: list[int] = []
     for word in (word.strip() for word in visible.split(",")):
-        named = [index for index, uuid in enumerate(uuids) if word.startswith("GPU-") and uuid.startswith(word)]
+        named = [index for index, uuid in enumerate(uuids)
+                 if word.startswith("GPU-") and uuid.startswith(word)]
         index = int(word) if word.isdigit() else named[0] if len(named) == 1 else -1
         if not 0 <= index < len(uuids):
             break

@@ -1,27 +1,30 @@
-"""Totals since a first reading, from counters that wrap, stop or start anew and from sensors that show a rate.
+"""Totals from counters that wrap or are reset, and from sensors that show a rate.
 
-A total that cannot be trusted between two readings says so in words and goes on from the newer one; nothing here asks a device.
+When a total cannot be trusted between two readings, `add` returns why and goes on from the newer.
 """
 
 from collections.abc import Mapping
 
-# A counter may show traffic a little after it happened, so that much more than the link can carry between two readings is allowed.
+# A counter may show traffic late, so it may move by this much more than the link can carry.
 LATENCY_SECONDS = 0.02
-LONGEST_POWER_GAP_SECONDS = 0.5  # a trapezoid over more than this is a guess
-GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}  # PCI Express: each lane's, 1e9 a second, by generation
+# A trapezoid over a longer gap is a guess.
+LONGEST_POWER_GAP_SECONDS = 0.5
+# PCI Express: 1e9 transfers a second and lane, by generation.
+GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
 
 class Count:
-    """The total of a raw counter. `wraps_at` is where it starts anew (None: never), `fastest` the most it can count a second."""
+    """The total of a raw counter that starts anew at `wraps_at` and counts `fastest` a second."""
 
     def __init__(self, wraps_at: float | None = None, fastest: float | None = None):
         self.wraps_at = wraps_at
         self.fastest = fastest
         self.total = 0.0
-        self.last: tuple[float, float] | None = None  # raw value, seconds
+        # Raw value, seconds.
+        self.last: tuple[float, float] | None = None
 
     def add(self, raw: float, seconds: float) -> str:
-        """Take a reading; returns why the total is broken since the one before, or nothing."""
+        """Add a reading; return why the total is broken since the one before, or ""."""
         before, self.last = self.last, (raw, seconds)
         if before is None:
             return ""
@@ -31,7 +34,8 @@ class Count:
             return _older(gap)
         if self.wraps_at and self.fastest and gap * self.fastest >= self.wraps_at:
             unseen = 1e3 * self.wraps_at / self.fastest
-            return f"no reading for {1e3 * gap:.0f} ms, and the counter can wrap unseen in {unseen:.0f} ms"
+            return (f"no reading for {1e3 * gap:.0f} ms, and the counter can wrap unseen "
+                    f"in {unseen:.0f} ms")
         change = raw - before[0]
         if change < 0:
             if self.wraps_at is None:
@@ -44,14 +48,15 @@ class Count:
 
 
 class Integral:
-    """The integral over time of a rate that is read now and then, by trapezoids."""
+    """The integral of a rate over time, by trapezoids."""
 
     def __init__(self) -> None:
         self.total = 0.0
-        self.last: tuple[float, float] | None = None  # rate, seconds
+        # Rate, seconds.
+        self.last: tuple[float, float] | None = None
 
     def add(self, rate: float, seconds: float) -> str:
-        """Take a reading; returns why the total is broken since the one before, or nothing."""
+        """Add a reading; return why the total is broken since the one before, or ""."""
         before, self.last = self.last, (rate, seconds)
         if before is None:
             return ""
@@ -66,10 +71,10 @@ class Integral:
 
 
 def pcie_bytes_per_second(generation: int | None, width: int | None) -> float:
-    """Say what a PCI Express link carries at most in one direction; the fastest one known where it cannot be told.
+    """Return what a PCI Express link carries at most in one direction (unknown: the fastest link).
 
-    Transfers x lanes x line code: 8b/10b in the first two generations, 128b/130b from the third on (PCI Express Base
-    Specification). Packet headers are traffic too, and the counters count them, so they are not taken off.
+    Transfers x lanes x line code: 8b/10b in generations 1 and 2, then 128b/130b (PCI Express Base
+    Specification). The counters count packet headers too, so they are not subtracted.
     """
     generation = generation if generation in GIGATRANSFERS else max(GIGATRANSFERS)
     code = 8 / 10 if generation < 3 else 128 / 130
@@ -77,10 +82,9 @@ def pcie_bytes_per_second(generation: int | None, width: int | None) -> float:
 
 
 def joined(reasons: Mapping[str, str]) -> str:
-    """Put reasons by what they concern into one cell: `pcie: no reading for 90 ms; energy: ...`."""
+    """Join reasons into one cell: `pcie: no reading for 90 ms; energy: ...`."""
     return "; ".join(dict.fromkeys(f"{what}: {why}" for what, why in reasons.items() if why))
 
 
 def _older(gap: float) -> str:
-    """Say that a reading came after a newer one: a driver answered late."""
     return f"a reading that is {-1e3 * gap:.0f} ms older than the one before"

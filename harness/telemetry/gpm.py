@@ -1,7 +1,7 @@
-"""GPU performance monitoring, which Hopper and newer GPUs have: exact averages between two samples, to check the counters by.
+"""GPU performance monitoring (Hopper and newer): averages between two samples.
 
-One GPU at a time is asked: NVML is reported to crash where threads sample different GPUs at once (DataDog/datadog-agent pull
-54458). That probably ended a campaign of ours, with a thread a GPU and driver 580, in a segmentation fault in its first minute.
+One GPU is asked at a time: NVML is reported to crash when threads sample different GPUs at once
+(DataDog/datadog-agent pull 54458). It probably ended a campaign with driver 580.
 """
 
 import threading
@@ -13,12 +13,16 @@ import pynvml
 
 from harness.machine.nvml import ask
 
-APART_SECONDS = 0.1  # what NVIDIA asks for between two samples
-PATIENCE_SECONDS = 0.1  # for another GPU's answer; with a driver that hangs, this GPU's counters must not wait for it
+# What NVIDIA asks for between two samples.
+APART_SECONDS = 0.1
+# How long a GPU waits for another one's answer; its counters must not wait for a driver that hangs.
+PATIENCE_SECONDS = 0.1
 ONE_AT_A_TIME = threading.Lock()
-METRICS = {  # nvmlGpmMetricId_t: column, unit
+# nvmlGpmMetricId_t: column, unit.
+METRICS = {
     21: ("gpm_pcie_rx_bytes_per_second", 2.0**20), 20: ("gpm_pcie_tx_bytes_per_second", 2.0**20),
-    60: ("gpm_nvlink_rx_bytes_per_second", 2.0**20), 61: ("gpm_nvlink_tx_bytes_per_second", 2.0**20),
+    60: ("gpm_nvlink_rx_bytes_per_second", 2.0**20),
+    61: ("gpm_nvlink_tx_bytes_per_second", 2.0**20),
     2: ("sm_percent", 1.0), 5: ("tensor_percent", 1.0), 10: ("dram_percent", 1.0),
 }
 
@@ -29,7 +33,8 @@ class Gpm:
     def __init__(self, handle: Any):
         self.handle = handle
         support = ask("nvmlGpmQueryDeviceSupport", handle)
-        allocated = [ask("nvmlGpmSampleAlloc") for _ in range(2)] if support and support.isSupportedDevice else []
+        count = 2 if support and support.isSupportedDevice else 0
+        allocated = [ask("nvmlGpmSampleAlloc") for _ in range(count)]
         self.samples = [sample for sample in allocated if sample is not None]
         self.supported = len(self.samples) == 2
         self.last: float | None = None
@@ -39,10 +44,9 @@ class Gpm:
         self.last = None
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Read averages since the reading before.
+        """Read averages since the reading before: nothing at the first one or too soon after it.
 
-        Nothing at the first one, too soon after it, where GPM is not there and while another GPU does not answer; after that
-        averages begin anew, for one over two rows would be taken for the later one's.
+        While another GPU does not answer there is nothing either, and averages start anew.
         """
         if not self.supported or (self.last is not None and seconds - self.last < APART_SECONDS):
             return {}
@@ -57,7 +61,7 @@ class Gpm:
 
     def _sample(self, seconds: float) -> dict[str, float]:
         before, self.last = self.last, seconds
-        self.samples.reverse()  # the older one is filled anew
+        self.samples.reverse()
         try:
             pynvml.nvmlGpmSampleGet(self.handle, self.samples[1])
             return {} if before is None else self._averages()
@@ -73,12 +77,12 @@ class Gpm:
         for place, metric in enumerate(METRICS):
             asked.metrics[place].metricId = metric
         answered = pynvml.nvmlGpmMetricsGet(asked)
-        return {column: round(metric.value * unit, 2) for metric, (column, unit) in
-                ((answered.metrics[place], told) for place, told in enumerate(METRICS.values()))
-                if metric.nvmlReturn == pynvml.NVML_SUCCESS}
+        return {column: round(answered.metrics[place].value * unit, 2)
+                for place, (column, unit) in enumerate(METRICS.values())
+                if answered.metrics[place].nvmlReturn == pynvml.NVML_SUCCESS}
 
     def close(self) -> None:
-        """Give the samples' memory back."""
+        """Free the samples."""
         for sample in self.samples:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlGpmSampleFree(sample)

@@ -1,7 +1,4 @@
-"""The host as a source of telemetry: processor time, memory and, where this user may read it, the processors' energy.
-
-RAPL counts a package's cores and caches; a `dram` zone beside them counts its memory. Both wrap.
-"""
+"""The host as a source of telemetry: processor time, memory, and energy where RAPL is readable."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +9,8 @@ import psutil
 
 from harness.telemetry.cumulative import Count
 
-ENERGY_ZONES = ("package", "dram")  # `core` and `uncore` lie within the package, `psys` contains it
+# RAPL's `core` and `uncore` lie within the package, `psys` contains it.
+ENERGY_ZONES = ("package", "dram")
 
 
 class Host:
@@ -29,8 +27,9 @@ class Host:
         self.restart()
 
     def describe(self) -> dict[str, Any]:
-        """Say for campaign.json where the energy comes from."""
-        return {"device": self.name, "energy": [(zone / "name").read_text().strip() for zone in self.zones] or None}
+        """Describe for campaign.json where the energy comes from."""
+        zones = [(zone / "name").read_text().strip() for zone in self.zones]
+        return {"device": self.name, "energy": zones or None}
 
     def restart(self) -> None:
         """Begin all totals anew."""
@@ -46,14 +45,16 @@ class Host:
         return {"energy_joules": sum(count.total for count in self.microjoules.values()) / 1e6}
 
     def read_use(self, seconds: float) -> dict[str, Any]:
-        """Read processor seconds since boot of all processes, those of this driver, and the memory in use in bytes."""
+        """Read processor seconds of all processes, those of this driver, and memory in use."""
         times = psutil.cpu_times()
-        return {"cpu_seconds": times.user + times.nice + times.system + getattr(times, "irq", 0) + getattr(times, "softirq", 0),
-                "driver_seconds": time.process_time(), "memory_used_bytes": psutil.virtual_memory().used}
+        interrupts = getattr(times, "irq", 0) + getattr(times, "softirq", 0)
+        return {"cpu_seconds": times.user + times.nice + times.system + interrupts,
+                "driver_seconds": time.process_time(),
+                "memory_used_bytes": psutil.virtual_memory().used}
 
 
 def _energy_zones(root: Path) -> tuple[dict[Path, int], list[str]]:
-    """Find the zones to add up, each with where it wraps in microjoules, or say why there are none."""
+    """Find the zones to add up, by where each wraps in microjoules, and why there are none."""
     zones = {}
     for folder in sorted((root / "sys/class/powercap").glob("intel-rapl:*")):
         try:
@@ -61,7 +62,9 @@ def _energy_zones(root: Path) -> tuple[dict[Path, int], list[str]]:
                 int((folder / "energy_uj").read_text())
                 zones[folder] = int((folder / "max_energy_range_uj").read_text())
         except PermissionError:
-            return {}, ["energy of the processors: only root may read RAPL here (sudo chmod a+r /sys/class/powercap/*/energy_uj)"]
+            return {}, ["energy of the processors: only root may read RAPL here "
+                        "(sudo chmod a+r /sys/class/powercap/*/energy_uj)"]
         except (OSError, ValueError):
             continue
-    return zones, [] if zones else ["energy of the processors: this machine shows no RAPL counters"]
+    reason = "energy of the processors: this machine shows no RAPL counters"
+    return zones, [] if zones else [reason]

@@ -1,8 +1,7 @@
-"""Samples counters and sensors while a worker trains: threads of the driver poll the sources, stamped with the workers' clock.
+"""Samples counters and sensors while a worker trains, stamped with the workers' clock.
 
-Polls run every 20 ms, and once more on each side of every window, when nothing trains: so a window's edges are known to the
-millisecond. Each source has threads of its own: of four GPUs in turn, one that answered late cost the bytes of all. `kept` thins
-the samples of a process to what its windows need. A source is a `Host` or a `Gpu`.
+Threads of the driver poll every 20 ms, and once on each side of every window, when nothing trains.
+Each source has its own threads: polled in turn, one late GPU cost the bytes of all four.
 """
 
 import contextlib
@@ -20,17 +19,21 @@ from analysis.records.reader import EDGE
 from harness.telemetry.gpu import opened
 from harness.telemetry.host import Host
 
-# Of `fast` readings: a 32-bit PCIe counter can wrap within 68 ms on a link of generation 5 with 16 lanes.
-PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}  # seconds, by kind of reading; `sampled` ones take longer than that
-KEPT_SECONDS = 0.5  # between the edges of windows; so a timed window of as much leaves five rows of a GPU
-HANG_SECONDS = 5.0  # how long a call into a driver may take before it counts as hanging
+# Seconds between readings, by kind. A 32-bit PCIe counter can wrap within 68 ms on a link of
+# generation 5 with 16 lanes, so `fast` ones must come sooner.
+PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}
+# Between the edges of windows one sample in this many seconds is kept.
+KEPT_SECONDS = 0.5
+# A call into a driver that takes longer counts as hanging.
+HANG_SECONDS = 5.0
 
 Sample = dict[str, Any]
-Reading = Callable[[float], Sample]  # the clock's seconds -> columns of counters.csv
+# Seconds of the clock -> columns of counters.csv.
+Reading = Callable[[float], Sample]
 
 
 class Source(Protocol):
-    """Something that can be sampled: its readings by kind, the whole ones in place of some at edges, and what it cannot tell."""
+    """A device to sample: its readings by kind, and the fuller ones at the edges of windows."""
 
     name: str
     readings: dict[str, Reading]
@@ -43,25 +46,28 @@ class Source(Protocol):
 
 
 class Sampler:
-    """Samples `sources` of one process after another; without sources it does nothing, at no cost.
+    """Samples `sources` for one process after another. Without sources it does nothing.
 
-    Only the loops' threads ask devices, so that a driver that hangs costs samples and not the campaign.
+    Only the loops' threads call drivers, so a driver that hangs costs samples, not the campaign.
+    `reasons` say what the whole campaign does not measure, and why.
     """
 
-    def __init__(self, sources: Sequence[Source] = (), reasons: Sequence[str] = (), clock: Callable[[], float] = time.monotonic):
+    def __init__(self, sources: Sequence[Source] = (), reasons: Sequence[str] = (),
+                 clock: Callable[[], float] = time.monotonic):
         self.sources = sources
-        self.reasons = list(reasons)  # why something is not measured in the whole campaign
+        self.reasons = list(reasons)
         self.clock = clock
         self.active: list[Source] = []
         self.samples: list[Sample] = []
-        self.loops: list[tuple[Source, str, Loop]] = []  # by kind of reading
-        self.unanswered: list[tuple[Source, Loop]] = []  # of processes that are over; their threads may still wait for a driver
+        self.loops: list[tuple[Source, str, Loop]] = []
+        # Threads of finished processes that may still wait for a driver.
+        self.unanswered: list[tuple[Source, Loop]] = []
 
     @contextlib.contextmanager
     def recording(self, gpus: int) -> Iterator[None]:
-        """Record one process on the host and the first `gpus` GPUs, from its first window on until the block is left.
+        """Record one process on the host and the first `gpus` GPUs until the block is left.
 
-        A source that still owes an earlier process an answer is left out, for that answer would go into this one's totals.
+        A source that still owes an answer is left out: its late answer would enter these totals.
         """
         names = {"host", *(f"gpu{number}" for number in range(gpus))}
         owing = {source.name for source in self._owing()}
@@ -71,11 +77,11 @@ class Sampler:
             yield
         finally:
             self._end()
-            self._note_silence(names & owing, "its driver has not answered since an earlier process")
+            self._note_silence(names & owing, "no answer from its driver since an earlier process")
 
     @contextlib.contextmanager
     def around_window(self) -> Iterator[None]:
-        """Poll just before and just after a window, outside of what is timed."""
+        """Poll just before and just after a window, outside the timed interval."""
         if self.active and not self.loops:
             self._begin()
         self._poll_edge()
@@ -83,14 +89,14 @@ class Sampler:
         self._poll_edge()
 
     def awaits_an_answer(self) -> bool:
-        """Say whether a thread still asks a driver though its process is over."""
+        """Return whether a thread of a finished process still waits for a driver."""
         return bool(self._owing())
 
     def describe(self) -> Sample:
-        """Say for campaign.json how this campaign is sampled and what is not measured in any of its rows, and why."""
-        return {"period_seconds": PERIODS,
-                "sources": [source.describe() for source in self.sources],
-                "not_measured": [*self.reasons, *(reason for source in self.sources for reason in source.not_measured)]}
+        """Describe for campaign.json what is sampled, and what is not measured and why."""
+        missing = [reason for source in self.sources for reason in source.not_measured]
+        return {"period_seconds": PERIODS, "not_measured": [*self.reasons, *missing],
+                "sources": [source.describe() for source in self.sources]}
 
     def _begin(self) -> None:
         for source in self.active:
@@ -98,14 +104,16 @@ class Sampler:
             for kind, read in source.readings.items():
                 poll = partial(self._poll, source.name, kind, read, self.samples)
                 at_edges = EDGE if kind == "fast" else kind
-                poll_edge = partial(self._poll, source.name, at_edges, source.edges.get(kind, read), self.samples)
+                whole = source.edges.get(kind, read)
+                poll_edge = partial(self._poll, source.name, at_edges, whole, self.samples)
                 self.loops.append((source, kind, Loop(poll, PERIODS[kind], self.clock, poll_edge)))
                 self.loops[-1][-1].start()
 
     def _end(self) -> None:
-        """End all loops, and remember those that do not end in time; raises what one failed with, which is a fault of ours."""
+        """End all loops and remember those that hang. Raises what one failed with."""
         loops = self.loops
-        self.unanswered += [(source, loop) for source, _, loop in loops]  # first: Ctrl-C may come at any time
+        # First, because Ctrl-C may come at any time.
+        self.unanswered += [(source, loop) for source, _, loop in loops]
         self.loops, self.active = [], []
         for _, _, loop in loops:
             loop.end()
@@ -117,16 +125,15 @@ class Sampler:
                 raise loop.fault
 
     def _owing(self) -> list[Source]:
-        """Sources of which threads live on though no process is recorded: Ctrl-C leaves some in `loops`."""
+        """Return the sources whose threads still run though no process is recorded."""
         started = [*self.unanswered, *((source, loop) for source, _, loop in self.loops)]
-        self.unanswered = [(source, loop) for source, loop in started if loop.thread.is_alive()]
+        self.unanswered = [pair for pair in started if pair[1].thread.is_alive()]
         return [source for source, _ in self.unanswered]
 
     def _note_silence(self, devices: set[str], why: str) -> None:
-        """Say at a process's end which devices told nothing: such a row speaks for all the time since the edge before it."""
-        seconds = self.clock()
-        for device in sorted(devices):
-            self.samples.append({"device": device, "kind": EDGE, "seconds": seconds, "broken": f"gpu: {why}"})
+        """Add a row for each device that did not answer; it covers the time since the last edge."""
+        row = {"kind": EDGE, "seconds": self.clock(), "broken": f"gpu: {why}"}
+        self.samples += [{"device": device, **row} for device in sorted(devices)]
 
     def _poll(self, device: str, kind: str, read: Reading, samples: list[Sample]) -> None:
         seconds = self.clock()
@@ -140,9 +147,9 @@ class Sampler:
 
 
 class Loop:
-    """A thread that polls at once, then every `period` seconds and whenever it is asked to, and a last time as it ends.
+    """A thread that calls `poll` every `period` seconds.
 
-    `poll_edge` stands for `poll` at once, when asked and at last.
+    It calls `poll_edge` first, last and whenever it is asked to.
     """
 
     def __init__(self, poll: Callable[[], None], period: float, clock: Callable[[], float],
@@ -151,35 +158,39 @@ class Loop:
         self.poll_edge = poll_edge or poll
         self.period = period
         self.clock = clock
-        self.requests: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()  # None ends the loop
+        # None ends the loop.
+        self.requests: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self.fault: Exception | None = None
-        self.missed: threading.Event | None = None  # the poll that did not come in time
+        # The poll that did not come in time.
+        self.missed: threading.Event | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin; not before somebody knows it, who can wait for its end."""
+        """Start the thread."""
         self.thread.start()
 
     def poll_soon(self) -> threading.Event:
-        """Have it poll; the event is set once it has."""
+        """Request a poll; the event is set after it."""
         done = threading.Event()
         if not self.missed:
             self.requests.put(done)
         return done
 
     def wait_for(self, done: threading.Event, until: float) -> None:
-        """Wait for a poll that was asked for, until a moment of the monotonic clock; once at most for a driver that hangs."""
-        if not self.missed and self.thread.is_alive() and not done.wait(max(0.0, until - time.monotonic())):
+        """Wait for a requested poll until a monotonic time; wait once for a driver that hangs."""
+        if self.missed or not self.thread.is_alive():
+            return
+        if not done.wait(max(0.0, until - time.monotonic())):
             self.missed = done
 
     def end(self) -> None:
-        """Have it poll a last time and end."""
+        """Request a last poll and the end of the thread."""
         self.requests.put(None)
 
     def ended(self, until: float) -> bool:
-        """Wait for its end until then, not again for a driver that still hangs; says whether it came."""
+        """Return whether the thread ended by then; does not wait again for a driver that hangs."""
         hangs = self.missed and not self.missed.is_set()
-        if self.thread.ident is None:  # never started
+        if self.thread.ident is None:
             return True
         self.thread.join(0 if hangs else max(0.0, until - time.monotonic()))
         return not self.thread.is_alive()
@@ -199,7 +210,7 @@ class Loop:
                 request.set()
 
     def _next(self, polled: float) -> threading.Event | None:
-        """Poll a period after each poll, of which the last began at `polled`, until asked to, or to end; no beat is made up for."""
+        """Poll once a period until a request comes. Missed periods are not made up for."""
         while True:
             try:
                 return self.requests.get(timeout=max(0.0, polled + self.period - self.clock()))
@@ -210,13 +221,14 @@ class Loop:
 
 @contextlib.contextmanager
 def open_sampler(gpus: int, visible: str | None) -> Iterator[Sampler]:
-    """Open the sampler of a campaign: the host, and the first `gpus` GPUs that CUDA_VISIBLE_DEVICES (`visible`) leaves."""
+    """Open a campaign's sampler: the host and the first `gpus` GPUs in CUDA_VISIBLE_DEVICES."""
     sampler = Sampler([Host()])
     with contextlib.ExitStack() as stack:
         found: list[Any] = []
         reasons = []
         try:
-            found = stack.enter_context(opened(gpus, visible, sampler.awaits_an_answer)) if gpus else []
+            if gpus:
+                found = stack.enter_context(opened(gpus, visible, sampler.awaits_an_answer))
         except pynvml.NVMLError as error:
             reasons = [f"traffic and energy of GPUs: NVML does not answer ({error})"]
         if len(found) < gpus and not reasons:
@@ -230,21 +242,24 @@ def open_sampler(gpus: int, visible: str | None) -> Iterator[Sampler]:
 def kept(samples: Sequence[Sample], windows: Sequence[Mapping[str, Any]]) -> list[Sample]:
     """Thin a process's samples to what its windows need, in order of device, kind and time.
 
-    Kept are samples on both sides of every edge of a timed window, every slow one, and one in KEPT_SECONDS besides, from just
-    before the first window to just after the last. Event reasons and breaks of dropped samples go over to the next one kept.
+    Kept are the samples on both sides of every edge of a timed window, every slow one, and one in
+    KEPT_SECONDS. A kept sample takes over event reasons and breaks of those dropped before it.
     """
     if not windows:
         return []
-    edges = [window[edge] for window in windows if window["window"] >= 0 for edge in ("start", "stop")]
+    timed = [window for window in windows if window["window"] >= 0]
+    edges = [window[edge] for window in timed for edge in ("start", "stop")]
     ends = [windows[0]["start"], windows[-1]["stop"]]
     rows = []
     for device, kind in dict.fromkeys((sample["device"], sample["kind"]) for sample in samples):
         own = [sample for sample in samples if (sample["device"], sample["kind"]) == (device, kind)]
-        rows += _thin(sorted(own, key=lambda sample: sample["seconds"]), ends, edges, 0.0 if kind == "slow" else KEPT_SECONDS)
+        own.sort(key=lambda sample: sample["seconds"])
+        rows += _thin(own, ends, edges, 0.0 if kind == "slow" else KEPT_SECONDS)
     return rows
 
 
-def _thin(samples: list[Sample], ends: list[float], edges: list[float], spacing: float) -> list[Sample]:
+def _thin(samples: list[Sample], ends: list[float], edges: list[float],
+          spacing: float) -> list[Sample]:
     times = [sample["seconds"] for sample in samples]
     begin, _ = _beside(times, ends[0])
     _, end = _beside(times, ends[1])
@@ -256,12 +271,15 @@ def _thin(samples: list[Sample], ends: list[float], edges: list[float], spacing:
         reasons |= sample.get("event_reasons") or 0
         broken += [sample["broken"]] if sample.get("broken") else []
         if number in wanted or sample["seconds"] - rows[-1]["seconds"] >= spacing:
-            whole = {**sample, "event_reasons": reasons or sample.get("event_reasons"), "broken": "; ".join(dict.fromkeys(broken))}
-            rows.append({key: round(value, 5) if isinstance(value, float) else value for key, value in whole.items()})
+            whole = {**sample, "event_reasons": reasons or sample.get("event_reasons"),
+                     "broken": "; ".join(dict.fromkeys(broken))}
+            rows.append({key: round(value, 5) if isinstance(value, float) else value
+                         for key, value in whole.items()})
             reasons, broken = 0, []
     return rows
 
 
 def _beside(times: list[float], moment: float) -> tuple[int, int]:
-    """The last sample not after a moment and the first not before it; the outermost where there is none."""
-    return max(bisect_right(times, moment) - 1, 0), min(bisect_left(times, moment), len(times) - 1)
+    """Return the indices of the samples just before and just after a moment."""
+    before, after = bisect_right(times, moment) - 1, bisect_left(times, moment)
+    return max(before, 0), min(after, len(times) - 1)

@@ -109,7 +109,7 @@ def silence(made, process, device="gpu0"):
     made.counters = [row for row in made.counters if (row["process"], row["device"]) != (process, device)]
     stop = max(window["stop"] for window in made.windows_of(PYTORCH) if window["process"] == process)
     made.counters.append({"trial": PYTORCH, "process": process, "device": device, "kind": "edge", "seconds": stop + 0.1,
-                          "broken": "gpu: its driver has not answered since an earlier process"})
+                          "broken": "gpu: no answer from its driver since an earlier process"})
 
 
 def test_a_process_that_a_gpu_was_left_out_of_says_why(sampled, tmp_path):
@@ -117,7 +117,7 @@ def test_a_process_that_a_gpu_was_left_out_of_says_why(sampled, tmp_path):
     sampled.counters += [{**row, "device": "gpu1"} for row in sampled.counters]
     silence(sampled, 2, "gpu1")
     row = row_of(sampled, tmp_path)
-    why = "of 5 of 25 windows not measured: its driver has not answered since an earlier process"
+    why = "of 5 of 25 windows not measured: no answer from its driver since an earlier process"
     assert row["reason"] == f"PCIe bytes {why}; energy {why}"
     assert row["pcie_rx_bytes_per_step"] == pytest.approx(6e9 * row["step_seconds"], rel=0.02)  # whose median is of five processes
 
@@ -126,7 +126,7 @@ def test_a_trial_that_its_gpu_was_left_out_of_says_why(sampled, tmp_path):
     for process in range(5):
         silence(sampled, process)
     row = row_of(sampled, tmp_path)
-    why = "not measured: no samples of gpu0 (its driver has not answered since an earlier process)"
+    why = "not measured: no samples of gpu0 (no answer from its driver since an earlier process)"
     assert row["reason"] == f"PCIe bytes {why}; NVLink bytes {why}; energy {why}"
     assert pd.isna(row["energy_joules_per_step"]) and row["verified"] == "yes"
 

@@ -191,7 +191,7 @@ def test_a_gpu_that_owes_a_process_an_answer_is_left_out_of_the_next_ones_until_
     monkeypatch.setattr(telemetry, "HANG_SECONDS", 30)
     with sampler.recording(2), sampler.around_window():
         began = time.monotonic()
-    assert silent(sampler) == {"gpu0": "gpu: its driver has not answered since an earlier process"}
+    assert silent(sampler) == {"gpu0": "gpu: no answer from its driver since an earlier process"}
     only, = (sample for sample in sampler.samples if sample["device"] == "gpu0")
     assert (only["kind"], only["seconds"] >= began, late.restarts, prompt.restarts) == ("edge", True, 1, 1)
     with sampler.recording(0), sampler.around_window():
@@ -209,27 +209,27 @@ def test_a_late_answer_of_an_earlier_process_moves_no_total(monkeypatch):
     """Else its power, stamped before the restart, is integrated over a negative time."""
     gpu, asked, release = Gpu(), threading.Event(), threading.Event()
     install(monkeypatch, FakeNvml(gpu), nvml, gpu_source, gpm, telemetry)
-    source, read = gpu_source.Gpu(gpu, "gpu0"), gpu_source.read_fields
+    source, read = gpu_source.Gpu(gpu, "gpu0"), nvml.read_fields
 
     def hang(handle, fields):
         asked.set()
         release.wait(30)
         return read(handle, fields)
 
-    monkeypatch.setattr(gpu_source, "read_fields", hang)
+    monkeypatch.setattr(nvml, "read_fields", hang)
     monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
     sampler, others = Sampler([source]), threading.enumerate()
     with sampler.recording(1), sampler.around_window():
         assert asked.wait(30)
     threads = [thread for thread in threading.enumerate() if thread not in others]
-    monkeypatch.setattr(gpu_source, "read_fields", read)
+    monkeypatch.setattr(nvml, "read_fields", read)
     monkeypatch.setattr(telemetry, "HANG_SECONDS", 30)
     with sampler.recording(1), sampler.around_window():
         release.set()
         for thread in threads:
             thread.join(30)
         assert not any(thread.is_alive() for thread in threads)
-    assert [sample.get("broken") for sample in sampler.samples] == ["gpu: its driver has not answered since an earlier process"]
+    assert [sample.get("broken") for sample in sampler.samples] == ["gpu: no answer from its driver since an earlier process"]
     with sampler.recording(1), sampler.around_window():
         pass
     joules = [sample["energy_joules"] for sample in sampler.samples if sample["kind"] != "slow"]
@@ -336,7 +336,7 @@ def test_a_driver_that_does_not_answer_is_a_reason(monkeypatch):
 def test_nothing_is_shut_down_under_a_call_that_hangs(monkeypatch, leave):
     gpu, asked, release = Gpu(), threading.Event(), threading.Event()
     fake = install(monkeypatch, FakeNvml(gpu), nvml, gpu_source, gpm, telemetry)
-    read, freed = gpu_source.read_fields, []
+    read, freed = nvml.read_fields, []
 
     def hang(handle, fields):
         asked.set()
@@ -346,7 +346,7 @@ def test_nothing_is_shut_down_under_a_call_that_hangs(monkeypatch, leave):
     monkeypatch.setattr(telemetry, "HANG_SECONDS", 0.01)
     monkeypatch.setattr(gpm.Gpm, "close", lambda self: freed.append(self))
     with contextlib.suppress(pytest.fail.Exception), open_sampler(1, None) as sampler:
-        monkeypatch.setattr(gpu_source, "read_fields", hang)
+        monkeypatch.setattr(nvml, "read_fields", hang)
         with sampler.recording(1), sampler.around_window():
             assert asked.wait(30)
             if error := leave():
