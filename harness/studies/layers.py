@@ -92,7 +92,7 @@ def tolerance_of(point: studies.Point, _candidate: str = "") -> float:
 
 def bench_of(framework: str, points: list[studies.Point], threads: int) -> studies.Bench:
     """A framework's share; fp32 is IEEE fp32, and XLA's threads on a CPU are told by NPROC."""
-    return studies.Bench(framework, f"runners.layers_{framework}", points, {"NVIDIA_TF32_OVERRIDE": "0", "NPROC": str(threads)})
+    return studies.Bench(framework, f"runners.studies.layers.bench_{framework}", points, {"NVIDIA_TF32_OVERRIDE": "0", "NPROC": str(threads)})
 
 
 def _known_frameworks(names: list[str]) -> list[str]:

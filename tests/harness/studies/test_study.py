@@ -125,7 +125,7 @@ def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
 
 
 def test_a_framework_without_this_device_is_rows_and_not_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(studies.frameworks, "unsupported", lambda *_: "only on Sundays")
+    monkeypatch.setattr(studies.recipes, "unsupported", lambda *_: "only on Sundays")
     study = study_of()
     studies.run(study, Place("cpu", 1), tmp_path / "study", False, lambda _: None)
     assert set(reading.estimates(reading.read([tmp_path / "study"]))["reason"]) == {"only on Sundays"}
