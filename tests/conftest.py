@@ -24,14 +24,15 @@ def judge(tmp_path_factory):
 def verdict(judge, tmp_path):
     """Return the verdict on a network in a framework's own worker: `verdict("pytorch", "tiny_fcn")`.
 
-    `plant` changes the network's JSON on its way to the worker, `module` puts a faulty runner of tests.workers in the place of
-    the framework's; other keywords change the task, as `devices=2, strategy="ddp"`: those of the reference then run as their
+    `plant` changes the network's JSON on its way to the worker, `fault` puts a runner of tests.faults in the place of the
+    framework's, as "Ceil" or "ranks:Sum"; other keywords change the task, as `devices=2, strategy="ddp"`: those of the reference then run as their
     names say, as ranks of the tests' own launcher or as one controller. Skips with its reason where the framework has no
     environment here.
     """
 
-    def ask(framework, network, plant=None, module=None, **task):
+    def ask(framework, network, plant=None, fault="", **task):
         task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock", **task}
+        module = f"tests.faults.{fault if ':' in fault else f'{framework}:{fault}'}" if fault else ""
         with started(framework, module, tmp_path / f"{framework}.log", task) as worker:
             worker.ask("hello", limit=300)
             asked = Planted(worker, plant) if plant else worker

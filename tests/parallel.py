@@ -3,11 +3,11 @@
 from harness.environments.recipes import Parallel
 
 REASONS = {"cuda": "NumPy computes on the CPU"}
-PARALLEL = Parallel(kind="ranks", launch=["-m", "tests.workers.launch", "{devices}", "-m"], rank="RANK",
+PARALLEL = Parallel(kind="ranks", launch=["-m", "tests.faults.launch", "{devices}", "-m"], rank="RANK",
                     strategies={"cpu": ["sums"]}, reasons=REASONS)
 CONTROLLER = Parallel(kind="controller", strategies={"cpu": ["shards"]}, reasons=REASONS)
 
 
 def parallel_of(module: str) -> Parallel | None:
-    """How a runner of tests.workers trains on several devices, by its name: not at all where that says nothing."""
-    return {"ranks": PARALLEL, "controller": CONTROLLER}.get(module.rpartition(".")[2].partition("_")[0])
+    """How a runner of tests.faults trains on several devices, by its file, if it does."""
+    return {"ranks": PARALLEL, "controllers": CONTROLLER}.get(module.rpartition(".")[2].partition(":")[0])

@@ -14,7 +14,7 @@ from harness.environments import interpreters, recipes
 from harness.errors import WrongUse
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py", "tests/workers/__init__.py"]
+EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py", "tests/faults/__init__.py"]
 COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]"
 
 
@@ -26,7 +26,7 @@ def old_pythons():
 
 def files_of(framework):
     runner = recipes.load(framework).runner.replace(".", "/") + ".py"
-    faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "workers").glob(f"{framework}*.py"))
+    faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "faults").glob(f"{framework}*.py"))
     return [*EVERY_WORKER, runner, *faulty]
 
 
@@ -46,7 +46,7 @@ def test_the_files_that_an_old_python_loads_are_written_for_it(framework, python
 
 def test_cntk_and_the_reference_are_among_them():
     assert {("cntk", "3.6"), ("reference", "3.6")} <= set(old_pythons())
-    assert {"runners/cntk/runner.py", "tests/workers/cntk_gates.py"} <= set(files_of("cntk"))
+    assert {"runners/cntk/runner.py", "tests/faults/cntk.py"} <= set(files_of("cntk"))
 
 
 def test_a_newer_syntax_is_found(tmp_path):

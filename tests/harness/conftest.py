@@ -1,4 +1,4 @@
-"""A campaign of seconds: runners of tests.workers stand in for frameworks, in the driver's own environment, without a build."""
+"""A campaign of seconds: runners of tests.faults stand in for frameworks, in the driver's own environment, without a build."""
 
 import sys
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from tests.parallel import parallel_of
 
 @pytest.fixture
 def stand_in(monkeypatch) -> Callable[..., list[str]]:
-    """Make frameworks out of runners, `stand_in(good="reference", bad="raises")`; returns the list of what was built since.
+    """Make frameworks out of runners, `stand_in(good="reference", bad="wire:Raises")`; returns the list of what was built since.
 
-    Those whose names begin with `ranks` or `controller` train on several devices."""
+    Those of the files `ranks` and `controllers` train on several devices."""
 
     def make(**modules: str) -> list[str]:
         recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
         known = {
-            name: Framework(title=name, runner=f"tests.workers.{module}", distributions=["numpy"], default=np.__version__,
+            name: Framework(title=name, runner=f"tests.faults.{module}", distributions=["numpy"], default=np.__version__,
                             releases={np.__version__: recipe}, parallel=parallel_of(module))
             for name, module in modules.items()
         }

@@ -31,32 +31,32 @@ def test_several_devices_are_the_same_as_the_reference_and_as_one_another(verdic
 
 
 @pytest.mark.parametrize(("fault", "reason"), [
-    ("jax_sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
-    ("tensorflow_sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
-    ("mxnet_sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
-    ("jax_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
-    ("tensorflow_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
-    ("mxnet_other_rows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
-    ("jax_stale", STALE),
-    ("tensorflow_stale", STALE),
-    ("mxnet_stale", STALE),
+    ("jax:Sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("tensorflow:Sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("mxnet:Sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
+    ("jax:OtherRows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("tensorflow:OtherRows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("mxnet:OtherRows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("jax:Stale", STALE),
+    ("tensorflow:Stale", STALE),
+    ("mxnet:Stale", STALE),
 ])
 def test_a_fault_of_several_devices_is_named(verdict, fault, reason):
-    framework = fault.partition("_")[0]
-    found = verdict(framework, "tiny_fcn", module=f"tests.workers.{fault}", devices=2, strategy=DEFAULTS[framework])
+    framework = fault.partition(":")[0]
+    found = verdict(framework, "tiny_fcn", fault=fault, devices=2, strategy=DEFAULTS[framework])
     assert found.verdict == "different"
     assert reason in found.reason
 
 
 @pytest.mark.parametrize("tuning", ["stock", "tuned"])
 def test_tensorflow_traces_its_step_once_however_many_follow(verdict, tuning):
-    found = verdict("tensorflow", "tiny_fcn", module="tests.workers.tensorflow_counts_traces", devices=2, strategy="one_device",
+    found = verdict("tensorflow", "tiny_fcn", fault="CountsTraces", devices=2, strategy="one_device",
                     tuning=tuning)
     assert found.reason == "different: 1 trace in 3 steps"
 
 
 def test_a_step_of_jax_gives_its_whole_state_away(verdict):
-    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_counts_donated", devices=2, strategy="all_reduce")
+    found = verdict("jax", "tiny_fcn", fault="CountsDonated", devices=2, strategy="all_reduce")
     assert found.reason == "different: 16 of 16 arrays donated"  # 8 parameters and their velocities
 
 
@@ -82,7 +82,7 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
 ])
 def test_tensorflow_computes_the_gradients_whose_time_it_tells(tmp_path, part, network, devices, tuning, kept):
     """A graph drops what nobody takes, though its loss be bound to wait for it: backward passes took no time then."""
-    with worker_of("tensorflow", tmp_path, devices, network, "tests.workers.tensorflow_keeps", tuning=tuning) as worker:
+    with worker_of("tensorflow", tmp_path, devices, network, "tests.faults.tensorflow:Keeps", tuning=tuning) as worker:
         worker.ask("phase", 120, variant=part, steps=1)
         with pytest.raises(Failed, match=f"{kept} arrays kept, 0 wrong, after {part}"):
             worker.ask("copies", 120)
@@ -92,12 +92,12 @@ def test_tensorflow_computes_the_gradients_whose_time_it_tells(tmp_path, part, n
 @pytest.mark.parametrize("part", ["A", "FBA", "FBAU"])
 def test_every_gradient_that_tensorflow_gives_to_nccl_has_a_device(tmp_path, network, part):
     """NCCL's code refuses one without when it is traced."""
-    with worker_of("tensorflow", tmp_path, 2, network, "tests.workers.tensorflow_nccl", strategy="nccl_on_cpus") as worker:
+    with worker_of("tensorflow", tmp_path, 2, network, "tests.faults.tensorflow:Nccl", strategy="nccl_on_cpus") as worker:
         assert worker.ask("phase", 120, variant=part, steps=1)["steps"] == 1
 
 
 def test_an_embedding_whose_rows_are_added_in_another_order_differs_by_rounding_and_nothing_else_does(tmp_path):
-    with worker_of("tensorflow", tmp_path, 2, "tiny_lstm", "tests.workers.tensorflow_other_order") as worker:
+    with worker_of("tensorflow", tmp_path, 2, "tiny_lstm", "tests.faults.tensorflow:OtherOrder") as worker:
         worker.ask("phase", 120, variant="FBAU", steps=100)
         (apart,) = worker.ask("copies", 60)["apart"].items()
         assert apart[0] == "embedding1.weight"
@@ -130,9 +130,9 @@ def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, fram
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize(("module", "losses"), [("tensorflow_losses", 2), ("tensorflow_same_units", 1)])
+@pytest.mark.parametrize(("module", "losses"), [("tensorflow:Losses", 2), ("tensorflow:SameUnits", 1)])
 def test_each_device_of_tensorflow_drops_units_of_its_own(tmp_path, module, losses):
-    with worker_of("tensorflow", tmp_path, 2, "tiny_dropout", f"tests.workers.{module}", dropout=True) as worker:
+    with worker_of("tensorflow", tmp_path, 2, "tiny_dropout", f"tests.faults.{module}", dropout=True) as worker:
         worker.ask("run", 120, steps=1)
         with pytest.raises(Failed, match=f"different: {losses} losses"):
             worker.ask("copies", 60)

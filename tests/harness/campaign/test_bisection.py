@@ -209,7 +209,7 @@ def bisect(monkeypatch, capsys, tmp_path, stand_in):
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    stand_in(same="simulated")
+    stand_in(same="reference:Simulated")
     load = recipes.load
 
     def load_with_releases(name, folder=None):

@@ -37,7 +37,7 @@ DRIVER = [sys.executable, "-c", "from harness.cli.main import main; main()"]
 
 
 def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
-    stand_in(one="reference", two="reference_noisy")
+    stand_in(one="reference", two="reference:Noisy")
     seen = []
     done = run(tmp_path, frameworks=["one", "two"], networks=["tiny_fcn", "tiny_dropout"], watch=seen.append)
 
@@ -134,34 +134,35 @@ def test_a_lock_does_not_say_where_the_environment_lay(tmp_path):
 
 
 FAULTS = {
-    "raises": "crashed: RuntimeError: the third step is broken",
-    "segfault": "crashed: the worker ended during 'check' with signal SIGSEGV; log: about to read address 0",
-    "hang": "timed_out: no answer to 'check' within 3 s; log: ",
-    "reference_hangs_when_timed": "timed_out: no answer to 'run' within 2 s; log: ",
-    "memory": "out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
-    "orphan": "crashed: the worker ended during 'check' with exit code 3; log: ",
-    "diverges": "diverged: the loss is nan after step 5",
-    "garbage": "protocol: not a line of JSON: 'I am not JSON'",
+    "wire:Raises": "crashed: RuntimeError: the third step is broken",
+    "wire:Segfault": "crashed: the worker ended during 'check' with signal SIGSEGV; log: about to read address 0",
+    "wire:Hang": "timed_out: no answer to 'check' within 3 s; log: ",
+    "wire:HangsWhenTimed": "timed_out: no answer to 'run' within 2 s; log: ",
+    "memory:First": "out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
+    "wire:Orphan": "crashed: the worker ended during 'check' with exit code 3; log: ",
+    "wire:Diverges": "diverged: the loss is nan after step 5",
+    "wire:Garbage": "protocol: not a line of JSON: 'I am not JSON'",
     "import_fails": "crashed: ImportError: libcublas.so.12: cannot open shared object file",
-    "reference_swapped": "different: layer dense1: output (24,), the network has (16,)",
+    "reference:Swapped": "different: layer dense1: output (24,), the network has (16,)",
 }
 
 
 def test_each_fault_is_one_failed_row_and_the_others_go_on(tmp_path, stand_in, workers_in):
-    stand_in(healthy="reference", **{module: module for module in FAULTS})
-    done = run(tmp_path, frameworks=["healthy", *FAULTS], processes=1, limits={"check": 3, "window": 2})
+    names = {fault.rpartition(":")[2].lower(): fault for fault in FAULTS}
+    stand_in(healthy="reference", **names)
+    done = run(tmp_path, frameworks=["healthy", *names], processes=1, limits={"check": 3, "window": 2})
     rows = table(tmp_path)
     assert {name: (row["status"], row["verified"]) for name, row in rows.items()} == {
-        "healthy tiny_fcn": ("ok", "yes"), **{f"{module} tiny_fcn": ("failed", "no") for module in FAULTS}}
-    reasons = {module: rows[f"{module} tiny_fcn"]["reason"] for module in FAULTS}
-    assert {module: reason[:len(FAULTS[module])] for module, reason in reasons.items()} == FAULTS
+        "healthy tiny_fcn": ("ok", "yes"), **{f"{name} tiny_fcn": ("failed", "no") for name in names}}
+    reasons = {fault: rows[f"{name} tiny_fcn"]["reason"] for name, fault in names.items()}
+    assert {fault: reason[:len(FAULTS[fault])] for fault, reason in reasons.items()} == FAULTS
     assert len(done.processes) == 1 + len(FAULTS)
     assert done.meta["finished"]
     assert workers_in(tmp_path) == []
 
 
 def test_a_check_does_not_touch_the_process_that_is_timed(tmp_path, stand_in):
-    stand_in(one="reference_checked_before")
+    stand_in(one="reference:CheckedBefore")
     run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_dropout"], processes=1)
     rows = table(tmp_path)
     assert rows["one tiny_fcn"]["verified"] == "yes"
@@ -169,7 +170,7 @@ def test_a_check_does_not_touch_the_process_that_is_timed(tmp_path, stand_in):
 
 
 def test_checks_may_all_be_made_before_anything_is_timed(tmp_path, stand_in):
-    stand_in(good="reference", bad="reference_nesterov", broken="raises")
+    stand_in(good="reference", bad="reference:Nesterov", broken="wire:Raises")
     seen = []
     done = run(tmp_path, frameworks=["good", "bad", "broken"], networks=NETWORKS, check_jobs=2, watch=seen.append)
     phases = [sight.phase for sight in seen]
@@ -190,7 +191,7 @@ def test_what_a_worker_refuses_is_an_unsupported_row(tmp_path, stand_in):
 
 
 def test_what_the_recipe_refuses_starts_and_builds_nothing(tmp_path, stand_in):
-    built = stand_in(one="raises")
+    built = stand_in(one="wire:Raises")
     done = run(tmp_path, frameworks="one", device="cuda")
     assert (table(tmp_path)["one tiny_fcn"]["status"], table(tmp_path)["one tiny_fcn"]["reason"]) == (
         "unsupported", "NumPy computes on the CPU")
@@ -198,7 +199,7 @@ def test_what_the_recipe_refuses_starts_and_builds_nothing(tmp_path, stand_in):
 
 
 def test_a_network_that_is_different_is_timed_and_not_verified(tmp_path, stand_in):
-    stand_in(one="reference", nesterov="reference_nesterov")
+    stand_in(one="reference", nesterov="reference:Nesterov")
     run(tmp_path, frameworks=["one", "nesterov"], processes=1)
     rows = table(tmp_path)
     assert (rows["one tiny_fcn"]["status"], rows["one tiny_fcn"]["verified"]) == ("ok", "yes")
@@ -209,7 +210,7 @@ def test_a_network_that_is_different_is_timed_and_not_verified(tmp_path, stand_i
 
 
 def test_a_loss_that_strays_from_its_peers_is_not_verified(tmp_path, stand_in):
-    stand_in(one="reference", two="reference_noisy", stray="reference_stray")
+    stand_in(one="reference", two="reference:Noisy", stray="reference:Stray")
     done = run(tmp_path, frameworks=["one", "two", "stray"], processes=1)
     assert set(done.processes["check"]) == {"same"}
     rows = table(tmp_path)
@@ -369,7 +370,7 @@ def test_another_wire_cannot_resume_a_campaign_and_other_sources_are_noted(begun
 
 
 def test_a_finished_campaign_resumes_to_the_same_records_with_more_patience(begun, stand_in):
-    stand_in(one="raises")  # nothing is left to run, so nobody sees it
+    stand_in(one="wire:Raises")  # nothing is left to run, so nobody sees it
     files = {name: (begun / name).read_bytes() for name in ("processes.csv", "windows.csv", "trials.csv")}
     run(begun, resume=True, frameworks="one", processes=1, limits={"window": 1000})
     assert {name: (begun / name).read_bytes() for name in files} == files

@@ -42,8 +42,8 @@ def dlbench(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def sides(stand_in):
-    return stand_in(same="simulated", slow="simulated_slower_5", slower="simulated_slower_50", broken="raises",
-                    nesterov="reference_nesterov")
+    return stand_in(same="reference:Simulated", slow="reference:Slower5", slower="reference:Slower50", broken="wire:Raises",
+                    nesterov="reference:Nesterov")
 
 
 def live(dlbench, a, b, *words):
@@ -239,7 +239,7 @@ def test_a_threshold_that_is_no_share_is_wrong_use(text):
 
 
 def test_interpreters_may_be_named_by_release(stand_in, dlbench):
-    stand_in(one="simulated")
+    stand_in(one="reference:Simulated")
     release = np.__version__
     code, _, (row,) = live(dlbench, f"one=={release}", "one", "--interpreter", f"one=={release}={sys.executable}")
     assert (code, row["verdict"]) == (0, "no difference seen")

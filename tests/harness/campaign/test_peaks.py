@@ -38,7 +38,7 @@ def workshop(folder, *names, told=None):
 
 
 def test_every_framework_thread_count_and_precision_is_tried_once(tmp_path, stand_in):
-    stand_in(one="reference", two="reference_breaks_product")
+    stand_in(one="reference", two="reference:BreaksProduct")
     told = []
     found = peaks.measure(planned(frameworks=["one", "two"], threads=[1, 2], networks=["tiny_fcn", "tiny_lstm"],
                                   precisions=["fp32", "bf16"]), workshop(tmp_path, "one", "two", told=told))
@@ -71,7 +71,7 @@ def test_on_a_gpu_the_first_framework_that_can_stands_for_all(tmp_path, stand_in
 
 
 def test_numpy_stands_in_where_no_framework_offers_a_product(tmp_path, stand_in):
-    stand_in(one="reference_no_product", two="reference_no_product")
+    stand_in(one="reference:NoProduct", two="reference:NoProduct")
     trials, shop = planned(frameworks=["one", "two"]), workshop(tmp_path, "one", "two")
     found = peaks.measure(trials, shop)
     assert [(peak["framework"], bool(peak["flops"])) for peak in found] == [("one", False), ("two", False), ("numpy", True)]
@@ -122,7 +122,7 @@ def test_bandwidth_counts_what_is_read_and_what_is_written(monkeypatch):
 
 
 def test_a_framework_without_such_an_operation_has_no_bandwidth(tmp_path, stand_in):
-    stand_in(one="reference_no_stream")
+    stand_in(one="reference:NoStream")
     found, = peaks.measure(planned(frameworks=["one"]), workshop(tmp_path, "one"))
     assert found["flops"] and found["bytes_per_second"] is None and found["reason"] == ""
 
@@ -185,6 +185,6 @@ def test_a_runner_multiplies_under_the_protocols_clock(framework, interpreter_of
 
 
 def test_a_product_that_fails_is_a_typed_failure(tmp_path):
-    with (Worker(sys.executable, "tests.workers.reference_breaks_product", tmp_path / "log") as worker,
+    with (Worker(sys.executable, "tests.faults.reference:BreaksProduct", tmp_path / "log") as worker,
           pytest.raises(Failed, match="no room for 64 x 64")):
         worker.ask("peak", limit=60, size=64, steps=1, windows=1, device="cpu", threads=1, precision="fp32")

@@ -53,7 +53,7 @@ def test_a_campaign_that_was_resumed_with_more_at_a_time_passes_its_audit(tmp_pa
 
 
 def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
-    stand_in(one="reference", two="reference_refuses", three="import_fails")
+    stand_in(one="reference", two="wire:Refuses", three="import_fails")
     done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)
     statuses = {row.trial.partition("-")[0]: row.status for row in done.processes.itertuples()}
     assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
@@ -61,7 +61,7 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_of_a_trial_that_was_refused_hung_or_failed_its_check_no_further_process_is_started(tmp_path, stand_in, jobs):
-    stand_in(good="reference", refused="reference_refuses", hung="reference_hangs_when_timed", hung_in_check="hang",
+    stand_in(good="reference", refused="wire:Refuses", hung="wire:HangsWhenTimed", hung_in_check="wire:Hang",
              crashed="import_fails")
     done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_check", "crashed"], processes=4, prepare_jobs=jobs,
                keep_workers=jobs > 1, limits={"check": 3, "window": 2})
@@ -124,7 +124,7 @@ def test_where_a_fresh_worker_dies_too_its_process_fails(tmp_path, stand_in, mon
     def kill_all(shelf: Shelf, worker: Worker, trial: Trial) -> None:
         worker.process.kill()
         monkeypatch.setattr(checks, "Worker", lambda interpreter, module, *others, **settings: Worker(
-            interpreter, "tests.workers.import_fails", *others, **settings))
+            interpreter, "tests.faults.import_fails", *others, **settings))
         put(shelf, worker, trial)
 
     monkeypatch.setattr(Shelf, "put", kill_all)
@@ -161,7 +161,7 @@ def test_a_worker_with_traces_of_a_trial_is_not_kept(tmp_path, stand_in, monkeyp
     assert len(in_order) < 6
 
 
-@pytest.mark.parametrize("limited", ["memory_of_one", "memory_of_one_in_training"])
+@pytest.mark.parametrize("limited", ["memory:OfOne", "memory:OfOneInTraining"])
 def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_lost(tmp_path, stand_in, limited):
     stand_in(one=limited, two="reference")
     before = set(psutil.Process().children(recursive=True))
@@ -181,7 +181,7 @@ def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_l
 
 
 def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
-    stand_in(one="memory_of_one_in_training")
+    stand_in(one="memory:OfOneInTraining")
     seen: list[Sight] = []
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=4, watch=seen.append, note=told.append)
@@ -196,7 +196,7 @@ def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
 
 @pytest.mark.parametrize(("check_jobs", "shortages"), [(1, 1), (2, 0)])
 def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in, check_jobs, shortages):
-    stand_in(one="memory_at_second", two="reference")
+    stand_in(one="memory:AtSecond", two="reference")
     told: list[str] = []
     run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
     assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
@@ -220,7 +220,7 @@ def test_a_check_whose_reference_failed_ahead_is_made_again(tmp_path, stand_in, 
 
 def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp_path, stand_in, monkeypatch):
     monkeypatch.setattr(checks, "Worker", partial(Worker, patience=0.5))
-    stand_in(one="memory_of_one_in_words")
+    stand_in(one="memory:OfOneInWords")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, note=told.append)
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
@@ -228,7 +228,7 @@ def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp
 
 
 def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alone(tmp_path, stand_in):
-    stand_in(one="memory_of_one_in_parts")
+    stand_in(one="memory:OfOneInParts")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, phases=True, note=told.append)
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
@@ -242,7 +242,7 @@ def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alo
 
 
 def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, stand_in):
-    stand_in(one="memory_of_two")
+    stand_in(one="memory:OfTwo")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, profile=True, note=told.append)
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
@@ -255,7 +255,7 @@ def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, sta
 
 @pytest.mark.parametrize(("processes", "shortages"), [(1, 0), (2, 1)])
 def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, processes, shortages):
-    stand_in(one="memory_for_no_profile")
+    stand_in(one="memory:NoProfile")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=processes, prepare_jobs=2, profile=True, note=told.append)
     assert set(done.processes["status"]) == {"ok"}
@@ -264,7 +264,7 @@ def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, process
 
 
 def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
-    stand_in(one="memory", two="reference")
+    stand_in(one="memory:First", two="reference")
     seen: list[Sight] = []
     told: list[str] = []
     done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=4, watch=seen.append, note=told.append)
@@ -281,7 +281,7 @@ def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
 
 def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in):
     networks = ["tiny_fcn", "tiny_lstm"]
-    stand_in(one="memory_of_one", two="reference_restless")
+    stand_in(one="memory:OfOne", two="wire:Restless")
     done = run(tmp_path / "kept", frameworks="one", networks=networks, batches=4, processes=3, keep_workers=True)
     assert (set(done.processes["status"]), "shortages" in done.meta) == ({"ok"}, False)  # no worker holds the memory meanwhile
     assert done.processes["log"].nunique() < 6

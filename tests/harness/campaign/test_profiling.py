@@ -85,7 +85,7 @@ def test_each_profiler_sees_where_a_step_goes(framework, interpreter_of, tmp_pat
 
 
 def test_a_runner_without_a_profiler_says_so(tmp_path):
-    with (Worker(sys.executable, "tests.workers.reference", tmp_path / "log") as worker,
+    with (Worker(sys.executable, "tests.faults.reference", tmp_path / "log") as worker,
           pytest.raises((Unsupported, Failed), match="this runner offers no operator profile")):
         worker.ask("build", limit=60, network=networks.get("tiny_fcn").to_json(), batch=2)
         worker.ask("profile", limit=60, steps=1, out=str(tmp_path / "profile.json"))

@@ -63,7 +63,7 @@ def test_batch_norm_of_several_devices_is_said_to_be_their_own(tmp_path, stand_i
 
 
 def test_a_killed_rank_is_one_row_and_leaves_nothing_behind(tmp_path, stand_in, workers_in):
-    stand_in(killed="ranks_killed", good="ranks")
+    stand_in(killed="ranks:Killed", good="ranks")
     run(tmp_path, frameworks=["killed", "good"], devices=2)
     bad, good = rows(tmp_path)
     assert (bad["status"], good["status"]) == ("failed", "ok")
@@ -72,7 +72,7 @@ def test_a_killed_rank_is_one_row_and_leaves_nothing_behind(tmp_path, stand_in, 
 
 
 def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, stand_in, workers_in):
-    stand_in(one="ranks_stale_late")
+    stand_in(one="ranks:StaleLate")
     run(tmp_path, frameworks="one", devices=2)
     (row,) = rows(tmp_path)
     assert (row["status"], row["verified"]) == ("failed", "no")
@@ -81,7 +81,7 @@ def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, s
 
 
 def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_worst_parameter_named(tmp_path, stand_in):
-    stand_in(one="controller_stale_late")
+    stand_in(one="controllers:StaleLate")
     done = run(tmp_path, frameworks="one", devices=2)
     (row,) = rows(tmp_path)
     assert (row["status"], row["verified"], row["copies_error"]) == ("failed", "no", "")
@@ -93,7 +93,7 @@ def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_wor
 
 
 def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(tmp_path, stand_in):
-    stand_in(one="controller_rounds", other="ranks")
+    stand_in(one="controllers:Rounds", other="ranks")
     done = run(tmp_path, frameworks=["one", "other"], devices=2)
     row, equal = rows(tmp_path)
     share = float(row["copies_error"])
@@ -107,7 +107,7 @@ def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(
 
 
 def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_path, stand_in):
-    stand_in(one="ranks_parts")
+    stand_in(one="ranks:Parts")
     done = run(tmp_path, frameworks="one", devices=[1, 2], phases=True)
     for trial, missing in zip(done.meta["trials"], ([], ["A"]), strict=True):
         own = done.phases[done.phases["trial"] == trial["trial"]]
@@ -124,7 +124,7 @@ def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_pat
 
 
 def test_a_part_that_one_rank_has_no_memory_for_costs_the_others_nothing_and_the_report_says_why(tmp_path, stand_in):
-    stand_in(one="ranks_parts_memory")
+    stand_in(one="ranks:PartsMemory")
     done = run(tmp_path, frameworks="one", devices=2, phases=True)
     failed, timed = (done.phases[(done.phases["reason"] != "") == each] for each in (True, False))
     reason = "out_of_memory: rank 1: MemoryError: no buffers"
@@ -143,7 +143,7 @@ def test_a_worker_of_which_a_rank_still_waits_in_a_part_is_asked_nothing_more(
         tmp_path, stand_in, workers_in, monkeypatch, planted, reason):
     monkeypatch.setenv("PLANTED", planted)
     monkeypatch.setattr(checks, "Ranks", partial(Ranks, patience=1.0))
-    stand_in(one="ranks_parts_stuck")
+    stand_in(one="ranks:PartsStuck")
     done = run(tmp_path, frameworks="one", devices=2, phases=True)
     lost = "the worker was lost with part A"
     assert done.phases[["variant", "reason"]].values.tolist() == [
@@ -155,7 +155,7 @@ def test_a_worker_of_which_a_rank_still_waits_in_a_part_is_asked_nothing_more(
 
 
 def test_a_resumed_campaign_keeps_the_parts_of_finished_processes_and_no_others(tmp_path, stand_in):
-    stand_in(one="ranks_parts")
+    stand_in(one="ranks:Parts")
     suite = {"frameworks": "one", "devices": 2, "phases": True}
     before = run(tmp_path, **suite)
     with (tmp_path / "phases.csv").open("a") as file:
@@ -172,19 +172,19 @@ def test_a_runner_without_parts_says_so_and_its_row_stands(tmp_path, stand_in):
 
 
 def test_without_phases_there_is_no_file_of_them(tmp_path, stand_in):
-    stand_in(one="ranks_parts")
+    stand_in(one="ranks:Parts")
     assert run(tmp_path, frameworks="one").phases.empty
     assert not (tmp_path / "phases.csv").exists()
 
 
 @pytest.mark.parametrize(("module", "said"), [
-    ("pytorch_ranks_killed", "crashed: rank 1 ended during 'run'; log: "),
-    ("pytorch_ranks_unreachable", "DistNetworkError"),
+    ("pytorch_ranks:Killed", "crashed: rank 1 ended during 'run'; log: "),
+    ("pytorch_ranks:Unreachable", "DistNetworkError"),
 ])
 def test_a_fault_between_torchruns_ranks_costs_their_row_alone_and_leaves_nothing_behind(
         tmp_path, monkeypatch, interpreter_of, workers_in, module, said):
     """The real launcher in a whole campaign; one device, which needs no rank, is timed beside."""
-    faulty = recipes.load("pytorch").model_copy(update={"runner": f"tests.workers.{module}"})
+    faulty = recipes.load("pytorch").model_copy(update={"runner": f"tests.faults.{module}"})
     monkeypatch.setattr(recipes, "load", lambda name, folder=None: faulty)
     run(tmp_path, frameworks="pytorch", devices=[1, 2], interpreters={"pytorch": interpreter_of("pytorch")}, windows=50)
     good, bad = rows(tmp_path)

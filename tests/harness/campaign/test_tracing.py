@@ -35,7 +35,7 @@ def bench(tmp_path, monkeypatch):
     """Make a bench of one framework whose workers run `module`: `bench("traced")`."""
 
     def make(module, variables=None, **suite):
-        runner = SimpleNamespace(runner=f"tests.workers.{module}", parallel=parallel_of(module))
+        runner = SimpleNamespace(runner=f"tests.faults.{module}", parallel=parallel_of(module))
         monkeypatch.setattr(recipes, "load", lambda name, folder=None: runner)
         suite = Suite.model_validate({"networks": "tiny_fcn", **suite})
         variables = {"PYTHONPATH": FAKE_CUPTI} if variables is None else variables
@@ -77,14 +77,14 @@ def test_an_environment_without_cupti_is_a_reason(bench):
 
 
 def test_of_two_ranks_the_first_is_traced(bench):
-    rows = pd.DataFrame(tracing.trace(bench("ranks_traced"), ON_TWO))
+    rows = pd.DataFrame(tracing.trace(bench("ranks:Traced"), ON_TWO))
     assert rows["class"].tolist() == ["matrix product", "copy", "memset", "wall", "busy", "idle"]
     assert rows["count_per_step"].tolist()[:3] == [1, 1, 1]
 
 
 def test_two_ranks_without_cupti_are_a_reason_at_once(bench):
     """Rank 1 once ran its steps and waited for rank 0, which had refused, until the limit of a window (seen on two H200s)."""
-    made = bench("ranks_traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
+    made = bench("ranks:Traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
     began = time.monotonic()
     row, = tracing.trace(made, ON_TWO)
     assert row["reason"].startswith("no trace without the package cupti-python, of the framework's own CUDA: ")
@@ -114,7 +114,7 @@ def test_only_cuda_trials_are_traced_and_only_where_the_suite_wants_it():
 
 
 def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_missing(tmp_path, stand_in, monkeypatch):
-    stand_in(good="reference", bad="raises")
+    stand_in(good="reference", bad="wire:Raises")
     suite = Suite.model_validate({"frameworks": ["good", "bad"], "networks": ["tiny_fcn", "tiny_lstm"], "device": "cpu",
                                   "threads": 1, "processes": 2, "windows": 1, "window_seconds": 0.01, "data": "host",
                                   "peaks": False})

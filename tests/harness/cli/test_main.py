@@ -104,7 +104,7 @@ def test_verify_writes_its_stable_columns(dlbench, tmp_path):
 
 
 def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path):
-    stand_in(one="reference", nesterov="reference_nesterov", broken="raises")
+    stand_in(one="reference", nesterov="reference:Nesterov", broken="wire:Raises")
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one,nesterov,broken", "--networks", "tiny_fcn", "--out", str(out))
     assert (answer.code, answer.err) == (1, "")
@@ -142,7 +142,7 @@ def test_a_runner_that_fails_before_its_first_answer_is_a_row(dlbench, stand_in,
 
 
 def test_a_framework_that_refuses_before_its_first_answer_is_unsupported_in_its_words(dlbench, stand_in, tmp_path):
-    stand_in(one="reference_refuses")
+    stand_in(one="wire:Refuses")
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--out", str(out))
     assert (answer.code, answer.err) == (0, "")
@@ -193,7 +193,7 @@ def test_a_run_that_succeeds_leaves_records_a_table_and_a_page(dlbench, stand_in
 
 
 def test_a_run_with_a_failed_row_exits_with_1(dlbench, stand_in, suite, tmp_path):
-    stand_in(one="reference", broken="raises")
+    stand_in(one="reference", broken="wire:Raises")
     answer = dlbench("run", str(suite), "frameworks=one,broken", "--out", str(tmp_path / "out"))
     assert (answer.code, answer.err) == (1, "")
     trial = f"broken-{np.__version__}-tiny_fcn-b4-cpux1-t1-fp32-stock-host"

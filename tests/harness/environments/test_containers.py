@@ -69,7 +69,7 @@ def contained(monkeypatch):
                   "unsupported": {"cuda": "NumPy computes on the CPU"}}
         listed = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
         release = f"{np.__version__}-image"
-        known = {name: Framework(title=name, runner=f"tests.workers.{module}", distributions=["numpy"], default=release,
+        known = {name: Framework(title=name, runner=f"tests.faults.{module}", distributions=["numpy"], default=release,
                                  releases={release: recipe, "1.0": listed}) for name, module in modules.items()}
         monkeypatch.setattr(recipes, "load", lambda name, folder=None: known[name])
 
@@ -172,7 +172,7 @@ def test_an_image_with_another_release_is_refused(engine, contained, monkeypatch
 
 def test_ending_a_worker_ends_its_container_by_name(engine, tmp_path):
     container = Container("docker", "image", "cpu")
-    worker = Worker(sys.executable, "tests.workers.hang", tmp_path / "logs" / "log", container=container)
+    worker = Worker(sys.executable, "tests.faults.wire:Hang", tmp_path / "logs" / "log", container=container)
     worker.ask("hello", limit=60)
     worker.end()
     assert engine.read_text().splitlines() == ["run --rm", f"kill dlbench-{worker.token}"]
@@ -180,7 +180,7 @@ def test_ending_a_worker_ends_its_container_by_name(engine, tmp_path):
 
 
 def test_a_worker_that_closed_by_itself_is_not_killed(engine, tmp_path):
-    with Worker(sys.executable, "tests.workers.reference", tmp_path / "logs" / "log",
+    with Worker(sys.executable, "tests.faults.reference", tmp_path / "logs" / "log",
                 container=Container("docker", "image", "cpu")) as worker:
         worker.ask("hello", limit=60)
         worker.ask("close", limit=60)
@@ -190,7 +190,7 @@ def test_a_worker_that_closed_by_itself_is_not_killed(engine, tmp_path):
 
 def test_a_container_that_breaks_is_a_failure_with_its_log(engine, tmp_path):
     container = Container("docker", "image", "cpu", setup="echo 'no such library' >&2; exit 7")
-    with Worker(sys.executable, "tests.workers.reference", tmp_path / "logs" / "log", container=container) as worker, \
+    with Worker(sys.executable, "tests.faults.reference", tmp_path / "logs" / "log", container=container) as worker, \
             pytest.raises(Failed, match="exit code 7; log: no such library"):
         worker.ask("hello", limit=60)
 

@@ -18,10 +18,6 @@ from harness.proof.judge import Verdict
 from harness.workers.worker import Failed, Worker
 
 
-def fault(name: str) -> dict[str, str]:
-    return {"module": f"tests.workers.reference_{name}"}
-
-
 def worded(reason: str) -> str:
     """A reason with # for what the draw of weights and the tolerances decide: losses, errors, and what is allowed."""
     return re.sub(r"\b(loss|for|error|allowed) \d+\.\d+", r"\1 #", reason)
@@ -33,7 +29,7 @@ def test_the_reference_is_the_same_as_itself(verdict, name: str):
 
 
 def test_errors_of_single_precision_are_the_same(verdict):
-    found = verdict("reference", "tiny_fcn", **fault("noisy"))
+    found = verdict("reference", "tiny_fcn", fault="Noisy")
     assert (found.verdict, found.reason, found.parameters, found.trajectory_error) == ("same", "", 861, 0.0)
     assert (found.loss_error, found.gradient_error) == pytest.approx((1e-7, 1e-6), rel=1e-3)
 
@@ -44,7 +40,7 @@ def test_what_a_worker_cannot_do_is_unsupported_with_its_words(verdict):
 
 
 def test_a_worker_that_breaks_is_different_with_its_failure(verdict):
-    found = verdict("reference", "tiny_fcn", module="tests.workers.segfault")
+    found = verdict("reference", "tiny_fcn", fault="wire:Segfault")
     assert found.verdict == "different"
     assert found.reason.startswith("crashed: the worker ended during 'check' with signal SIGSEGV; log: ")
     assert math.isnan(found.gradient_error)
@@ -61,7 +57,7 @@ def test_a_failure_of_the_reference_says_so_and_is_not_remembered(verdict, judge
 
     monkeypatch.setattr(judging, "_ask", hang)
     monkeypatch.setattr(judge, "losses", {})
-    asked = {"module": "tests.workers.ranks", "devices": 2, "strategy": strategy} if devices > 1 else {}
+    asked = {"fault": "ranks:Runner", "devices": 2, "strategy": strategy} if devices > 1 else {}
     found = verdict("reference", "tiny_fcn", **asked)
     assert (found.verdict, found.reason) == ("different", "timed_out: the reference: no answer to 'check' within 600 s")
     assert (found.failure, found.may_pass) == ("timed_out", True)
@@ -115,31 +111,31 @@ def test_another_function_is_different_in_its_loss_and_gradients(verdict, name: 
     assert worded(found.reason) == f"{reason}allowed #)"
 
 
-@pytest.mark.parametrize(("name", "module", "reason"), [
-    ("tiny_cnn", "ceil", "different: layer max_pool1: output (4, 9, 9), the network has (4, 8, 8)"),
-    ("tiny_fcn", "swapped", "different: layer dense1: output (24,), the network has (16,)"),
-    ("tiny_fcn", "trainable_input", "873 parameters for 861"),
-    ("tiny_resnet", "no_scale", "loss # for #; 23 of 23 gradients differ, from the loss backwards first dense1.bias "
+@pytest.mark.parametrize(("name", "fault", "reason"), [
+    ("tiny_cnn", "Ceil", "different: layer max_pool1: output (4, 9, 9), the network has (4, 8, 8)"),
+    ("tiny_fcn", "Swapped", "different: layer dense1: output (24,), the network has (16,)"),
+    ("tiny_fcn", "TrainableInput", "873 parameters for 861"),
+    ("tiny_resnet", "NoScale", "loss # for #; 23 of 23 gradients differ, from the loss backwards first dense1.bias "
                                         "(dense, relative error #, allowed #)"),
-    ("tiny_lstm", "first_words", "loss # for #; 9 of 9 gradients differ, from the loss backwards first dense1.bias "
+    ("tiny_lstm", "FirstWords", "loss # for #; 9 of 9 gradients differ, from the loss backwards first dense1.bias "
                                          "(dense, relative error #, allowed #)"),
-    ("tiny_fcn", "nan", "1 of 8 gradients differ, from the loss backwards first dense2.bias (dense, relative error nan, "
+    ("tiny_fcn", "Nan", "1 of 8 gradients differ, from the loss backwards first dense2.bias (dense, relative error nan, "
                         "allowed #)"),
-    ("tiny_fcn", "missing", "no gradient of dense2.bias was answered"),
-    ("tiny_fcn", "transposed", "the gradient of dense2.weight has shape (16, 24), not (24, 16)"),
+    ("tiny_fcn", "Missing", "no gradient of dense2.bias was answered"),
+    ("tiny_fcn", "Transposed", "the gradient of dense2.weight has shape (16, 24), not (24, 16)"),
 ])
-def test_a_planted_fault_is_different_and_its_reason_names_it(verdict, name: str, module: str, reason: str):
-    found = verdict("reference", name, **fault(module))
+def test_a_planted_fault_is_different_and_its_reason_names_it(verdict, name: str, fault: str, reason: str):
+    found = verdict("reference", name, fault=fault)
     assert (found.verdict, worded(found.reason)) == ("different", reason)
 
 
-@pytest.mark.parametrize(("module", "reason"), [
-    ("nesterov", "its first step is 1.90 times as long: Nesterov momentum"),
-    ("learning_rate", "its first step is 0.2 times as long: learning rate 0.01, not 0.05"),
-    ("no_momentum", "its first step is right, so the momentum differs"),
+@pytest.mark.parametrize(("fault", "reason"), [
+    ("Nesterov", "its first step is 1.90 times as long: Nesterov momentum"),
+    ("LearningRate", "its first step is 0.2 times as long: learning rate 0.01, not 0.05"),
+    ("NoMomentum", "its first step is right, so the momentum differs"),
 ])
-def test_another_optimiser_is_different_and_named_by_its_first_step(verdict, judge, module: str, reason: str):
-    found = verdict("reference", "tiny_fcn", **fault(module))
+def test_another_optimiser_is_different_and_named_by_its_first_step(verdict, judge, fault: str, reason: str):
+    found = verdict("reference", "tiny_fcn", fault=fault)
     moved, named = worded(found.reason).split(": the optimiser differs; ")
     assert re.fullmatch(rf"gradients agree, but after {judge.steps} steps dense\d\.\w+ has moved otherwise "
                         r"\(relative error #, allowed #\)", moved)
@@ -148,39 +144,39 @@ def test_another_optimiser_is_different_and_named_by_its_first_step(verdict, jud
 
 
 def test_a_kink_that_turned_on_one_draw_is_the_same_on_the_next(verdict):
-    assert verdict("reference", "tiny_cnn", **fault("kink")) == Verdict("same", "", 1614, 0.0, 0.0, 0.0)
+    assert verdict("reference", "tiny_cnn", fault="Kink") == Verdict("same", "", 1614, 0.0, 0.0, 0.0)
 
 
 def test_what_looks_like_a_kink_on_every_draw_is_a_fault(verdict):
-    found = verdict("reference", "tiny_cnn", **fault("kink_always"))
+    found = verdict("reference", "tiny_cnn", fault="KinkAlways")
     assert found.verdict == "different"
     assert worded(found.reason) == ("8 of 8 gradients differ, from the loss backwards first dense1.bias "
                                     "(dense, relative error #, allowed #)")
     assert found.gradient_error == pytest.approx(5e-4)
 
 
-@pytest.mark.parametrize(("name", "module", "found"), [
-    ("tiny_cnn", "kink_first", "same"),  # far from the loss alone
-    ("tiny_cnn", "kink_always", "different"),  # next to the loss, too
-    ("tiny_resnet", "kink_first", "different"),  # batch norm's shifts keep it away from kinks
-    ("tiny_fcn", "kink_first", "different"),  # no kinks
+@pytest.mark.parametrize(("name", "fault", "found"), [
+    ("tiny_cnn", "KinkFirst", "same"),  # far from the loss alone
+    ("tiny_cnn", "KinkAlways", "different"),  # next to the loss, too
+    ("tiny_resnet", "KinkFirst", "different"),  # batch norm's shifts keep it away from kinks
+    ("tiny_fcn", "KinkFirst", "different"),  # no kinks
 ])
-def test_of_many_activations_some_always_lie_at_a_kink(verdict, monkeypatch, name, module, found):
+def test_of_many_activations_some_always_lie_at_a_kink(verdict, monkeypatch, name, fault, found):
     monkeypatch.setattr("harness.proof.judge.MANY_ACTIVATIONS", 0)
-    assert verdict("reference", name, **fault(module)).verdict == found
+    assert verdict("reference", name, fault=fault).verdict == found
 
 
 def test_of_few_activations_none_always_lies_at_a_kink(verdict):
-    assert verdict("reference", "tiny_cnn", **fault("kink_first")).verdict == "different"
+    assert verdict("reference", "tiny_cnn", fault="KinkFirst").verdict == "different"
 
 
 def test_a_network_without_kinks_gets_one_draw(verdict):
-    found = verdict("reference", "tiny_fcn", **fault("kink"))
+    found = verdict("reference", "tiny_fcn", fault="Kink")
     assert (found.verdict, found.gradient_error) == ("different", pytest.approx(5e-4))
 
 
 def test_each_draw_has_weights_and_batches_of_its_own(verdict, judge):
-    verdict("reference", "tiny_cnn", **fault("kink"))
+    verdict("reference", "tiny_cnn", fault="Kink")
     for kind in ("weights", "batches"):
         one, other = (judge.folder / f"check-tiny_cnn-{draw}.{kind}.npz" for draw in (0, 1))
         with np.load(one) as first, np.load(other) as second:
@@ -189,7 +185,7 @@ def test_each_draw_has_weights_and_batches_of_its_own(verdict, judge):
 
 @pytest.mark.parametrize(("network", "found"), [("tiny_cnn", "same"), ("tiny_fcn", "different")])
 def test_in_few_bits_a_network_with_kinks_is_drawn_anew_and_a_smooth_one_is_not(verdict, network, found):
-    assert verdict("reference", network, module="tests.workers.reference_kink_bf16", precision="bf16").verdict == found
+    assert verdict("reference", network, fault="KinkBf16", precision="bf16").verdict == found
 
 
 def test_references_of_different_networks_run_side_by_side_and_one_network_has_one(monkeypatch, tmp_path):

@@ -38,13 +38,13 @@ def trial(devices, kind="cpu", **changes):
 def simulated(monkeypatch):
     """Let simulated links stand in for PyTorch's, which one process drives."""
     recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
-    stand_in = Framework(title="PyTorch", runner="tests.workers.reference", distributions=["numpy"], default=np.__version__,
+    stand_in = Framework(title="PyTorch", runner="tests.faults.reference", distributions=["numpy"], default=np.__version__,
                          releases={np.__version__: recipe},
                          parallel=Parallel(kind="controller", strategies={"cpu": ["sums"]}, reasons={"cuda": "no GPU"}))
     here = Environment("pytorch", np.__version__, "cpu", Path(sys.executable), "key", "3.11", (), {}, "built")
     monkeypatch.setattr(recipes, "load", lambda name, folder=None: stand_in)
     monkeypatch.setattr(store, "build", lambda *_: here)
-    monkeypatch.setattr(link_sweep, "MODULE", "tests.workers.links")
+    monkeypatch.setattr(link_sweep, "MODULE", "tests.faults.links")
     return here
 
 
@@ -173,7 +173,7 @@ def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated
     CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--out", str(tmp_path / "study")])
     fits = (tmp_path / "study" / "fits.csv").read_text()
     (tmp_path / "study" / "fits.csv").unlink()
-    monkeypatch.setattr(link_sweep, "MODULE", "tests.workers.raises")  # nobody is to be asked
+    monkeypatch.setattr(link_sweep, "MODULE", "tests.faults.wire:Raises")  # nobody is to be asked
     found = CliRunner().invoke(main.app, ["study", "aggregation", "--again", str(tmp_path / "study")])
     assert (found.exit_code, (tmp_path / "study" / "fits.csv").read_text()) == (0, fits)
     for option in (["--out", str(tmp_path / "other")], ["--devices", "2"], ["--processes", "5"], ["--largest", "64"]):

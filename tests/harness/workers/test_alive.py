@@ -23,7 +23,7 @@ from tests.parallel import PARALLEL
 
 def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
     at_work = AtWork()
-    early, late = (Worker(sys.executable, "tests.workers.reference", tmp_path / "log") for _ in range(2))
+    early, late = (Worker(sys.executable, "tests.faults.reference", tmp_path / "log") for _ in range(2))
     at_work.add(early)
     at_work.stop()
     assert (early.ended, late.ended) == (True, False)
@@ -33,7 +33,7 @@ def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
 
 
 def test_ranks_are_ended_by_their_launcher(tmp_path, monkeypatch):
-    ranks = Ranks(Launch(PARALLEL, 2), sys.executable, "tests.workers.ranks", tmp_path / "log")
+    ranks = Ranks(Launch(PARALLEL, 2), sys.executable, "tests.faults.ranks", tmp_path / "log")
     at_work, told, end = AtWork(), [], ranks.process.terminate
     monkeypatch.setattr(ranks.process, "terminate", lambda: told.append("SIGTERM") or end())
     at_work.add(ranks)
@@ -43,7 +43,7 @@ def test_ranks_are_ended_by_their_launcher(tmp_path, monkeypatch):
 
 def test_a_worker_that_is_forgotten_is_left_to_who_ends_it(tmp_path):
     at_work = AtWork()
-    with Worker(sys.executable, "tests.workers.reference", tmp_path / "log") as worker:
+    with Worker(sys.executable, "tests.faults.reference", tmp_path / "log") as worker:
         at_work.add(worker)
         at_work.discard([worker])
         at_work.stop()
@@ -59,7 +59,7 @@ def interruptible():
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("runner", "devices"), [("hang", 1), ("ranks_hang", 2)])
+@pytest.mark.parametrize(("runner", "devices"), [("wire:Hang", 1), ("ranks:Hang", 2)])
 def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stand_in, workers_in, monkeypatch, runner, devices):
     stand_in(one=runner, two=runner)
     made = []
@@ -83,14 +83,14 @@ def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stan
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_reference_that_a_check_waits_for(tmp_path, stand_in, workers_in, monkeypatch):
     stand_in(one="reference")
-    monkeypatch.setattr(judge, "REFERENCE", "tests.workers.hang")
+    monkeypatch.setattr(judge, "REFERENCE", "tests.faults.wire:Hang")
     suite = Suite.model_validate({
         "networks": "tiny_fcn", "batches": 4, "frameworks": ["one"], "device": "cpu", "threads": 1, "peaks": False, "processes": 1,
         "check_jobs": 2, "telemetry": False, "limits": {"check": 60}})
     started, began = judge.Worker, time.monotonic()
 
     def worker(interpreter, module, *arguments):
-        if module == "tests.workers.hang":
+        if module == "tests.faults.wire:Hang":
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         return started(interpreter, module, *arguments)
 

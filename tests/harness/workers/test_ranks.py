@@ -20,11 +20,11 @@ from tests.parallel import PARALLEL
 
 @pytest.fixture
 def ranks(tmp_path):
-    """Start the ranks of tests.workers.NAME; at the end nothing of them is left."""
+    """Start the ranks of tests.faults.NAME; at the end nothing of them is left."""
     started = []
 
     def start(name="ranks", count=2, parallel=PARALLEL, **options):
-        started.append(Ranks(Launch(parallel, count), sys.executable, f"tests.workers.{name}", tmp_path / f"{name}.log", **options))
+        started.append(Ranks(Launch(parallel, count), sys.executable, f"tests.faults.{name}", tmp_path / f"{name}.log", **options))
         return started[-1]
 
     yield start
@@ -69,12 +69,12 @@ def test_ranks_answer_as_one(ready):
 
 
 def test_ranks_that_rested_build_and_train_again(ready):
-    worker = ready("ranks_memory")
+    worker = ready("ranks:Memory")
     with pytest.raises(Failed, match=r"out_of_memory: rank [01]: MemoryError: another worker holds the memory"):
-        ready("ranks_memory")
+        ready("ranks:Memory")
     worker.ask("run", limit=60, steps=1)
     assert worker.ask("rest", limit=60) == {}
-    assert ready("ranks_memory").ask("run", limit=60, steps=1)["steps"] == 1
+    assert ready("ranks:Memory").ask("run", limit=60, steps=1)["steps"] == 1
 
 
 def test_two_ranks_have_the_loss_of_one_device_with_the_whole_batch(ready):
@@ -129,12 +129,12 @@ def test_the_tail_of_a_log_ends_with_the_first_line_of_the_launchers_report(rank
 
 
 def test_a_rank_that_raises_is_crashed_with_its_number_and_first_line(ready):
-    failure = failure_of(ready("ranks_raise"))
+    failure = failure_of(ready("ranks:Raises"))
     assert (failure.kind, failure.reason) == ("crashed", "rank 1: RuntimeError: the first step is broken")
 
 
 def test_ranks_that_wait_for_one_that_refuses_are_ended_with_its_reason_in_seconds(ready):
-    worker = ready("ranks_refuse", patience=0.5)
+    worker = ready("ranks:Refuses", patience=0.5)
     with pytest.raises(Unsupported, match="no collective here"):
         worker.ask("run", limit=3600, steps=1)
     assert worker.ended
@@ -150,13 +150,13 @@ def test_a_refused_trace_lets_the_other_ranks_finish_and_train_on(ready, tmp_pat
 
 
 def test_a_rank_that_hangs_is_timed_out(ready):
-    failure = failure_of(ready("ranks_hang"), limit=1.0)
+    failure = failure_of(ready("ranks:Hang"), limit=1.0)
     assert failure.kind == "timed_out"
     assert failure.reason.startswith("ranks 0, 1: no answer to 'run' within 1 s; log: ")
 
 
 def test_ranks_that_wait_for_one_out_of_memory_are_out_of_memory_in_seconds(ready):
-    failure = failure_of(ready("ranks_memory_words", patience=0.5), limit=3600)
+    failure = failure_of(ready("ranks:MemoryWords", patience=0.5), limit=3600)
     assert failure.kind == "out_of_memory"
     assert failure.reason.startswith("OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor")
 
@@ -190,7 +190,7 @@ def test_a_launcher_that_is_not_installed_is_crashed_with_what_to_install(ranks)
 
 
 def test_orphans_of_a_rank_do_not_survive(ready):
-    worker = ready("ranks_orphan")
+    worker = ready("ranks:Orphan")
     children = {child.pid for child in psutil.Process(worker.pids[1]).children()}
     assert children and children <= {process.pid for process in processes_with(worker.token)}
     worker.end()

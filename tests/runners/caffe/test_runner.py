@@ -18,41 +18,41 @@ def test_a_small_network_is_the_same(verdict, network):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_openblas_has_as_many_threads_as_the_task_says(verdict, threads):
     """The worker refuses, with the number that OpenBLAS itself gives: the only way from there to here."""
-    found = verdict("caffe", "tiny_fcn", module="tests.workers.caffe_threads", threads=threads)
+    found = verdict("caffe", "tiny_fcn", fault="Threads", threads=threads)
     assert (found.verdict, found.reason) == ("unsupported", f"OpenBLAS has {threads} threads")
 
 
 def test_weights_loaded_after_steps_bring_no_momentum(verdict):
-    found = verdict("caffe", "tiny_lstm", module="tests.workers.caffe_reloads")
+    found = verdict("caffe", "tiny_lstm", fault="Reloads")
     assert (found.verdict, found.reason) == ("same", "")
 
 
 def test_momentum_that_survives_new_weights_is_caught(verdict):
-    found = verdict("caffe", "tiny_fcn", module="tests.workers.caffe_keeps_momentum")
+    found = verdict("caffe", "tiny_fcn", fault="KeepsMomentum")
     assert found.verdict == "different"
     assert "the optimiser differs" in found.reason
 
 
 def test_pooling_that_rounds_up_is_named(verdict):
-    found = verdict("caffe", "tiny_cnn", module="tests.workers.caffe_ceil")
+    found = verdict("caffe", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
 
 def test_batch_norm_without_scale_is_named(verdict):
-    found = verdict("caffe", "tiny_resnet", module="tests.workers.caffe_no_scale")
+    found = verdict("caffe", "tiny_resnet", fault="NoScale")
     assert found.verdict == "different"
     assert "batch_norm1: no trained parameter scale" in found.reason
 
 
 def test_statistics_that_the_solver_trains_are_named(verdict):
-    found = verdict("caffe", "tiny_resnet", module="tests.workers.caffe_trained_statistics")
+    found = verdict("caffe", "tiny_resnet", fault="TrainedStatistics")
     assert found.verdict == "different"
     assert "trained parameters that the network has not: BatchNorm1.0, BatchNorm1.1, BatchNorm1.2" in found.reason
 
 
 def test_an_lstm_that_keeps_its_state_between_batches_is_caught(verdict):
-    found = verdict("caffe", "tiny_lstm", module="tests.workers.caffe_keeps_state")
+    found = verdict("caffe", "tiny_lstm", fault="KeepsState")
     assert found.verdict == "different"
     assert "gradients agree" in found.reason
 

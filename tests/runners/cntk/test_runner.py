@@ -21,52 +21,52 @@ def test_a_small_network_is_the_same(verdict, network):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cntk_has_as_many_threads_as_the_task_says(verdict, threads):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_threads", threads=threads)
+    found = verdict("cntk", "tiny_fcn", fault="Threads", threads=threads)
     assert (found.verdict, found.reason) == ("unsupported", f"{threads} threads")
 
 
 def test_weights_that_are_loaded_again_start_without_momentum(verdict):
-    assert verdict("cntk", "tiny_lstm", module="tests.workers.cntk_trained_before").verdict == "same"
+    assert verdict("cntk", "tiny_lstm", fault="TrainedBefore").verdict == "same"
 
 
 def test_momentum_that_outlives_a_load_is_caught(verdict):
-    found = verdict("cntk", "tiny_lstm", module="tests.workers.cntk_keeps_momentum")
+    found = verdict("cntk", "tiny_lstm", fault="KeepsMomentum")
     assert found.verdict == "different"
     assert "gradients agree" in found.reason
 
 
 def test_unit_gain_is_named(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_unit_gain")
+    found = verdict("cntk", "tiny_fcn", fault="UnitGain")
     assert found.verdict == "different"
     assert "its first step is 0.1 times as long" in found.reason
 
 
 def test_a_learning_rate_per_sample_is_named(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_per_sample")
+    found = verdict("cntk", "tiny_fcn", fault="PerSample")
     assert found.verdict == "different"
     assert "learning rate 0.1, not 0.05" in found.reason  # of a batch of two
 
 
 def test_an_embedding_whose_momentum_skips_absent_words_is_named(verdict):
-    found = verdict("cntk", "tiny_lstm", module="tests.workers.cntk_sparse_embedding")
+    found = verdict("cntk", "tiny_lstm", fault="SparseEmbedding")
     assert found.verdict == "different"
     assert "embedding1.weight has moved otherwise" in found.reason
 
 
 def test_the_gates_of_an_lstm_in_another_order_are_caught(verdict):
-    found = verdict("cntk", "tiny_lstm", module="tests.workers.cntk_gates")
+    found = verdict("cntk", "tiny_lstm", fault="Gates")
     assert found.verdict == "different"
     assert "9 of 9 gradients differ" in found.reason
 
 
 def test_pooling_that_rounds_up_is_named(verdict):
-    found = verdict("cntk", "tiny_cnn", module="tests.workers.cntk_ceil")
+    found = verdict("cntk", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
 
 def test_a_trainable_input_is_named(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_trainable_input")
+    found = verdict("cntk", "tiny_fcn", fault="TrainableInput")
     assert found.verdict == "different"
     assert "trained parameters that the network has not: image" in found.reason
 
@@ -98,25 +98,25 @@ def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, d
 
 
 def test_a_learning_rate_per_sample_is_named_on_two_ranks_too(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_per_sample", devices=2, strategy="data_parallel")
+    found = verdict("cntk", "tiny_fcn", fault="PerSample", devices=2, strategy="data_parallel")
     assert found.verdict == "different"
     assert "learning rate 0.2, not 0.05" in found.reason  # of a global batch of four
 
 
 def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_sums", devices=2, strategy="data_parallel")
+    found = verdict("cntk", "tiny_fcn", fault="Sums", devices=2, strategy="data_parallel")
     assert found.verdict == "different"
     assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
 
 
 def test_a_rank_with_rows_of_another_batch_is_caught(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_other_rows", devices=2, strategy="data_parallel")
+    found = verdict("cntk", "tiny_fcn", fault="OtherRows", devices=2, strategy="data_parallel")
     assert found.verdict == "different"
     assert "8 of 8 gradients differ, from the loss backwards first dense4.bias" in found.reason
 
 
 def test_ranks_that_train_alone_are_caught(verdict):
-    found = verdict("cntk", "tiny_fcn", module="tests.workers.cntk_alone", devices=2, strategy="data_parallel")
+    found = verdict("cntk", "tiny_fcn", fault="Alone", devices=2, strategy="data_parallel")
     assert found.verdict == "different"
     assert "the devices' parameters have come apart" in found.reason
 
@@ -130,8 +130,8 @@ def test_one_bit_has_the_exact_gradients_and_moves_otherwise(verdict, network, d
 
 
 def test_one_bit_sends_in_time_what_it_did_not_send_at_once(verdict):
-    once, mean = (verdict("cntk", "tiny_fcn", module=f"tests.workers.cntk_one_bit_{name}", devices=2, strategy="one_bit")
-                  for name in ("once", "mean"))
+    once, mean = (verdict("cntk", "tiny_fcn", fault=f"OneBit{name}", devices=2, strategy="one_bit")
+                  for name in ("Once", "Mean"))
     assert once.gradient_error > 0.3
     assert mean.gradient_error < 0.25 * once.gradient_error  # of 40 gradients: the error is fed back
 

@@ -42,30 +42,30 @@ def test_a_gpu_that_jax_does_not_see_is_unsupported_in_its_own_words(verdict):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_xla_has_as_many_threads_as_the_task_says(verdict, threads):
-    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_threads", threads=threads)
+    found = verdict("jax", "tiny_fcn", fault="Threads", threads=threads)
     assert (found.verdict, found.reason) == ("unsupported", f"{threads} threads in XLA's pool")
 
 
 def test_nesterov_momentum_is_named(verdict):
-    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_nesterov")
+    found = verdict("jax", "tiny_fcn", fault="Nesterov")
     assert found.verdict == "different"
     assert "Nesterov" in found.reason
 
 
 def test_a_trainable_input_is_named(verdict):
-    found = verdict("jax", "tiny_fcn", module="tests.workers.jax_trainable_input")
+    found = verdict("jax", "tiny_fcn", fault="TrainableInput")
     assert found.verdict == "different"
     assert "trained parameters that the network has not: image.value" in found.reason
 
 
 def test_pooling_that_rounds_up_is_named(verdict):
-    found = verdict("jax", "tiny_cnn", module="tests.workers.jax_ceil")
+    found = verdict("jax", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
 
 def test_batch_norm_by_running_averages_is_caught(verdict):
-    found = verdict("jax", "tiny_resnet", module="tests.workers.jax_running_averages")
+    found = verdict("jax", "tiny_resnet", fault="RunningAverages")
     assert found.verdict == "different"
     assert "loss" in found.reason
 

@@ -65,43 +65,43 @@ def test_threads_are_those_that_mxnet_was_loaded_with(verdict, monkeypatch):
 
 
 def test_pooling_that_rounds_up_is_named(verdict):
-    found = verdict("mxnet", "tiny_cnn", module="tests.workers.mxnet_ceil")
+    found = verdict("mxnet", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
 
 def test_batch_norm_without_scale_is_named(verdict):
-    found = verdict("mxnet", "tiny_resnet", module="tests.workers.mxnet_no_scale")
+    found = verdict("mxnet", "tiny_resnet", fault="NoScale")
     assert found.verdict == "different"
     assert "batch_norm1: no trained parameter scale" in found.reason
 
 
 def test_batch_norm_by_running_statistics_is_caught(verdict):
-    found = verdict("mxnet", "tiny_resnet", module="tests.workers.mxnet_predict_mode")
+    found = verdict("mxnet", "tiny_resnet", fault="PredictMode")
     assert found.verdict == "different"
     assert "loss" in found.reason
 
 
 def test_a_trained_second_bias_is_named(verdict):
-    found = verdict("mxnet", "tiny_lstm", module="tests.workers.mxnet_two_biases")
+    found = verdict("mxnet", "tiny_lstm", fault="TwoBiases")
     assert found.verdict == "different"
     assert "trained parameters that the network has not: lstm1_l0_h2h_bias, lstm2_l0_h2h_bias" in found.reason
 
 
 def test_a_step_that_forgets_the_batch_is_named(verdict):
-    found = verdict("mxnet", "tiny_fcn", module="tests.workers.mxnet_batch_twice")
+    found = verdict("mxnet", "tiny_fcn", fault="BatchTwice")
     assert found.verdict == "different"
     assert "learning rate 0.1, not 0.05" in found.reason
 
 
 def test_nesterov_momentum_is_named(verdict):
-    found = verdict("mxnet", "tiny_fcn", module="tests.workers.mxnet_nesterov")
+    found = verdict("mxnet", "tiny_fcn", fault="Nesterov")
     assert found.verdict == "different"
     assert "Nesterov" in found.reason
 
 
 def test_subgraphs_for_inference_are_caught(verdict):
-    found = verdict("mxnet", "tiny_fcn", module="tests.workers.mxnet_subgraph")
+    found = verdict("mxnet", "tiny_fcn", fault="Subgraph")
     assert found.verdict == "different"
     assert "gradients differ" in found.reason
 

@@ -42,25 +42,25 @@ def test_a_gpu_that_paddle_does_not_see_is_unsupported_in_its_own_words(verdict)
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_thread_of_paddle_has_as_many_openmp_threads_as_the_task_says(verdict, threads):
-    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_threads", threads=threads)
+    found = verdict("paddle", "tiny_fcn", fault="Threads", threads=threads)
     assert (found.verdict, found.reason) == ("unsupported", f"OpenMP gives {threads} threads here and {threads} elsewhere")
 
 
 @pytest.mark.parametrize("tuning", ["stock", "tuned"])
 def test_nesterov_momentum_is_named(verdict, tuning):
-    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_nesterov", tuning=tuning)
+    found = verdict("paddle", "tiny_fcn", fault="Nesterov", tuning=tuning)
     assert found.verdict == "different"
     assert "Nesterov" in found.reason
 
 
 def test_a_second_bias_that_is_trained_is_named(verdict):
-    found = verdict("paddle", "tiny_lstm", module="tests.workers.paddle_second_bias")
+    found = verdict("paddle", "tiny_lstm", fault="SecondBias")
     assert found.verdict == "different"
     assert "trained parameters that the network has not: parts.lstm1.bias_hh_l0" in found.reason
 
 
 def test_pooling_that_rounds_up_is_named(verdict):
-    found = verdict("paddle", "tiny_cnn", module="tests.workers.paddle_ceil")
+    found = verdict("paddle", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
@@ -81,19 +81,19 @@ def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, d
 
 
 def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
-    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_sums", devices=2, strategy="all_reduce")
+    found = verdict("paddle", "tiny_fcn", fault="Sums", devices=2, strategy="all_reduce")
     assert found.verdict == "different"
     assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
 
 
 def test_a_rank_with_rows_of_another_batch_is_caught(verdict):
-    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_other_rows", devices=2, strategy="all_reduce")
+    found = verdict("paddle", "tiny_fcn", fault="OtherRows", devices=2, strategy="all_reduce")
     assert found.verdict == "different"
     assert "8 of 8 gradients differ, from the loss backwards first dense4.bias" in found.reason
 
 
 def test_ranks_that_train_alone_are_caught(verdict):
-    found = verdict("paddle", "tiny_fcn", module="tests.workers.paddle_alone", devices=2, strategy="all_reduce")
+    found = verdict("paddle", "tiny_fcn", fault="Alone", devices=2, strategy="all_reduce")
     assert found.verdict == "different"
     assert "the devices' parameters have come apart" in found.reason
 

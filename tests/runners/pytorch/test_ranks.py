@@ -57,28 +57,28 @@ def test_a_rendezvous_that_cannot_be_reached_ends_the_launcher_with_the_reason(r
 
 def test_ranks_that_cannot_reach_one_another_fail_within_their_wait(ranks):
     with pytest.raises(Failed) as caught:
-        build(ranks("tests.workers.pytorch_ranks_unreachable"))
+        build(ranks("tests.faults.pytorch_ranks:Unreachable"))
     assert caught.value.kind == "crashed"
     assert "DistNetworkError" in caught.value.reason
 
 
 def test_a_first_all_reduce_that_does_not_come_back_is_named_with_what_helps(ranks):
     with pytest.raises(Failed) as caught:
-        build(ranks("tests.workers.pytorch_ranks_do_not_meet"))
+        build(ranks("tests.faults.pytorch_ranks:DoNotMeet"))
     assert caught.value.kind == "crashed"
     assert caught.value.reason.startswith("rank 0: RuntimeError: the first all-reduce of 2 devices did not end in 2 s; where GPUs")
     assert caught.value.reason.endswith("NCCL_P2P_DISABLE=1 sends through the host's memory")
 
 
 def test_each_rank_drops_units_of_its_own(ranks):
-    worker = ranks("tests.workers.pytorch_units")
+    worker = ranks("tests.faults.pytorch_ranks:Units")
     build(worker, network=networks.get("tiny_dropout").to_json(), dropout=True, seed=1)
     one, other = worker.ask("copies", limit=60)["hashes"]
     assert one != other
 
 
 def test_a_window_lasts_until_the_slowest_rank_is_done(ranks, tmp_path):
-    worker = ranks("tests.workers.pytorch_ranks_slow")
+    worker = ranks("tests.faults.pytorch_ranks:Slow")
     build(worker)
     arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(networks.get("tiny_fcn"), seed=1))
     arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(networks.get("tiny_fcn"), 4, 2, seed=1))

@@ -30,43 +30,43 @@ def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):
 
 
 def test_nesterov_momentum_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_nesterov")
+    found = verdict("pytorch", "tiny_fcn", fault="Nesterov")
     assert found.verdict == "different"
     assert "Nesterov" in found.reason
 
 
 def test_an_ignored_learning_rate_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_learning_rate")
+    found = verdict("pytorch", "tiny_fcn", fault="LearningRate")
     assert found.verdict == "different"
     assert "learning rate 0.1, not 0.05" in found.reason
 
 
 def test_a_trainable_input_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_trainable_input")
+    found = verdict("pytorch", "tiny_fcn", fault="TrainableInput")
     assert found.verdict == "different"
     assert "trained parameters that the network has not: parts.image" in found.reason
 
 
 def test_batch_norm_without_scale_is_named(verdict):
-    found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_no_scale")
+    found = verdict("pytorch", "tiny_resnet", fault="NoScale")
     assert found.verdict == "different"
     assert "batch_norm1: no trained parameter scale" in found.reason
 
 
 def test_pooling_that_rounds_up_is_named(verdict):
-    found = verdict("pytorch", "tiny_cnn", module="tests.workers.pytorch_ceil")
+    found = verdict("pytorch", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
     assert "max_pool1: output (4, 9, 9), the network has (4, 8, 8)" in found.reason
 
 
 def test_groups_that_are_ignored_are_named(verdict):
-    found = verdict("pytorch", "tiny_inception", module="tests.workers.pytorch_no_groups")
+    found = verdict("pytorch", "tiny_inception", fault="NoGroups")
     assert found.verdict == "different"
     assert "conv2d2: weight (6, 8, 5, 5), the network has (6, 4, 5, 5)" in found.reason
 
 
 def test_an_lrn_whose_alpha_is_not_divided_by_its_size_is_caught(verdict):
-    found = verdict("pytorch", "tiny_inception", module="tests.workers.pytorch_lrn_alpha")
+    found = verdict("pytorch", "tiny_inception", fault="LrnAlpha")
     assert found.verdict == "different"
     assert "loss" in found.reason
     assert "gradients differ" in found.reason
@@ -90,7 +90,7 @@ def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_p
     arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
     arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
     log = tmp_path / "log"
-    with Worker(interpreter_of("pytorch"), "tests.workers.pytorch_returns_memory", log, {"CUDA_VISIBLE_DEVICES": ""}) as worker:
+    with Worker(interpreter_of("pytorch"), "tests.faults.pytorch:ReturnsMemory", log, {"CUDA_VISIBLE_DEVICES": ""}) as worker:
         worker.ask("build", limit=120, network=network.to_json(), batch=4, tuning=tuning)
         worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
         worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")

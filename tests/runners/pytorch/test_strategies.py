@@ -1,6 +1,6 @@
 """PyTorch's strategies average gradients rightly on two to four CPUs; what the lossy ones lose is bounded and comes later.
 
-The errors are those of tests.workers.pytorch_aggregations, against known gradients of Gaussian numbers.
+The errors are those of tests.faults.pytorch_aggregations, against known gradients of Gaussian numbers.
 """
 
 import pytest
@@ -20,7 +20,7 @@ EXACT = [strategy for strategy in STRATEGIES if strategy not in LOSSY]
 @pytest.fixture(scope="module", params=[2, 3, 4])
 def aggregate(request, started):
     """Aggregate known gradients; every rank must answer the same, the bits of its gradients among that."""
-    with started("tests.workers.pytorch_aggregations", request.param) as worker:
+    with started("tests.faults.pytorch_aggregations", request.param) as worker:
         yield lambda strategy, **how: worker.ask("aggregate", 120, strategy=strategy, ranks=request.param, **how)
 
 
@@ -97,33 +97,33 @@ def test_a_tuned_step_is_the_same(judge, runner, strategy):
 
 @pytest.mark.parametrize("strategy", ["power_sgd", "bf16_compress"])
 def test_several_buckets_on_cpus_do_not_meet_one_another(verdict, strategy):
-    found = verdict("pytorch", "tiny_resnet", module="tests.workers.pytorch_ranks_small_buckets", devices=2, strategy=strategy)
+    found = verdict("pytorch", "tiny_resnet", fault="pytorch_ranks:SmallBuckets", devices=2, strategy=strategy)
     assert (found.verdict, found.reason) == ("same", "")
 
 
 def test_a_ring_that_stops_too_early_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ring_stops_early", devices=2, strategy="ring")
+    found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:RingStopsEarly", devices=2, strategy="ring")
     assert found.verdict == "different"
     assert "the devices' parameters have come apart" in found.reason
 
 
 def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_coarse", devices=2, strategy="bf16_compress")
+    found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:Coarse", devices=2, strategy="bf16_compress")
     assert found.verdict == "different"
     assert "has moved otherwise" in found.reason and "allowed 0.4" in found.reason
 
 
-@pytest.mark.parametrize(("fault", "network"), [("silent", "tiny_fcn"), ("silent", "tiny_cnn"), ("one_rank", "tiny_fcn"),
-                                                ("one_rank", "tiny_cnn")])
+@pytest.mark.parametrize(("fault", "network"), [("Silent", "tiny_fcn"), ("Silent", "tiny_cnn"), ("OneRank", "tiny_fcn"),
+                                                ("OneRank", "tiny_cnn")])
 def test_a_power_sgd_that_sends_too_little_after_its_whole_steps_is_named(verdict, fault, network):
-    found = verdict("pytorch", network, module=f"tests.workers.pytorch_power_sgd_{fault}", devices=2, strategy="power_sgd")
+    found = verdict("pytorch", network, fault=f"pytorch_ranks:PowerSgd{fault}", devices=2, strategy="power_sgd")
     assert found.verdict == "different"
     assert found.reason.startswith("steps 3 to 8, whose gradients are not sent whole, have moved ")
-    assert ("relative error 1," in found.reason) == (fault == "silent")
+    assert ("relative error 1," in found.reason) == (fault == "Silent")
 
 
 def test_one_bit_that_adds_up_and_does_not_average_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", module="tests.workers.pytorch_ranks_one_bit_sum", devices=2, strategy="one_bit")
+    found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:OneBitSum", devices=2, strategy="one_bit")
     assert found.verdict == "different"
     assert found.reason.startswith("the first step adds up to 2 times the right one's sum in dense")
     assert found.reason.endswith(": the sum over 2 devices instead of the mean")

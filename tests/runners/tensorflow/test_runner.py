@@ -269,5 +269,5 @@ def oblong():
 
 @pytest.mark.parametrize(("precision", "path"), [("bf16", "False"), ("fp32", "auto")])
 def test_an_lstm_keeps_off_cudnn_in_bf16_alone(verdict, precision, path):
-    found = verdict("tensorflow", "tiny_lstm", module="tests.workers.tensorflow_names_its_lstm", precision=precision)
+    found = verdict("tensorflow", "tiny_lstm", fault="NamesItsLstm", precision=precision)
     assert (found.verdict, found.reason) == ("different", f"different: use_cudnn {path}")

@@ -1,0 +1,40 @@
+"""Runners that go wrong in one way each, named `tests.faults.<file>:<Class>`; a file a framework.
+
+A fault in a runner's method is a class of its own. One in a module is `planted` there. Python 3.6
+syntax, because old frameworks load these files.
+"""
+
+from unittest import mock
+
+import numpy as np
+
+
+def planted(Runner, target, **replacements):
+    """Return a `Runner` that replaces attributes of a module or class before it builds a network."""
+
+    class Planted(Runner):
+        def __init__(self, task):
+            mock.patch.multiple(target, **replacements).start()
+            super().__init__(task)
+
+    return Planted
+
+
+def uproot():
+    """Put back what was replaced in this process."""
+    mock.patch.stopall()
+
+
+def rows_of_next_batch(Runner):
+    """Return a `Runner` that trains the last rank or device on its rows of the next batch."""
+
+    class OtherRows(Runner):
+        def feed(self, inputs, targets, residence):
+            batch, of_ranks = self.task.batch, self.task.ranks > 1
+            if not of_ranks or self.task.rank == self.task.ranks - 1:
+                inputs, targets = inputs.copy(), targets.copy()
+                for samples in (inputs, targets):
+                    samples[:, -batch:] = np.roll(samples, 1, axis=0)[:, -batch:]
+            super().feed(inputs, targets, residence)
+
+    return OtherRows

@@ -1,0 +1,157 @@
+"""CNTK's runner with one fault each."""
+
+import ctypes
+
+import cntk as C
+import numpy as np
+
+from runners.cntk import runner
+from runners.cntk.runner import Keeper, Runner, to_canonical
+from runners.protocol import Unsupported
+from tests.faults import planted, rows_of_next_batch
+
+build, make_layer = runner.build, runner.make_layer
+
+
+def make_ceil(layer, input_shape, dropout, seed):
+    if layer["op"] != "max_pool":
+        return make_layer(layer, input_shape, dropout, seed)
+    kernel, stride = layer["attributes"]["kernel"], layer["attributes"]["stride"]
+    return lambda x: C.pooling(
+        x, C.MAX_POOLING, (kernel, kernel), (stride, stride), ceil_out_dim=True)
+
+
+def with_image(network, source, dropout, seed):
+    image = C.Parameter(source.shape, init=0.0, name="image")
+    return build(network, source + image, dropout, seed)
+
+
+def per_sample(parameters, network):
+    rate = C.learning_parameter_schedule_per_sample(network["learning_rate"])
+    momentum = C.momentum_schedule(network["momentum"])
+    return C.momentum_sgd(parameters, rate, momentum, unit_gain=False)
+
+
+def unit_gain(parameters, network):
+    return C.momentum_sgd(parameters, network["learning_rate"], network["momentum"],
+                          minibatch_size=C.learners.IGNORE)
+
+
+class OwnCount(Keeper):
+    def update(self, gradient_values, training_sample_count, sweep_end):
+        return super().update(gradient_values, training_sample_count // 2, sweep_end)
+
+
+# Pooling that rounds up, as Caffe pools unless told otherwise.
+Ceil = planted(Runner, runner, make_layer=make_ceil)
+# The LSTM's gates in CNTK's own order.
+Gates = planted(Runner, runner, EXCHANGE=[0, 1, 2, 3])
+# A learning rate per sample, as in CNTK's older scripts: the batch's sum moves the weights.
+PerSample = planted(Runner, runner, make_learner=per_sample)
+# CNTK's default momentum, which scales each gradient by 1 - m.
+UnitGain = planted(Runner, runner, make_learner=unit_gain)
+# A trained variable beside the input, as DLBench's TensorFlow scripts had it.
+TrainableInput = planted(Runner, runner, build=with_image)
+# A learner that divides the sum over all ranks by the samples of one rank.
+Sums = planted(Runner, runner, Keeper=OwnCount)
+OtherRows = rows_of_next_batch(Runner)
+
+
+class Alone(Runner):
+    """Ranks without the distributed learner: each trains on its own part of the batch alone."""
+
+    def _trainer(self, learner, strategy):
+        return self._local_trainer(learner)
+
+
+class OneBitMean(Runner):
+    """Answers with the mean of 40 gradients of one batch that the 1-bit learner sent: no fault."""
+
+    steps = 40
+
+    def gradients(self):
+        keeper = Keeper(list(self.trained.values()))
+        trainer = self._trainer(keeper, "one_bit")
+        total = {name: 0.0 for name in self.trained}
+        for _ in range(self.steps):
+            trainer.train_minibatch(self._arguments(0))
+            for name, parameter in self.trained.items():
+                mean = keeper.sums[parameter] / np.float32(keeper.samples)
+                total[name] = total[name] + to_canonical(mean, self.ops[name])
+        return {name: array / np.float32(self.steps) for name, array in total.items()}
+
+
+class OneBitOnce(OneBitMean):
+    """Answers with the first gradient that the 1-bit learner sent; what it kept back is missing."""
+
+    steps = 1
+
+
+class TrainedBefore(Runner):
+    """Trains two steps from host memory before the weights are loaded again: no fault."""
+
+    def load(self, weights):
+        self.weights = weights
+        super().load(weights)
+
+    def feed(self, inputs, targets, residence):
+        super().feed(inputs, targets, "host")
+        self.step()
+        self.step()
+        super().load(self.weights)
+        self.position = 0
+
+
+class NoReset:
+    def reset_smoothed_gradients(self):
+        pass
+
+
+class KeepsMomentum(TrainedBefore):
+    """Keeps the momentum of the steps before the weights were loaded again."""
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.learner = NoReset()
+
+
+class Embedding(runner.Embedding):
+    def __call__(self, words):
+        Embedding.rows = super().__call__(words)
+        return Embedding.rows
+
+
+class SparseEmbedding(planted(Runner, runner, Embedding=Embedding)):
+    """Trains its table by one-hot words, as CNTK's layers library embeds: momentum skips the words
+    that are not in the batch.
+
+    CNTK cannot hand out a sparse gradient, so the right network answers; both share their weights.
+    """
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.words = C.sequence.input_variable(task.network["vocabulary"], is_sparse=True)
+        rows = C.times(self.words, self.trained["embedding1.weight"])
+        criterion = self.criterion.clone("share", {Embedding.rows: rows})
+        self.trainer = C.Trainer(criterion, criterion, [self.learner])
+
+    def feed(self, inputs, targets, residence):
+        super().feed(inputs, targets, residence)
+        vocabulary = self.words.shape[0]
+        self.one_hot = [C.Value.one_hot(words.tolist(), vocabulary) for words in inputs]
+
+    def step(self):
+        position = self.position % len(self.ring)
+        arguments = self.trainer.loss_function.arguments
+        target = next(each for each in arguments if each.uid != self.words.uid)
+        self.trainer.train_minibatch({self.words: self.one_hot[position],
+                                      target: self.ring[position][1]})
+        self.position += 1
+
+
+class Threads(Runner):
+    """Refuses the task with the number of threads that its OpenMP library has been given."""
+
+    def __init__(self, task):
+        super().__init__(task)
+        raise Unsupported(f"{ctypes.CDLL('libiomp5.so').omp_get_max_threads()} threads")

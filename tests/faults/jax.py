@@ -1,0 +1,94 @@
+"""JAX's runner with one fault each."""
+
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from runners.jax import layers, runner
+from runners.jax.layers import per_channel
+from runners.jax.runner import Runner
+from runners.protocol import Different, Unsupported
+from tests.faults import planted, rows_of_next_batch
+
+choose_style, initial_parameters, sgd = runner.choose_style, runner.initial_parameters, runner.sgd
+
+
+def ceil(x, a, style):
+    kernel, stride, padding = layers.window(a, style)
+    more = [(low, high + step - 1) for (low, high), step in zip(padding, stride, strict=True)]
+    return lax.reduce_window(x, -jnp.inf, lax.max, kernel, stride, more)
+
+
+def nesterov(parameters, velocity, gradients, learning_rate, momentum):
+    velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
+    ahead = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
+    return jax.tree.map(lambda w, d: w - learning_rate * d, parameters, ahead), velocity
+
+
+def running_averages(x, layer, p, statistics, style):
+    scale = p["scale"] * lax.rsqrt(statistics["variance"] + layer["attributes"]["epsilon"])
+    centred = x.astype(jnp.float32) - per_channel(statistics["mean"], style)
+    normal = centred * per_channel(scale, style) + per_channel(p["shift"], style)
+    return normal.astype(x.dtype), statistics
+
+
+def stale(parameters, velocity, *others):
+    moved, velocity = sgd(parameters, velocity, *others)
+    second = lax.axis_index("devices") == 1
+    return jax.tree.map(lambda old, new: jnp.where(second, old, new), parameters, moved), velocity
+
+
+def with_image(network, style):
+    image = {"value": np.zeros(network["input_shape"], np.float32)}
+    return {**initial_parameters(network, style), "image": image}
+
+
+# Pooling that rounds up, as Caffe pools unless told otherwise.
+Ceil = planted(Runner, layers, max_pool=ceil)
+# Nesterov's momentum, as Torch's DLBench scripts had it.
+Nesterov = planted(Runner, runner, sgd=nesterov)
+# Batch norm by the running averages while training, as of a layer left in inference mode.
+RunningAverages = planted(Runner, layers, batch_norm=running_averages)
+# Device 1 never applies an update.
+Stale = planted(Runner, runner, sgd=stale)
+# The devices' gradients are added up and not averaged.
+Sum = planted(Runner, lax, pmean=lax.psum)
+# The input is among the trained parameters, as DLBench's TensorFlow scripts had it.
+TrainableInput = planted(Runner, runner, initial_parameters=with_image)
+OtherRows = rows_of_next_batch(Runner)
+
+
+class DefaultPrecision(planted(Runner, runner, choose_style=lambda task: choose_style(task)._replace(
+        precision=lax.Precision.DEFAULT))):
+    """JAX as it comes: on a GPU that has TF32, float32 products use it."""
+
+    @staticmethod
+    def describe():
+        os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # cuBLAS reads it when CUDA starts
+        return Runner.describe()
+
+
+class CountsDonated(Runner):
+    """Says, when its copies are asked for, how many arrays of the state its last step overwrote."""
+
+    def step(self):
+        self.before = jax.tree.leaves(self.state)
+        super().step()
+
+    def copies(self):
+        donated = sum(array.is_deleted() for array in self.before)
+        raise Different(f"{donated} of {len(self.before)} arrays donated")
+
+
+class Threads(Runner):
+    """Refuses every task with the number of threads of XLA's pool."""
+
+    def __init__(self, task):
+        super().__init__(task)
+        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        count = sum(name.startswith("tf_XLAEigen") for name in names)
+        raise Unsupported(f"{count} threads in XLA's pool")

@@ -1,7 +1,0 @@
-"""The simulated runner with 50 % of extra work in each step."""
-
-from tests.workers.simulated import Runner as Simulated
-
-
-class Runner(Simulated):
-    slower = 1.5
