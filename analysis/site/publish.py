@@ -123,11 +123,11 @@ def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequenc
 def write_docs(site: Site, docs: Path) -> list[tuple[str, str]]:
     """Render the pages of `docs` and return (name, heading) of each."""
     headings = []
-    for path in sorted(docs.glob("*.md")):
-        text = path.read_text(encoding="utf-8")
-        heading, _, rest = text.partition("\n")
-        headings.append((path.stem, heading.lstrip("# ")))
-        site.write(f"docs/{path.stem}.html", "rows.html.j2", headings[-1][1], tables=[], text=markdown.render(rest, ""))
+    for path in sorted(docs.rglob("*.md")):
+        name = path.relative_to(docs).with_suffix("").as_posix()
+        heading, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        headings.append((name, heading.lstrip("# ")))
+        site.write(f"docs/{name}.html", "rows.html.j2", headings[-1][1], tables=[], text=markdown.render(rest, ""))
     return headings
 
 

@@ -14,6 +14,7 @@ from analysis.site import index
 from analysis.site.index import Card
 
 PAGES = Path(__file__).parent / "pages"
+TEMPLATES = Path(__file__).parents[1] / "display" / "templates"
 
 
 class Site:
@@ -22,8 +23,8 @@ class Site:
     def __init__(self, out: Path, results: Path):
         self.out, self.results = out, results
         self.written: list[Path] = []
-        self.templates = Environment(loader=FileSystemLoader([PAGES, PAGES.parent]), undefined=StrictUndefined, autoescape=True,
-                                     trim_blocks=True, lstrip_blocks=True)
+        self.templates = Environment(loader=FileSystemLoader([PAGES, TEMPLATES]), undefined=StrictUndefined,
+                                     autoescape=True, trim_blocks=True, lstrip_blocks=True)
         self.templates.filters["json"] = embed
 
     def write(self, name: str, template: str, title: str, **values: Any) -> None:
