@@ -1,8 +1,8 @@
-"""Start a worker: `python -m runners runners.pytorch.runner`. The module is imported once stdout is out of its reach."""
+"""Start a worker: `python -m runners runners.pytorch.runner`."""
 
 import sys
 
-from runners import protocol
+from runners import session
 
 if __name__ == "__main__":
-    protocol.main(sys.argv[1])
+    session.main(sys.argv[1])

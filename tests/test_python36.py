@@ -14,7 +14,9 @@ from harness.environments import interpreters, recipes
 from harness.errors import WrongUse
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py", "tests/faults/__init__.py"]
+EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
+                "runners/session.py", "runners/reference/__init__.py", "runners/cntk/__init__.py",
+                "tests/faults/__init__.py"]
 COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]"
 
 

@@ -1,9 +1,10 @@
-"""Averages of gradients between ranks by point-to-point messages, after the backward pass, as the tools of 2016 made them.
+"""Averages gradients between ranks by point-to-point messages, as the tools of 2016 did it.
 
-All gradients lie one behind the other in one buffer of S bytes, so a message carries S or an n-th of it. Caffe and Torch kept their
-parameters so; MXNet and TensorFlow sent each array by itself. At rank 0 the tools updated the parameters and sent those back; here
-the mean gradient goes back, which has as many bytes, and every rank makes the same update. NCCL carries the messages between GPUs:
-its stream and ours wait for each other, the host for neither. gloo carries them between CPUs.
+All gradients lie in one buffer of S bytes, so a message carries S or an n-th of it. Caffe and Torch
+kept their parameters so; MXNet and TensorFlow sent each array by itself. In those tools rank 0
+updated the parameters and sent them back. Here the mean gradient goes back, which has as many
+bytes, and every rank makes the same update. NCCL carries the messages between GPUs: its stream and
+ours wait for each other, the host waits for neither. Gloo carries them between CPUs.
 """
 
 import contextlib
@@ -11,41 +12,37 @@ import contextlib
 import torch
 import torch.distributed as dist
 
-from runners.protocol import Unsupported
-
 
 class Aggregation:
-    """That of one device: nothing. A strategy averages either in `aggregate`, after a backward pass, or while it runs."""
-
-    exact = True  # but for rounding
-    capturable = True  # in a CUDA graph: the host neither waits nor computes in between
+    """That of one device: nothing. A strategy averages in `aggregate`, or during backward."""
 
     def aggregate(self):
         """Put the mean over all ranks in the place of this rank's gradients."""
 
     def local(self):
-        """The context in which a backward pass leaves this rank's own gradients."""
+        """Return the context in which a backward pass leaves this rank's own gradients."""
         return contextlib.nullcontext()
 
     def alone(self):
         """Return a function that aggregates buffers of the gradients' shapes."""
-        raise Unsupported("one device has no gradients to aggregate")
+        raise NotImplementedError
 
     def reset(self):
         """Forget what earlier steps have left."""
 
 
 class Messages(Aggregation):
-    """Averages one buffer of all gradients of `parameters`; a strategy is a way to `average` it."""
+    """Averages one buffer of all gradients of `parameters`; a strategy is a way to `average`."""
 
-    quantum = 1  # elements: each gradient, and each rank's part of the buffer, begins at a multiple
+    # Elements: each gradient, and each rank's part of the buffer, begins at a multiple.
+    quantum = 1
 
     def __init__(self, parameters, task):
         self.parameters, self.rank, self.ranks = parameters, task.rank, task.ranks
         starts, end = layout(parameters, self.quantum)
         whole = self.ranks * self.quantum
         self.flat = torch.zeros(-(-end // whole) * whole, device=parameters[0].device)
-        # Strides are the parameter's own (channels-last, say): a fused optimiser walks both in the order of memory.
+        # A fused optimiser walks parameter and gradient in memory order, so strides must agree.
         self.views = [self.flat.as_strided(parameter.shape, parameter.stride(), start)
                       for parameter, start in zip(parameters, starts, strict=True)]
 
@@ -55,7 +52,7 @@ class Messages(Aggregation):
             parameter.grad = mean
 
     def mean(self, gradients):
-        """Return the mean of every rank's `gradients`, in memory that the next call takes again."""
+        """Return the mean of every rank's `gradients`, in memory that the next call reuses."""
         torch._foreach_copy_(self.views, gradients)
         self.average()
         return self.views
@@ -72,10 +69,11 @@ class Messages(Aggregation):
 class Ring(Messages):
     """Ring all-reduce: n - 1 steps add up, n - 1 steps pass the sums on (Patarasu and Yuan 2009).
 
-    Every rank sends 2 (n - 1) messages of S / n to the next and receives as many from the one before.
+    Every rank sends 2 (n - 1) messages of S / n to the next and receives as many.
     """
 
-    quantum = 32  # 128 bytes: AlexNet's chunks began 8 bytes off 16, and its ring took twice its model; so it does not on two H200s
+    # 128 bytes: chunks of AlexNet that began 8 bytes off 16 took twice the predicted time.
+    quantum = 32
 
     def __init__(self, parameters, task):
         super().__init__(parameters, task)
@@ -88,15 +86,16 @@ class Ring(Messages):
         for step in range(n - 1):
             exchange([(chunks[(rank - step) % n], after)], [(self.arrived, before)])
             chunks[(rank - step - 1) % n] += self.arrived
-        chunks[after] /= n  # of this one the rank now holds the sum
+        # The rank now holds the sum of this chunk.
+        chunks[after] /= n
         for step in range(n - 1):
             exchange([(chunks[(rank + 1 - step) % n], after)], [(chunks[(rank - step) % n], before)])
 
 
 class Tree(Messages):
-    """Binomial tree of pairs, as in Caffe's P2PSync: pairs add up, then pairs of pairs, and rank 0's mean goes back the same way.
+    """Binomial tree, as in Caffe's P2PSync: pairs add up, then pairs of pairs; the mean goes back.
 
-    Messages have S bytes and come one after another: rank 0 receives ceil(log2 n) and sends as many; a leaf sends and receives one.
+    Messages have S bytes and follow each other: rank 0 receives ceil(log2 n) and sends as many.
     """
 
     def __init__(self, parameters, task):
@@ -127,10 +126,9 @@ class Tree(Messages):
 
 
 class Gather(Messages):
-    """All send to rank 0, which adds up and sends the mean to each, as MXNet's `device` and Torch's DataParallelTable did.
+    """All send to rank 0, which sends the mean to each: MXNet's `device`, Torch's DataParallelTable.
 
-    Messages have S bytes: rank 0 receives n - 1, all at once into a buffer each, and sends n - 1 at once; another one sends one and
-    receives one.
+    Messages have S bytes. Rank 0 receives n - 1 at once, a buffer each, and sends n - 1 at once.
     """
 
     def __init__(self, parameters, task):
@@ -151,10 +149,11 @@ class Gather(Messages):
 
 
 def exchange(sends, receives):
-    """Start all messages, (tensor, other rank) each, and wait for them: the host with gloo, only the stream with NCCL."""
+    """Start all messages, (tensor, other rank) each, and wait; with NCCL only the stream waits."""
     messages = [dist.P2POp(dist.isend, tensor, other) for tensor, other in sends]
     messages += [dist.P2POp(dist.irecv, tensor, other) for tensor, other in receives]
-    if messages:  # there are none for a rank alone
+    # A single rank has none.
+    if messages:
         for work in dist.batch_isend_irecv(messages):
             work.wait()
 
@@ -167,7 +166,7 @@ def all_reduce_mean(gradients):
 
 
 def layout(parameters, quantum):
-    """Return where each parameter begins in the buffer, in elements, and where the last one ends."""
+    """Return where each parameter begins in the buffer, in elements, and where the last ends."""
     starts, end = [], 0
     for parameter in parameters:
         start = -(-end // quantum) * quantum

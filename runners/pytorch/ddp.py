@@ -1,8 +1,9 @@
-"""Averages of gradients by DistributedDataParallel: bucket by bucket while the backward pass still runs.
+"""Averages gradients by DistributedDataParallel, bucket by bucket while the backward pass runs.
 
-A bucket (25 MiB; the first 1 MiB) goes through the library's all-reduce, or through a communication hook that PyTorch ships.
-`bf16_compress` all-reduces half the bytes. `power_sgd` (T. Vogels et al., arXiv 1905.13727) all-reduces two matrices [o, 2] and
-[i, 2] of each [o, i], and vectors as they are; what that loses is added to the next step's gradient.
+A bucket (25 MiB; the first 1 MiB) goes through the library's all-reduce, or through a communication
+hook that PyTorch ships. `bf16_compress` all-reduces half the bytes. `power_sgd` (T. Vogels et al.,
+arXiv 1905.13727) all-reduces two matrices [o, 2] and [i, 2] of each [o, i], and vectors as they
+are; what that loses is added to the next step's gradient.
 """
 
 import torch
@@ -13,13 +14,16 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from runners.protocol import Unsupported
 from runners.pytorch.aggregation import Aggregation
 
-RANK = 2  # of PowerSGD's matrices, as in its authors' ResNet-18; PyTorch's documentation recommends 1 to 4
-VANILLA_STEPS = 2  # the fewest that the hook allows: DDP sorts its buckets in the first
-EPSILON = 1e-8  # PyTorch's remedy for columns of zeros, which gradients behind a ReLU have
+# Rank of PowerSGD's matrices, as in its authors' ResNet-18; PyTorch recommends 1 to 4.
+RANK = 2
+# The fewest that the hook allows: DDP sorts its buckets in the first.
+VANILLA_STEPS = 2
+# PyTorch's remedy for columns of zeros, which gradients behind a ReLU have.
+EPSILON = 1e-8
 
 
 class DDP(Aggregation):
-    """Averages while the backward pass of its `replica` of the model runs, so nothing is left to do after it."""
+    """Averages while the backward pass of its `replica` of the model runs."""
 
     def __init__(self, replica):
         self.replica = replica
@@ -38,15 +42,18 @@ class DDP(Aggregation):
         return aggregate
 
     def starter(self):
-        """Return a function that starts the aggregation of a bucket and returns something to wait for."""
+        """Return a function that starts a bucket's aggregation and returns what to wait for."""
         return lambda bucket: dist.all_reduce(bucket.buffer(), async_op=True)
 
     def _bucket_parameters(self):
         """Yield the number of each bucket, how many there are, and its parameters."""
-        trained = [parameter for parameter in self.replica.module.parameters() if parameter.requires_grad]
-        text = self.replica._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")  # as "3 2, 1 0"
+        parameters = self.replica.module.parameters()
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        # As "3 2, 1 0".
+        text = self.replica._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")
         if not text:
-            raise Unsupported("DDP sorts its buckets in its first step: train one before asking for the aggregation alone")
+            raise Unsupported("DDP sorts its buckets in its first step: train one before asking "
+                              "for the aggregation alone")
         buckets = [[trained[int(index)] for index in bucket.split()] for bucket in text.split(",")]
         for number, parameters in enumerate(buckets):
             yield number, len(buckets), parameters
@@ -55,24 +62,23 @@ class DDP(Aggregation):
 class Hooked(DDP):
     """DDP whose buckets go through a hook with a state; `make_state` makes a fresh one."""
 
-    exact = False
-
     def __init__(self, replica):
         super().__init__(replica)
         self.state = self.make_state()
         replica.register_comm_hook(self.state, self.hook)
 
     def starter(self):
-        state = self.make_state()  # that of training keeps its errors
+        # That of training keeps its errors.
+        state = self.make_state()
         return lambda bucket: self.hook(state, bucket)
 
 
 class BF16Compress(Hooked):
-    """Values are rounded to bf16, 8 bits, before the sum and at each addition."""
+    """Rounds values to bf16, 8 bits, before the sum and at each addition."""
 
     @staticmethod
     def hook(state, bucket):
-        """PyTorch's hook under another name: by its own, DDP refuses it on CPUs, though gloo adds bf16 (torch 2.11 to 2.13)."""
+        """PyTorch's hook. By its own name DDP refuses it on CPUs, although gloo adds bf16."""
         return bf16_compress_hook(state, bucket)
 
     @staticmethod
@@ -81,16 +87,15 @@ class BF16Compress(Hooked):
 
 
 class PowerSGD(Hooked):
-    """Of each matrix the nearest of rank 2, found step by step from the one before."""
-
-    capturable = False  # the hook waits for the device
+    """Sends the nearest matrix of rank 2, found step by step from the one before."""
 
     @staticmethod
     def hook(state, bucket):
         """PyTorch's hook, on CPUs a bucket at a time.
 
-        Gloo's threads start its second and third sum, on each rank in an order of their own, and sums of different buckets met
-        (FCN-5 on two ranks, torch 2.13: "Received data size doesn't match expected size").
+        Gloo's threads start its second and third sum in an order of their own on each rank, and
+        sums of different buckets met (FCN-5 on two ranks, torch 2.13: "Received data size doesn't
+        match expected size").
         """
         sent = powerSGD_hook(state, bucket)
         if not bucket.buffer().is_cuda:
@@ -109,13 +114,14 @@ class PowerSGD(Hooked):
 
 
 class Bucket:
-    """Zeros in place of a bucket of gradients, with as much of `torch.distributed.GradBucket` as the hooks ask for."""
+    """Zeros in place of a bucket of gradients, with what the hooks ask of a `GradBucket`."""
 
     def __init__(self, number, count, parameters):
         self.number, self.count = number, count
-        self.flat = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
         sizes = [parameter.numel() for parameter in parameters]
-        self.views = [part.view(parameter.shape) for part, parameter in zip(self.flat.split(sizes), parameters, strict=True)]
+        self.flat = torch.zeros(sum(sizes), device=parameters[0].device)
+        self.views = [part.view(parameter.shape) for part, parameter
+                      in zip(self.flat.split(sizes), parameters, strict=True)]
 
     def index(self):
         return self.number

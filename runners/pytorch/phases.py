@@ -1,32 +1,22 @@
-"""Nested parts of PyTorch's step, whose differences are forward, backward, exposed aggregation and update.
+"""Nested parts of PyTorch's step. Their differences are the times of forward, backward and so on.
 
-Each takes the step's own next batch and runs as the step does, in a CUDA graph of its own where that is captured. None changes the
-weights but FBAU, which is the step and trains on; what a lossy strategy keeps for the next step moves in FBA and A, batch norm's
-running averages in all. In `stock` DDP sends those averages before each forward pass that ends in an aggregation, so their time
-counts as aggregation.
+Each part takes the step's own next batch and runs as the step does, in its own CUDA graph where the
+step has one. None changes the weights. What a lossy strategy keeps for the next step moves in FBA
+and A, batch norm's running averages in all. In `stock` DDP sends those averages before each forward
+pass that ends in an aggregation, so their time counts as aggregation.
 """
 
-from runners.protocol import Unsupported
+from runners.protocol import Part, Unsupported
 
 
 def variant(runner, name):
     """Return the part `name` of the runner's step: see `runners.protocol.Runner.variant`."""
     if name == "A":
-        return Part(runner.aggregation.alone(), runner)
-    if name == "FBAU":
-        return Part(runner.step, runner)
+        return Part(runner.aggregation.alone(), runner.synchronize)
     if name not in WORK:
         raise Unsupported(f"this runner has no part '{name}' of a step")
     work = runner.fit(lambda inputs, targets: WORK[name](runner, inputs, targets))
-    return Part(lambda: work(*runner.next_batch()), runner)
-
-
-class Part:
-    """What `timed_run` repeats."""
-
-    def __init__(self, step, runner):
-        self.step = step
-        self.synchronize = runner.synchronize
+    return Part(lambda: work(*runner.next_batch()), runner.synchronize)
 
 
 def forward(runner, inputs, targets):

@@ -1,37 +1,48 @@
-"""PyTorch. `stock` is the tutorial's loop: an eager `nn.Module`, `CrossEntropyLoss`, `torch.optim.SGD`.
+"""PyTorch. `stock` is the tutorial's loop: eager `nn.Module`, `CrossEntropyLoss`, `torch.optim.SGD`.
 
-`tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused optimiser, cuDNN's benchmark mode,
-pinned host memory and, on a GPU, the whole step captured in one CUDA graph. Mixed precision is `torch.autocast` in both.
-Several devices are ranks (runners/pytorch/parallel.py), which make one of their gradients (runners/pytorch/strategies.py).
+`tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused
+optimiser, cuDNN's benchmark mode, pinned host memory and, on a GPU, the whole step captured in one
+CUDA graph. Mixed precision is `torch.autocast` in both. Several devices are ranks (`parallel`).
 """
 
 import contextlib
-import platform
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runners.protocol import Product, Unsupported, assert_network
+from runners.protocol import (
+    Product,
+    Unsupported,
+    assert_network,
+    lowered,
+    native_names,
+    processor_name,
+    refuse_unknown,
+)
 from runners.protocol import Runner as BaseRunner
-from runners.pytorch import parallel, phases, strategies
+from runners.pytorch import parallel, phases
 from runners.pytorch.aggregation import all_reduce_mean
+from runners.pytorch.strategies import STRATEGIES
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
-PARAMETER_NAMES = {  # ours -> PyTorch's, where they differ
+# Fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps.
+LOSS_SCALE = 1024.0
+# Ours -> PyTorch's, where they differ.
+PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
 }
 
 
 class Net(nn.Module):
-    """The network's layers by name, run in their order; an output is let go after its last use, as hand-written code would."""
+    """The network's layers by name; an output is freed after its last use, as in written code."""
 
     def __init__(self, network, dropout):
         super().__init__()
         self.parts = nn.ModuleDict()
-        self.wiring = []  # of each part: its name, its inputs, and those of them that no later part uses
+        # Of each part: its name, its inputs, and those of them that no later part uses.
+        self.wiring = []
         shapes = {"input": network["input_shape"]}
         layers = network["layers"]
         for number, layer in enumerate(layers):
@@ -50,45 +61,6 @@ class Net(nn.Module):
         return values[name]
 
 
-def make_layer(layer, input_shape, dropout):
-    op, a = layer["op"], layer["attributes"]
-    if op == "dense":
-        return nn.Linear(input_shape[-1], a["units"])
-    if op == "conv2d":
-        return nn.Conv2d(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"], bias=a["bias"])
-    if op == "max_pool":
-        return nn.MaxPool2d(a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
-    if op == "avg_pool":
-        return nn.AvgPool2d(a["kernel"], a["stride"])
-    if op == "global_avg_pool":
-        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    if op == "relu":
-        return nn.ReLU()
-    if op == "sigmoid":
-        return nn.Sigmoid()
-    if op == "dropout":
-        return nn.Dropout(a["rate"] if dropout else 0.0)
-    if op == "batch_norm":
-        return nn.BatchNorm2d(input_shape[0], eps=a["epsilon"])
-    if op == "flatten":
-        return nn.Flatten()
-    if op == "embedding":
-        return nn.Embedding(a["vocabulary"], a["units"])
-    if op == "lstm":
-        return OneBiasLSTM(input_shape[-1], a["units"], batch_first=True)
-    if op == "lrn":
-        return nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"])  # divides alpha by the size itself
-    if op == "concat":
-        return Concat()
-    if op == "add":
-        return Add()
-    if op == "subsample":
-        return Subsample(a["stride"])
-    if op == "pad_channels":
-        return PadChannels(a["extra"])
-    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
-
-
 class OneBiasLSTM(nn.LSTM):
     """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained."""
 
@@ -97,44 +69,61 @@ class OneBiasLSTM(nn.LSTM):
         self.bias_hh_l0.requires_grad_(False).zero_()
 
     def forward(self, x):
-        if x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16:
+        if (x.is_cuda and torch.is_autocast_enabled("cuda")
+                and torch.get_autocast_dtype("cuda") == torch.bfloat16):
             return self._in_bf16(x)
         return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
 
     def _in_bf16(self, x):
-        """Autocast hands cuDNN's cells fp16 whatever type was asked for (seen in traces of torch 2.11), so bf16 is cast here."""
+        """Cast to bf16 here: autocast hands fp16 to cuDNN's cells (seen in traces of torch 2.11)."""
         zero = x.new_zeros(1, x.shape[0], self.hidden_size, dtype=torch.bfloat16)  # (1, B, H)
         weights = [weight.bfloat16() for weight in self._flat_weights]
-        with torch.autocast("cuda", enabled=False):  # the call of `nn.LSTM.forward`, without autocast's own casts
-            return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training, False, True)[0]
+        # The call of `nn.LSTM.forward`, without autocast's own casts.
+        with torch.autocast("cuda", enabled=False):
+            return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training,
+                                  False, True)[0]
 
 
-class Concat(nn.Module):
-    def forward(self, *images):
-        return torch.cat(images, dim=1)  # (B, C, H, W) each
+class Function(nn.Module):
+    """A function of tensors as a module; images are (B, C, H, W)."""
 
-
-class Add(nn.Module):
-    def forward(self, left, right):
-        return left + right
-
-
-class Subsample(nn.Module):
-    def __init__(self, stride):
+    def __init__(self, function):
         super().__init__()
-        self.stride = stride
+        self.function = function
 
-    def forward(self, x):
-        return x[:, :, :: self.stride, :: self.stride]  # (B, C, H, W)
+    def forward(self, *inputs):
+        return self.function(*inputs)
 
 
-class PadChannels(nn.Module):
-    def __init__(self, extra):
-        super().__init__()
-        self.extra = extra
+# Operation -> module, from the attributes and the input's shape without the batch.
+LAYERS = {
+    "dense": lambda a, shape: nn.Linear(shape[-1], a["units"]),
+    "conv2d": lambda a, shape: nn.Conv2d(shape[0], a["filters"], a["kernel"], a["stride"],
+                                         a["padding"], groups=a["groups"], bias=a["bias"]),
+    "max_pool": lambda a, shape: nn.MaxPool2d(a["kernel"], a["stride"], a["padding"],
+                                              ceil_mode=a["ceil"]),
+    "avg_pool": lambda a, shape: nn.AvgPool2d(a["kernel"], a["stride"]),
+    "global_avg_pool": lambda a, shape: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    "relu": lambda a, shape: nn.ReLU(),
+    "sigmoid": lambda a, shape: nn.Sigmoid(),
+    "dropout": lambda a, shape: nn.Dropout(a["rate"]),
+    "batch_norm": lambda a, shape: nn.BatchNorm2d(shape[0], eps=a["epsilon"]),
+    "flatten": lambda a, shape: nn.Flatten(),
+    "embedding": lambda a, shape: nn.Embedding(a["vocabulary"], a["units"]),
+    "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"], batch_first=True),
+    # It divides alpha by the size itself.
+    "lrn": lambda a, shape: nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"]),
+    "concat": lambda a, shape: Function(lambda *images: torch.cat(images, dim=1)),
+    "add": lambda a, shape: Function(lambda left, right: left + right),
+    "subsample": lambda a, shape: Function(lambda x: x[:, :, ::a["stride"], ::a["stride"]]),
+    "pad_channels": lambda a, shape: Function(lambda x: F.pad(x, (0, 0, 0, 0, 0, a["extra"]))),
+}
 
-    def forward(self, x):
-        return F.pad(x, (0, 0, 0, 0, 0, self.extra))  # (B, C, H, W) -> (B, C + extra, H, W)
+
+def make_layer(layer, input_shape, dropout):
+    if layer["op"] == "dropout" and not dropout:
+        return nn.Dropout(0.0)
+    return lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
 class Runner(BaseRunner):
@@ -143,8 +132,9 @@ class Runner(BaseRunner):
         cuda = torch.cuda.is_available()
         return {
             "release": torch.__version__.split("+")[0],
-            "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
-            "libraries": {"build": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+            "device_name": torch.cuda.get_device_name() if cuda else processor_name(),
+            "libraries": {"build": torch.__version__, "cuda": torch.version.cuda,
+                          "cudnn": torch.backends.cudnn.version(),
                           "mkldnn": torch.backends.mkldnn.is_available()},
         }
 
@@ -153,29 +143,35 @@ class Runner(BaseRunner):
         self.task = task
         self.device = parallel.join(task) if task.ranks > 1 else torch.device(task.device)
         self.tuned = task.tuning == "tuned"
-        torch._dynamo.reset()  # code compiled for an earlier task's batch would be compiled anew for batches of any size
+        # Code compiled for an earlier task's batch would be compiled anew for batches of any size.
+        torch._dynamo.reset()
         self.images = len(task.network["input_shape"]) == 3
         set_arithmetic(task)
-        torch.manual_seed(task.seed + task.rank)  # each rank drops units of its own
+        # Each rank drops units of its own.
+        torch.manual_seed(task.seed + task.rank)
 
         self.model = Net(task.network, task.dropout).to(self.device)
-        self.names = parameter_names(task.network)
-        assert_network(task.network, output_shapes(self.model, task.network, self.device), trained_shapes(self.model, self.names))
+        self.names = native_names(task.network, PARAMETER_NAMES)
+        assert_network(task.network, output_shapes(self.model, task.network, self.device),
+                       trained_shapes(self.model, self.names))
         if self.tuned and self.images:
             self.model = self.model.to(memory_format=torch.channels_last)
-        self.replica, self.aggregation = strategies.aggregated(self.model, task)
+        self.replica, self.aggregation = parallel.aggregated(self.model, task)
+        self.exact = task.ranks == 1 or STRATEGIES[task.strategy].exact
         self.loss_function = nn.CrossEntropyLoss()
         self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.SGD(trained, lr=task.network["learning_rate"], momentum=task.network["momentum"],
-                                         fused=True if self.tuned else None)
+        self.optimizer = torch.optim.SGD(
+            self._trained(), lr=task.network["learning_rate"], momentum=task.network["momentum"],
+            fused=True if self.tuned else None)
         self.scaler = None
         if task.precision == "fp16":
-            self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE, growth_interval=2**31 - 1)
+            self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE,
+                                               growth_interval=2**31 - 1)
         self.train = self.fit(self._train)
 
     def load(self, weights):
-        with torch.no_grad():  # in place: a captured graph keeps its addresses
+        # In place: a captured graph keeps its addresses.
+        with torch.no_grad():
             for name, parameter in self._parameters().items():
                 parameter.copy_(torch.from_numpy(weights[name]))
             for state in self.optimizer.state.values():
@@ -195,8 +191,9 @@ class Runner(BaseRunner):
         self.last_loss = self.train(*self.next_batch())
 
     def synchronize(self):
+        # Waits for every kernel, the update's too; on the CPU a step returns when it is done.
         if self.device.type == "cuda":
-            torch.cuda.synchronize()  # waits for every kernel, the update's too; on the CPU a step returns when it is done
+            torch.cuda.synchronize()
 
     def barrier(self):
         if self.task.ranks > 1:
@@ -207,14 +204,17 @@ class Runner(BaseRunner):
 
     def gradients(self):
         inputs, targets = self._on_device(*self.ring[0])
-        if self.aggregation.exact:
+        if self.exact:
             self.differentiate(inputs, targets)
             self.aggregation.aggregate()
-        else:  # what a strategy loses shows in the trajectory
+        else:
+            # What a strategy loses shows in the trajectory.
             with self.aggregation.local():
                 self.differentiate(inputs, targets)
-            all_reduce_mean([parameter.grad for parameter in self.model.parameters() if parameter.requires_grad])
-        gradients = {name: to_numpy(gradient_of(parameter) / self._scale()) for name, parameter in self._parameters().items()}
+            all_reduce_mean([parameter.grad for parameter in self._trained()])
+        scale = LOSS_SCALE if self.scaler else 1.0
+        gradients = {name: to_numpy(gradient_of(parameter) / scale)
+                     for name, parameter in self._parameters().items()}
         self.optimizer.zero_grad()
         return gradients
 
@@ -225,13 +225,13 @@ class Runner(BaseRunner):
         return phases.variant(self, name)
 
     def peak_memory(self):
-        return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+        return torch.cuda.max_memory_allocated()
 
     def profile(self, run):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
             run()
-        return [(event.name, event.thread, event.time_range.start * 1e-6, event.time_range.end * 1e-6)
-                for event in recorded.events()]
+        return [(event.name, event.thread, event.time_range.start * 1e-6,
+                 event.time_range.end * 1e-6) for event in recorded.events()]
 
     @staticmethod
     def return_memory():
@@ -245,15 +245,14 @@ class Runner(BaseRunner):
         torch.manual_seed(task.seed)
         kind = AUTOCAST.get(task.precision, torch.float32)
         left, right = (torch.randn(size, size, device=task.device).to(kind) for _ in range(2))
-        return Product(lambda: left @ right, lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
+        return Product(lambda: left @ right, waiting(task))
 
     @staticmethod
     def stream(elements, task):
         refuse_what_is_missing(task)
         set_arithmetic(task)
         source, target = (torch.ones(elements, device=task.device) for _ in range(2))
-        return Product(lambda: torch.mul(source, 3.0, out=target),
-                       lambda result: torch.cuda.synchronize() if task.device == "cuda" else None)
+        return Product(lambda: torch.mul(source, 3.0, out=target), waiting(task))
 
     def next_batch(self):
         inputs, targets = self.ring[self.position % len(self.ring)]
@@ -261,14 +260,14 @@ class Runner(BaseRunner):
         return inputs, targets
 
     def differentiate(self, inputs, targets):
-        """Run forward and backward, and return the loss. Where DDP averages gradients, it does so meanwhile."""
+        """Run forward and backward, and return the loss. DDP averages gradients meanwhile."""
         self.optimizer.zero_grad()
         loss = self.mean_loss(inputs, targets)
         (self.scaler.scale(loss) if self.scaler else loss).backward()
         return loss.detach()
 
     def fit(self, work):
-        """Return `work(inputs, targets)` as this tuning runs it, on a batch from wherever the batches lie."""
+        """Return `work(inputs, targets)` as this tuning runs it, on a batch from anywhere."""
         if self.tuned and self.device.type == "cuda":
             return self._capture(work)
         return lambda inputs, targets: work(*self._on_device(inputs, targets))
@@ -284,24 +283,21 @@ class Runner(BaseRunner):
         return loss
 
     def _loss(self, inputs, targets):
-        # autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16 run before it (torch 2.11)
-        precision = self.task.precision
-        mixed = torch.autocast(self.device.type, AUTOCAST[precision]) if precision in AUTOCAST else contextlib.nullcontext()
-        with mixed:
+        # Autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16
+        # run before it (torch 2.11).
+        kind = AUTOCAST.get(self.task.precision)
+        with torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext():
             logits = self.replica(inputs)  # (B, K) or (B, T, K)
             return self.loss_function(logits.flatten(0, -2), targets.flatten())
 
-    def _scale(self):
-        return LOSS_SCALE if self.task.precision == "fp16" else 1.0
-
     def _capture(self, work):
-        """Capture `work` whole; PyTorch's notes on CUDA graphs ask for some warm-up steps on a side stream first."""
+        """Capture `work` whole, after warm-up steps on a side stream as PyTorch's notes ask."""
         network, batch = self.task.network, self.task.batch
-        kind = torch.long if network["vocabulary"] else torch.float32
-        static_inputs = torch.zeros(batch, *network["input_shape"], dtype=kind, device=self.device)
+        static_inputs = zeros(network, batch, self.device)
         if self.images:
             static_inputs = static_inputs.to(memory_format=torch.channels_last)
-        static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long, device=self.device)
+        static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long,
+                                     device=self.device)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -309,7 +305,8 @@ class Runner(BaseRunner):
                 work(static_inputs, static_targets)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks the device meanwhile
+        # NCCL's watchdog asks the device meanwhile, which "global" would refuse.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             loss = work(static_inputs, static_targets)
 
         def replay(inputs, targets):
@@ -329,10 +326,13 @@ class Runner(BaseRunner):
         if self.task.network["vocabulary"]:
             inputs = inputs.long()
         if residence == "device":
-            return inputs.to(self.device), targets.to(self.device)
+            return self._on_device(inputs, targets)
         if self.tuned and self.device.type == "cuda":
             return inputs.pin_memory(), targets.pin_memory()
         return inputs.clone(), targets.clone()
+
+    def _trained(self):
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def _parameters(self):
         theirs = dict(self.model.named_parameters())
@@ -340,12 +340,9 @@ class Runner(BaseRunner):
 
 
 def refuse_what_is_missing(task):
-    if task.tuning not in ("stock", "tuned"):
-        raise Unsupported(f"tuning '{task.tuning}': this runner has stock and tuned")
+    refuse_unknown(task)
     if task.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch.cuda.is_available() is False in this environment")
-    if task.precision == "tf32" and task.device != "cuda":
-        raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
 
 
 def set_arithmetic(task):
@@ -357,33 +354,35 @@ def set_arithmetic(task):
     torch.backends.cudnn.benchmark = task.tuning == "tuned"
 
 
-def parameter_names(network):
-    """Our full name -> the module's: {"batch_norm1.scale": "parts.batch_norm1.weight", ...}."""
-    return {
-        f"{layer['name']}.{name}": f"parts.{layer['name']}.{PARAMETER_NAMES.get(layer['op'], {}).get(name, name)}"
-        for layer in network["layers"] for name in layer["parameters"]
-    }
+def waiting(task):
+    return lambda result: torch.cuda.synchronize() if task.device == "cuda" else None
 
 
 def trained_shapes(model, names):
-    """Shapes of everything that the optimiser trains: by our names, and by the module's own where the network has no such thing."""
+    """Shapes of all that the optimiser trains, by our names or else by the module's own."""
     ours = {name: our for our, name in names.items()}
-    return {ours.get(name, name): tuple(parameter.shape) for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {ours.get(name, name): tuple(parameter.shape)
+            for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def output_shapes(model, network, device):
-    """Shapes that the modules really give, without the batch, seen by hooks during one forward pass of two samples."""
+    """Shapes that the modules really give, without the batch, by hooks during a forward pass."""
     shapes = {}
-    hooks = [
-        part.register_forward_hook(lambda _part, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])}))
-        for name, part in model.parts.items()
-    ]
-    kind = torch.long if network["vocabulary"] else torch.float32
+
+    def watch(name):
+        return lambda _part, _inputs, output: shapes.update({name: tuple(output.shape[1:])})
+
+    hooks = [part.register_forward_hook(watch(name)) for name, part in model.parts.items()]
     with torch.no_grad():
-        model(torch.zeros(2, *network["input_shape"], dtype=kind, device=device))
+        model(zeros(network, 2, device))
     for hook in hooks:
         hook.remove()
     return shapes
+
+
+def zeros(network, batch, device):
+    kind = torch.long if network["vocabulary"] else torch.float32
+    return torch.zeros(batch, *network["input_shape"], dtype=kind, device=device)
 
 
 def gradient_of(parameter):

@@ -1,26 +1,43 @@
-"""The ways to aggregate gradients, by the names that suites and configs/frameworks/pytorch.yaml use."""
+"""The facts about each way in which PyTorch's ranks aggregate their gradients.
 
-from runners.protocol import Unsupported
-from runners.pytorch import parallel
-from runners.pytorch.aggregation import Aggregation, Gather, Ring, Tree
-from runners.pytorch.ddp import DDP, BF16Compress, PowerSGD
-from runners.pytorch.host import HostAll, HostOne
-from runners.pytorch.one_bit import OneBit
+Nothing here imports torch, so the driver and tests can read it. The algorithms are in the modules
+that `implementation` names. S is the bytes of all gradients, n the number of devices.
+"""
 
-AFTER_BACKWARD = {"ring": Ring, "tree": Tree, "gather": Gather, "host_one": HostOne, "host_all": HostAll, "one_bit": OneBit}
-DURING_BACKWARD = {"ddp": DDP, "power_sgd": PowerSGD, "bf16_compress": BF16Compress}
+from dataclasses import dataclass
 
 
-def aggregated(model, task):
-    """Return what to call in place of `model`, and the `Aggregation` that makes its ranks' gradients one."""
-    if task.ranks == 1:
-        return model, Aggregation()
-    strategy = {**AFTER_BACKWARD, **DURING_BACKWARD}.get(task.strategy)
-    if strategy is None:
-        raise Unsupported(f"strategy '{task.strategy}': this runner has {', '.join([*DURING_BACKWARD, *AFTER_BACKWARD])}")
-    if task.device == "cuda" and task.tuning == "tuned" and not strategy.capturable:
-        raise Unsupported(f"strategy '{task.strategy}' waits on the host, which the CUDA graph of tuned cannot: use stock")
-    if task.strategy in AFTER_BACKWARD:
-        return model, strategy([parameter for parameter in model.parameters() if parameter.requires_grad], task)
-    replica = parallel.replicate(model, task)
-    return replica, strategy(replica)
+@dataclass(frozen=True)
+class Strategy:
+    """What one strategy does; `sent_share` is the share of each gradient byte that it sends."""
+
+    name: str
+    # module.Class in runners.pytorch
+    implementation: str
+    # but for rounding of the sum
+    exact: bool = True
+    # aggregates once all gradients are there, not bucket by bucket meanwhile
+    after_backward: bool = False
+    # fits in a CUDA graph: the host neither waits nor computes in between
+    capturable: bool = True
+    # gradients meet in the host's memory, not on the wire between devices
+    on_host: bool = False
+    # None: depends on each parameter's shape
+    sent_share: float | None = 1.0
+    device_kinds: tuple[str, ...] = ("cpu", "cuda")
+
+
+BLOCK = 1024
+# one_bit sends each block of 4096 bytes as 128 bytes of signs and two float32 means.
+ONE_BIT = (BLOCK // 8 + 8) / (4 * BLOCK)
+STRATEGIES = {strategy.name: strategy for strategy in (
+    Strategy("ddp", "ddp.DDP"),
+    Strategy("ring", "aggregation.Ring", after_backward=True),
+    Strategy("tree", "aggregation.Tree", after_backward=True),
+    Strategy("gather", "aggregation.Gather", after_backward=True),
+    Strategy("host_one", "host.HostOne", after_backward=True, capturable=False, on_host=True),
+    Strategy("host_all", "host.HostAll", after_backward=True, capturable=False, on_host=True),
+    Strategy("one_bit", "one_bit.OneBit", exact=False, after_backward=True, sent_share=ONE_BIT),
+    Strategy("power_sgd", "ddp.PowerSGD", exact=False, capturable=False, sent_share=None),
+    Strategy("bf16_compress", "ddp.BF16Compress", exact=False, sent_share=1 / 2),
+)}

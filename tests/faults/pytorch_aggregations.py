@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from runners.protocol import Task
-from runners.pytorch import parallel, strategies
+from runners.pytorch import parallel
 
 SHAPES = [(37, 53), (3,), (8, 4, 3, 3), (1500,), (64, 96)]
 
@@ -43,7 +43,7 @@ class Session:
         task = Task(None, None, devices=ranks, ranks=ranks, rank=rank, strategy=strategy)
         parallel.join(task)
         model = Dot()
-        replica, aggregation = strategies.aggregated(model, task)
+        replica, aggregation = parallel.aggregated(model, task)
         drift = [torch.zeros(shape, dtype=torch.float64) for shape in SHAPES]
         for step in range(steps):
             everybody = [gradients_of(each, 0 if constant else step) for each in range(ranks)]

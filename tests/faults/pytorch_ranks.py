@@ -8,8 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from runners.pytorch import aggregation, ddp, parallel, strategies
-from runners.pytorch.one_bit import OneBit
+from runners.pytorch import aggregation, ddp, one_bit, parallel
 from runners.pytorch.runner import Runner
 from tests.faults import planted, rows_of_next_batch
 
@@ -59,7 +58,7 @@ def in_small_buckets(model, **options):
     return DistributedDataParallel(model, bucket_cap_mb=64 / 2**20, **options)
 
 
-class OneBitAdded(OneBit):
+class OneBitAdded(one_bit.OneBit):
     def average(self):
         super().average()
         self.flat *= self.ranks
@@ -68,8 +67,7 @@ class OneBitAdded(OneBit):
 # `bf16_compress` sends one bit of each value and forgets what that loses.
 Coarse = planted(Runner, ddp.BF16Compress, hook=staticmethod(signs))
 # `one_bit` answers with the sum over all ranks, not with their mean.
-OneBitSum = planted(Runner, strategies, AFTER_BACKWARD={
-    **strategies.AFTER_BACKWARD, "one_bit": OneBitAdded})
+OneBitSum = planted(Runner, one_bit, OneBit=OneBitAdded)
 # `power_sgd` sends rank 0's matrices only, in place of the mean over all ranks.
 PowerSgdOneRank = planted(Runner, ddp.PowerSGD, hook=staticmethod(of_one_rank))
 # `power_sgd` sends none of the matrices that it compresses: their gradients are zero.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from runners import tracer
-from runners.protocol import Runner, Session, Task, Unsupported
+from runners.protocol import Runner, Task, Unsupported
+from runners.session import Session
 
 FAKE = Path(__file__).parents[1] / "fake_cupti"
 

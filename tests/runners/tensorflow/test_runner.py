@@ -9,8 +9,8 @@ import networks
 from harness.data import arrays
 from harness.workers.worker import Failed, Unsupported, Worker
 from networks.builder import Builder
-from runners.protocol import Session
 from runners.reference import runner
+from runners.session import Session
 
 STEPS = 4
 SAME = 1e-4  # relative L2 error a gradient tensor in fp32; half precision is looser

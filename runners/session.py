@@ -1,0 +1,327 @@
+"""The worker's commands and its wire: commands come in on stdin, answers go out on a private pipe.
+
+The session owns the arrays (`.npz` files that a command names) and the types of answers. It has no
+statistics and decides nothing: the driver says how many steps. Python 3.5 syntax, because old
+frameworks load this file.
+"""
+
+import gc
+import hashlib
+import importlib
+import json
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+import traceback
+
+import numpy as np
+
+from runners.protocol import Different, Part, Task, Unsupported, timed_run
+
+HEARTBEAT_SECONDS = 2.0
+OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted",
+                 "bad_alloc", "cannot allocate memory", "unable to allocate",
+                 "can't allocate memory", "failed to allocate")
+
+
+class Session:
+    """The commands, one method each; holds the runner between them."""
+
+    def __init__(self, runner_class, rank=0):
+        self.runner_class = runner_class
+        self.rank = rank
+        self.runner = None
+        self.task = None
+        self.weights = None
+        self.parts = {}
+
+    def hello(self):
+        return described(self.runner_class)
+
+    def rest(self):
+        """Free the network and its memory; the next command is `build`."""
+        self.runner = None
+        self.parts = {}
+        gc.collect()
+        self.runner_class.return_memory()
+        return {}
+
+    def build(self, **task):
+        self.rest()
+        self.task = Task(rank=self.rank, **task)
+        self.runner = self.runner_class(self.task)
+        sizes = [array.size for array in self.runner.parameters().values()]
+        return {"parameters": int(sum(sizes))}
+
+    def load(self, weights):
+        with np.load(weights) as arrays:
+            self.runner.load({name: arrays[name] for name in arrays.files})
+        self.weights = weights
+        return {}
+
+    def feed(self, batches, residence):
+        with np.load(batches) as arrays:
+            inputs, targets = (self._own_rows(arrays[name]) for name in ("inputs", "targets"))
+        self.runner.feed(inputs, targets, residence)
+        # What building and loading took is not the training's.
+        _reset_peak_memory()
+        return {}
+
+    def run(self, steps):
+        return dict(timed(self.runner, steps), loss=self.runner.loss(),
+                    peak_memory_bytes=self._peak_memory())
+
+    def check(self, steps, out):
+        """Save gradients at the loaded weights and the parameters after `steps` steps."""
+        gradients = self.runner.gradients()
+        losses = []
+        for _ in range(steps):
+            timed_run(self.runner, 1)
+            losses.append(self.runner.loss())
+        # One rank writes: `copies` tells whether the others hold the same.
+        if self.rank == 0:
+            arrays = {"gradient/" + name: value for name, value in gradients.items()}
+            for name, value in self.runner.parameters().items():
+                arrays["parameter/" + name] = value
+            np.savez(out, **arrays)
+        return {"losses": losses}
+
+    def copies(self, units=0):
+        """Hash the parameters of each device, and say how far `apart` they are if they differ.
+
+        `beyond` leaves out differences of up to `units` units in the last place.
+        """
+        copies = self.runner.copies()
+        answer = {"hashes": [_hash(parameters) for parameters in copies]}
+        if len(set(answer["hashes"])) > 1:
+            with np.load(self.weights) as weights:
+                answer["apart"] = _apart(copies, weights, units)
+        return answer
+
+    def phase(self, variant, steps):
+        """Build a part of the step once and time `steps` runs of it; with 0 steps, only build."""
+        if variant not in self.parts:
+            if variant == "A" and self.task.devices == 1:
+                raise Unsupported("one device has no gradients to aggregate")
+            part = self.runner if variant == "FBAU" else self.runner.variant(variant)
+            self.parts[variant] = Part(part.step, part.synchronize, self.runner.barrier)
+        return timed(self.parts[variant], steps) if steps else {"steps": 0}
+
+    def peak(self, size, steps, windows, **task):
+        """Time windows of `steps` products of two `size` x `size` matrices."""
+        return _windows(self.runner_class.product(size, Task(None, None, **task)), steps, windows)
+
+    def bandwidth(self, elements, steps, windows, **task):
+        """Time windows of `steps` operations that each read and write `elements` float32."""
+        stream = self.runner_class.stream(elements, Task(None, None, **task))
+        return _windows(stream, steps, windows)
+
+    def trace(self, steps, out):
+        """Write what the first rank's CUDA device did in `steps` steps to the JSON file `out`."""
+        if self.rank:
+            timed_run(self.runner, steps)
+            return {}
+        # Only a worker that traces needs it.
+        from runners import tracer
+
+        try:
+            traced = tracer.trace(self.runner, self.task.device, steps)
+        except Unsupported:
+            # The steps of the other ranks wait for this rank's gradients.
+            timed_run(self.runner, steps)
+            raise
+        with open(out, "w") as file:
+            json.dump(traced, file)
+        return {}
+
+    def profile(self, steps, out):
+        """Write what the CPU's threads ran in `steps` steps to the JSON file `out`."""
+        if self.task.device != "cpu":
+            raise Unsupported("operators are profiled on a CPU; a GPU's kernels are traced")
+        window = []
+        spans = self.runner.profile(lambda: window.extend(timed_run(self.runner, steps)))
+        with open(out, "w") as file:
+            json.dump({"steps": steps, "wall_seconds": window[1] - window[0], "spans": spans}, file)
+        return {}
+
+    def close(self):
+        self.runner = None
+        return {}
+
+    def _own_rows(self, samples):
+        """Take this rank's rows of every global batch: (N, n B, ...) -> (N, B, ...)."""
+        if self.task.ranks == 1:
+            return samples
+        first = self.task.rank * self.task.batch
+        return np.ascontiguousarray(samples[:, first:first + self.task.batch])
+
+    def _peak_memory(self):
+        device = self.runner.peak_memory() if self.task.device == "cuda" else None
+        return _peak_resident_bytes() if device is None else int(device)
+
+
+def described(runner_class):
+    """Return the versions of Python, NumPy and the framework."""
+    versions = {"python": sys.version.split()[0], "numpy": np.__version__, "pid": os.getpid()}
+    return dict(versions, **runner_class.describe())
+
+
+def timed(runner, steps):
+    start, stop = timed_run(runner, steps)
+    return {"steps": steps, "start": start, "stop": stop}
+
+
+def _windows(product, steps, windows):
+    # The first one compiles and allocates.
+    product.step()
+    return {"windows": [timed_run(product, steps) for _ in range(windows)]}
+
+
+class Wire:
+    """JSON lines on private duplicates of stdin and stdout; the framework's stdout goes to the log.
+
+    A launcher stands between a rank and the driver, so a rank speaks on the driver's socket
+    (DLBENCH_WIRE) and first says who it is.
+    """
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.rank = own_rank()
+        if "DLBENCH_WIRE" in os.environ:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(os.environ["DLBENCH_WIRE"])
+            self.commands, self.out = self.socket.makefile("r"), self.socket.makefile("w")
+            self.send(rank=self.rank, pid=os.getpid())
+        else:
+            self.commands, self.out = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w", 1)
+        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def send(self, **message):
+        with self.lock:
+            self.out.write(json.dumps(message) + "\n")
+            self.out.flush()
+
+    def beat_forever(self):
+        """Tell the driver that this process is alive, and the processor time it has used."""
+        while True:
+            time.sleep(HEARTBEAT_SECONDS)
+            try:
+                self.send(beat=time.monotonic(), cpu_seconds=time.process_time())
+            except OSError:
+                # The driver has gone, so this process ends too, whatever it is doing.
+                os._exit(1)
+
+
+def own_rank():
+    """Return this process's rank, from the variable that its launcher sets."""
+    return int(os.environ[os.environ["DLBENCH_RANK_IN"]]) if "DLBENCH_WIRE" in os.environ else 0
+
+
+def main(module_name):
+    """Serve the runner of `module_name` (its class `Runner`) until `close` or the end of stdin."""
+    wire = Wire()
+    pin_to_cores(os.environ.get("DLBENCH_CORES", ""), wire.rank)
+    threading.Thread(target=wire.beat_forever, daemon=True).start()
+    session = None
+    for line in wire.commands:
+        message = json.loads(line)
+        number, command = message.pop("id"), message.pop("command")
+        try:
+            if session is None:
+                session = _open(importlib.import_module(module_name), wire.rank)
+            method = getattr(session, command, None)
+            if method is None:
+                raise Unsupported("this worker has no command '{}'".format(command))
+            wire.send(id=number, status="ok", **method(**message))
+        except Unsupported as error:
+            wire.send(id=number, status="unsupported", reason=str(error))
+        except Different as error:
+            wire.send(id=number, status="failed", kind="different", reason=str(error))
+        except BaseException as error:
+            # Whatever a framework raises becomes a typed answer; the log has the traceback.
+            traceback.print_exc()
+            wire.send(id=number, status="failed", kind=_kind(error), reason=first_line(error))
+        if command == "close":
+            break
+    sys.stderr.flush()
+    # Frameworks' own exit handlers may crash or hang; every record is flushed by now.
+    os._exit(0)
+
+
+def _open(module, rank):
+    """Open the module's session: a study's module brings its own."""
+    return module.session() if hasattr(module, "session") else Session(module.Runner, rank)
+
+
+def pin_to_cores(cores, rank=0):
+    """Keep this process on its cores before a framework counts them: "0,1;2,3" for two ranks."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(core) for core in cores.split(";")[rank].split(",")})
+
+
+def _kind(error):
+    text = (type(error).__name__ + " " + str(error)).lower()
+    memory = isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY)
+    return "out_of_memory" if memory else "crashed"
+
+
+def first_line(error, length=300):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "{}: {}".format(type(error).__name__, lines[0][:length] if lines else "no message")
+
+
+def _hash(parameters):
+    """Return the SHA-256 over names and float32 bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(parameters):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(parameters[name], dtype=np.float32).tobytes())
+    return digest.hexdigest()
+
+
+def _apart(copies, weights, units):
+    """Measure each parameter that differs between copies, by name.
+
+    `share` is the largest difference as a share of the largest change since `weights`; `beyond` is
+    the same without `units` units in the last place. Either is inf if a value is not finite.
+    """
+    found = {}
+    for name in copies[0]:
+        values = [np.ascontiguousarray(copy[name], dtype=np.float32) for copy in copies]
+        if len({value.tobytes() for value in values}) == 1:
+            continue
+        low, high = np.minimum.reduce(values), np.maximum.reduce(values)
+        place = np.spacing(np.maximum(np.abs(low), np.abs(high))).astype(np.float64)
+        low, high = low.astype(np.float64), high.astype(np.float64)
+        difference = high - low
+        # 0 and -0 differ although nothing has changed.
+        change = max(np.abs(bound - weights[name]).max() for bound in (low, high)) or 1.0
+        parts = {"share": difference.max() / change,
+                 "beyond": np.maximum(difference - units * place, 0).max() / change}
+        found[name] = {key: float(part) if np.isfinite(part) else float("inf")
+                       for key, part in parts.items()}
+    return found
+
+
+def _peak_resident_bytes():
+    """Return the peak resident set since the last reset, or since the start without /proc."""
+    try:
+        with open("/proc/self/status") as status:
+            lines = [line for line in status if line.startswith("VmHWM")]
+        return int(lines[0].split()[1]) * 1024
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _reset_peak_memory():
+    """Start the peak again from the present resident set (Linux: proc(5), clear_refs 5)."""
+    try:
+        with open("/proc/self/clear_refs", "w") as control:
+            control.write("5")
+    except OSError:
+        sys.stderr.write("peak memory counts from the start of the process: "
+                         "/proc/self/clear_refs is not writable\n")
