@@ -221,8 +221,8 @@ def own_rank():
     return int(os.environ[os.environ["DLBENCH_RANK_IN"]]) if "DLBENCH_WIRE" in os.environ else 0
 
 
-def main(module_name):
-    """Serve the runner of `module_name` (its class `Runner`) until `close` or the end of stdin."""
+def main(name):
+    """Serve the class `Runner` of the module `name`, or `module:Class`, until `close`."""
     wire = Wire()
     pin_to_cores(os.environ.get("DLBENCH_CORES", ""), wire.rank)
     threading.Thread(target=wire.beat_forever, daemon=True).start()
@@ -232,7 +232,7 @@ def main(module_name):
         number, command = message.pop("id"), message.pop("command")
         try:
             if session is None:
-                session = _open(importlib.import_module(module_name), wire.rank)
+                session = _open(name, wire.rank)
             method = getattr(session, command, None)
             if method is None:
                 raise Unsupported("this worker has no command '{}'".format(command))
@@ -252,9 +252,13 @@ def main(module_name):
     os._exit(0)
 
 
-def _open(module, rank):
-    """Open the module's session: a study's module brings its own."""
-    return module.session() if hasattr(module, "session") else Session(module.Runner, rank)
+def _open(name, rank):
+    """Import a runner and open its session; a study's module brings its own."""
+    module_name, _, class_name = name.partition(":")
+    module = importlib.import_module(module_name)
+    if hasattr(module, "session"):
+        return module.session()
+    return Session(getattr(module, class_name or "Runner"), rank)
 
 
 def pin_to_cores(cores, rank=0):

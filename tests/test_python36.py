@@ -15,8 +15,8 @@ from harness.errors import WrongUse
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
-                "runners/session.py", "runners/reference/__init__.py", "runners/cntk/__init__.py",
-                "tests/faults/__init__.py"]
+EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
+                "runners/session.py", "tests/faults/__init__.py"]
 COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]"
 
 
@@ -27,9 +27,16 @@ def old_pythons():
 
 
 def files_of(framework):
+<<<<<<< HEAD
     runner = recipes.load(framework).runner.replace(".", "/") + ".py"
     faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "faults").glob(f"{framework}*.py"))
     return [*EVERY_WORKER, runner, *faulty]
+=======
+    package = (CHECKOUT / recipes.load(framework).runner.replace(".", "/")).parent
+    own = sorted(str(path.relative_to(CHECKOUT)) for path in package.glob("*.py"))
+    faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "workers").glob(f"{framework}*.py"))
+    return [*EVERY_WORKER, *own, *faulty]
+>>>>>>> aed6674 (Let the layers study use the reference's operations, and shorten the other studies)
 
 
 def compile_with(python, files):

@@ -1,28 +1,20 @@
-"""Convolutions on a CPU, for the convolution study: oneDNN's own choice, unfolding and one matrix product, and FFT.
+"""Convolutions on a CPU, for the convolution study: oneDNN, unfolding and one product, and FFT.
 
-A point is one layer (N C H W, K filters of R x S, stride, padding, groups) and one pass in IEEE fp32.
+A point is one layer (N C H W, K filters of R x S, stride, padding, groups) and one pass in fp32.
 """
-
-import platform
 
 import torch
 import torch.nn.functional as F
 from torch.nn import grad
 
-from runners.protocol import Unsupported
+from runners.protocol import Unsupported, nothing
+from runners.pytorch.runner import Runner
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
 
 
-def session():
-    return candidates.StudySession(Bench)
-
-
 class Bench(candidates.Bench):
-    @staticmethod
-    def describe():
-        return {"release": torch.__version__.split("+")[0], "device_name": platform.processor() or platform.machine(),
-                "libraries": {"mkldnn": torch.backends.mkldnn.is_available(), "mkl": torch.backends.mkl.is_available()}}
+    describe = staticmethod(Runner.describe)
 
     def __init__(self, task):
         super().__init__(task)
@@ -49,15 +41,16 @@ class Bench(candidates.Bench):
 
 
 def candidate(compute, exact):
-    return Candidate(compute, lambda: None, error=relative_error(compute().double(), exact))
+    return Candidate(compute, nothing, error=relative_error(compute().double(), exact))
 
 
 class Layer:
-    """A point's operands; each method returns a function without arguments that computes the point's pass anew."""
+    """A point's operands; each method returns a function that computes the point's pass."""
 
     def __init__(self, point):
         n, c, h, w, k, r, s = (point[key] for key in "nchwkrs")
-        self.kind, self.stride, self.padding, self.groups = point["pass"], point["stride"], point["padding"], point["groups"]
+        self.kind, self.groups = point["pass"], point["groups"]
+        self.stride, self.padding = point["stride"], point["padding"]
         self.p = (h + 2 * self.padding - r) // self.stride + 1
         self.q = (w + 2 * self.padding - s) // self.stride + 1
         self.x = torch.randn(n, c, h, w)
@@ -65,7 +58,7 @@ class Layer:
         self.y = torch.randn(n, k, self.p, self.q)
 
     def library(self, kind):
-        """PyTorch's own convolution in the precision `kind`: oneDNN in float32, ATen's loops in float64."""
+        """PyTorch's own convolution: oneDNN in float32, ATen's loops in float64."""
         x, weight, y = self.x.to(kind), self.weight.to(kind), self.y.to(kind)
         options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
         return {
@@ -77,21 +70,25 @@ class Layer:
     def unfolded(self):
         """Each window of the image becomes a column; then one matrix product a sample and group."""
         n, k, groups = len(self.x), len(self.weight), self.groups
-        windows = {"kernel_size": self.weight.shape[2:], "stride": self.stride, "padding": self.padding}
+        windows = {"kernel_size": self.weight.shape[2:], "stride": self.stride,
+                   "padding": self.padding}
         weight = self.weight.reshape(groups, k // groups, -1)  # (G, K/G, C/G R S)
         y = self.y.reshape(n, groups, k // groups, -1)  # (N, G, K/G, P Q)
 
         def columns():
-            return F.unfold(self.x, **windows).reshape(n, groups, weight.shape[2], -1)  # (N, G, C/G R S, P Q)
+            # (N, G, C/G R S, P Q)
+            return F.unfold(self.x, **windows).reshape(n, groups, weight.shape[2], -1)
 
         return {
             "forward": lambda: (weight @ columns()).reshape(self.y.shape),
-            "backward_data": lambda: F.fold((weight.transpose(1, 2) @ y).flatten(1, 2), self.x.shape[2:], **windows),
-            "backward_filter": lambda: (y @ columns().transpose(2, 3)).sum(0).reshape(self.weight.shape),
+            "backward_data": lambda: F.fold((weight.transpose(1, 2) @ y).flatten(1, 2),
+                                            self.x.shape[2:], **windows),
+            "backward_filter": lambda: (y @ columns().transpose(2, 3)).sum(0)
+            .reshape(self.weight.shape),
         }[self.kind]
 
     def transformed(self):
-        """Products of two-dimensional Fourier transforms, as in fbcunn (arXiv 1412.7580); the whole padded image at once."""
+        """Products of Fourier transforms of the whole image, as in fbcunn (arXiv 1412.7580)."""
         if self.stride != 1 or self.groups != 1:
             raise Unsupported("convolution by FFT needs stride 1 and one group")
         edge = self.padding
@@ -104,16 +101,23 @@ class Layer:
         def padded():
             return F.pad(self.x, (edge, edge, edge, edge))
 
-        def forward():  # cross-correlation: the kernel's spectrum is conjugated
-            product = torch.einsum("nchw,kchw->nkhw", spectrum(padded()), spectrum(self.weight).conj())
+        def forward():
+            # Cross-correlation conjugates the kernel's spectrum.
+            kernel = spectrum(self.weight).conj()
+            product = torch.einsum("nchw,kchw->nkhw", spectrum(padded()), kernel)
             return torch.fft.irfft2(product, s=size)[:, :, : self.p, : self.q]
 
         def backward_data():
             product = torch.einsum("nkhw,kchw->nchw", spectrum(self.y), spectrum(self.weight))
-            return torch.fft.irfft2(product, s=size)[:, :, edge: size[0] - edge, edge: size[1] - edge]
+            whole = torch.fft.irfft2(product, s=size)
+            return whole[:, :, edge: size[0] - edge, edge: size[1] - edge]
 
         def backward_filter():
             product = torch.einsum("nchw,nkhw->kchw", spectrum(padded()), spectrum(self.y).conj())
             return torch.fft.irfft2(product, s=size)[:, :, :r, :s]
 
-        return {"forward": forward, "backward_data": backward_data, "backward_filter": backward_filter}[self.kind]
+        return {"forward": forward, "backward_data": backward_data,
+                "backward_filter": backward_filter}[self.kind]
+
+
+session = Bench.session

@@ -1,7 +1,8 @@
-"""Every convolution algorithm of cuDNN's legacy interface, for the convolution study: ctypes on the libcudnn that PyTorch brought.
+"""Every convolution algorithm of cuDNN's legacy interface: ctypes on PyTorch's libcudnn.
 
-A point is one layer (N C H W, K filters of R x S, stride, padding, groups), one pass and one arithmetic. Its candidates are the
-algorithms. PyTorch gives memory, streams and the float64 result to compare with; it computes nothing that is timed.
+A point is one layer (N C H W, K filters of R x S, stride, padding, groups), one pass and one
+arithmetic; its candidates are the algorithms. PyTorch gives memory, streams and the float64 result
+to compare with; it computes nothing that is timed.
 """
 
 import ctypes
@@ -10,81 +11,88 @@ import torch
 from torch.nn import grad
 
 from runners.protocol import Unsupported
+from runners.pytorch.runner import Runner
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
 
 # Enumerations of cudnn_cnn_v9.h; a place in a tuple is the algorithm's number.
 ALGORITHMS = {
-    "forward": ("IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "GEMM", "DIRECT", "FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
+    "forward": ("IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "GEMM", "DIRECT", "FFT", "FFT_TILING",
+                "WINOGRAD", "WINOGRAD_NONFUSED"),
     "backward_data": ("ALGO_0", "ALGO_1", "FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
-    "backward_filter": ("ALGO_0", "ALGO_1", "FFT", "ALGO_3", "WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING"),
+    "backward_filter": ("ALGO_0", "ALGO_1", "FFT", "ALGO_3", "WINOGRAD", "WINOGRAD_NONFUSED",
+                        "FFT_TILING"),
 }
-FUNCTIONS = {"forward": "Forward", "backward_data": "BackwardData", "backward_filter": "BackwardFilter"}
+FUNCTIONS = {"forward": "Forward", "backward_data": "BackwardData",
+             "backward_filter": "BackwardFilter"}
 NCHW, FLOAT, CROSS_CORRELATION = 0, 0, 1
-MATH = {"tf32": 0, "fma": 3}  # CUDNN_DEFAULT_MATH may use TF32 on fp32 tensors, CUDNN_FMA_MATH keeps tensor cores out
-FREE_SHARE = 0.9  # of the free memory may become workspace
+# CUDNN_DEFAULT_MATH may use TF32 on fp32 tensors, CUDNN_FMA_MATH keeps tensor cores out.
+MATH = {"tf32": 0, "fma": 3}
+# Of the free memory, for the workspace.
+FREE_SHARE = 0.9
 ONE, ZERO = ctypes.c_float(1), ctypes.c_float(0)
-CHECKED_SAMPLES = 2  # of a pass whose samples do not depend on each other
+# Of a pass whose samples do not depend on each other.
+CHECKED_SAMPLES = 2
 
 
 class Performance(ctypes.Structure):
     """cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t, alike for the three passes."""
 
-    _fields_ = [("algo", ctypes.c_int), ("status", ctypes.c_int), ("time", ctypes.c_float), ("memory", ctypes.c_size_t),
-                ("determinism", ctypes.c_int), ("math_type", ctypes.c_int), ("reserved", ctypes.c_int * 3)]
-
-
-def session():
-    return candidates.StudySession(Bench)
+    _fields_ = [("algo", ctypes.c_int), ("status", ctypes.c_int), ("time", ctypes.c_float),
+                ("memory", ctypes.c_size_t), ("determinism", ctypes.c_int),
+                ("math_type", ctypes.c_int), ("reserved", ctypes.c_int * 3)]
 
 
 class Bench(candidates.Bench):
-    @staticmethod
-    def describe():
-        return {"release": torch.__version__.split("+")[0], "device_name": torch.cuda.get_device_name(),
-                "libraries": {"cudnn": torch.backends.cudnn.version(), "cuda": torch.version.cuda}}
+    describe = staticmethod(Runner.describe)
 
     def __init__(self, task):
         super().__init__(task)
         if task.device != "cuda":
             raise Unsupported("cuDNN computes on NVIDIA's GPUs")
         torch.manual_seed(task.seed)
-        torch.zeros(1, device="cuda")  # makes the context that cuDNN will use
+        # Makes the context that cuDNN will use.
+        torch.zeros(1, device="cuda")
         self.cudnn = Cudnn(ctypes.CDLL("libcudnn.so.9"))
         self.workspace = torch.empty(0, dtype=torch.uint8, device="cuda")
 
     def candidates(self, point):
         layer = Layer(self.cudnn, point)
-        exact = layer.exact()
-        ranks = layer.ranks()
-        sizes = [layer.workspace_bytes(number) for number in range(len(ALGORITHMS[point["pass"]]))]
+        exact, ranks = layer.exact(), layer.ranks()
+        names = ALGORITHMS[point["pass"]]
+        sizes = [layer.workspace_bytes(number) for number in range(len(names))]
         self._reserve(sizes)
-        for number, (name, size) in enumerate(zip(ALGORITHMS[point["pass"]], sizes, strict=True)):
-            yield name, lambda number=number, size=size: candidate(layer, number, size, self.workspace, exact, ranks)
+        for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
+            yield name, lambda number=number, size=size: candidate(
+                layer, number, size, self.workspace, exact, ranks)
 
     def _reserve(self, sizes):
-        """Let the workspace, one for all algorithms since they run one after another, hold the largest that memory allows."""
-        free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        most = int(FREE_SHARE * (free + self.workspace.numel()))
+        """Let the workspace, which algorithms use in turn, hold the largest that memory allows."""
+        free = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        most = int(FREE_SHARE * (torch.cuda.mem_get_info()[0] + free + self.workspace.numel()))
         largest = max((size for size in sizes if size is not None and size <= most), default=0)
         if largest > self.workspace.numel():
             self.workspace = torch.empty(0, dtype=torch.uint8, device="cuda")
             torch.cuda.empty_cache()
-            doubled = 2 ** (largest - 1).bit_length()  # so that a sweep allocates a few times and not at every point
-            self.workspace = torch.empty(min(doubled, most), dtype=torch.uint8, device="cuda")
+            # A power of two, so that a sweep does not allocate at every point.
+            size = min(2 ** (largest - 1).bit_length(), most)
+            self.workspace = torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
 def candidate(layer, number, workspace_bytes, workspace, exact, ranks):
-    """Run an algorithm once and compare: a workspace of None is cuDNN's own refusal, which running it puts into words."""
+    """Run an algorithm once and compare; where cuDNN refuses (None bytes), running it says why."""
     if workspace_bytes is not None and workspace_bytes > workspace.numel():
-        raise Unsupported(f"needs a workspace of {workspace_bytes / 2**30:.1f} GiB, more than is free")
+        raise Unsupported(f"needs a workspace of {workspace_bytes / 2**30:.1f} GiB, "
+                          "more than is free")
     step = layer.convolution(number, workspace, workspace_bytes or 0)
-    layer.result.fill_(float("nan"))  # what an algorithm leaves out must show
+    # What an algorithm leaves out must show, in the samples too that are not compared.
+    layer.result.fill_(float("nan"))
     step()
     torch.cuda.synchronize()
-    whole = bool(layer.result.isfinite().all())  # of all samples, those too that are not compared
-    error = relative_error(layer.checked().double(), exact) if whole else float("nan")
-    return Candidate(step, torch.cuda.synchronize, error=error, workspace_bytes=workspace_bytes, rank=ranks.get(number))
+    whole = bool(layer.result.isfinite().all())
+    error = relative_error(layer.result[layer.checked].double(), exact) if whole else float("nan")
+    return Candidate(step, torch.cuda.synchronize, error=error, workspace_bytes=workspace_bytes,
+                     rank=ranks.get(number))
 
 
 class Layer:
@@ -99,19 +107,21 @@ class Layer:
         self.x = torch.randn(n, c, h, w, device="cuda")
         self.weight = torch.randn(k, c // self.groups, r, s, device="cuda")
         self.y = torch.randn(n, k, p, q, device="cuda")
-        self.result = {"forward": self.y, "backward_data": self.x, "backward_filter": self.weight}[self.kind]
-        self.x_descriptor = cudnn.tensor(n, c, h, w)
-        self.y_descriptor = cudnn.tensor(n, k, p, q)
-        self.weight_descriptor = cudnn.filter(k, c // self.groups, r, s)
-        self.descriptor = cudnn.convolution(self.padding, self.stride, self.groups, MATH[point["math"]])
-        x, weight, y = ((self.x_descriptor, self.x), (self.weight_descriptor, self.weight), (self.y_descriptor, self.y))
-        self.operands = {"forward": (x, weight, y), "backward_data": (weight, y, x), "backward_filter": (x, y, weight)}[self.kind]
+        self.descriptor = cudnn.convolution(self.padding, self.stride, self.groups,
+                                            MATH[point["math"]])
+        x, y = (cudnn.tensor(n, c, h, w), self.x), (cudnn.tensor(n, k, p, q), self.y)
+        weight = cudnn.filter(k, c // self.groups, r, s), self.weight
+        # Two that are read and one that is written, each with its descriptor.
+        self.operands = {"forward": (x, weight, y), "backward_data": (weight, y, x),
+                         "backward_filter": (x, y, weight)}[self.kind]
+        self.result = self.operands[2][1]
+        self.checked = slice(None if self.kind == "backward_filter" else CHECKED_SAMPLES)
 
     def exact(self):
-        """The pass in float64 by PyTorch's own unfolding and cuBLAS, not by cuDNN, of the samples that `checked` returns."""
+        """Compute the pass in float64 by PyTorch's own unfolding, for the samples in `checked`."""
         options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
-        samples = slice(None) if self.kind == "backward_filter" else slice(CHECKED_SAMPLES)
-        x, weight, y = self.x[samples].double(), self.weight.double(), self.y[samples].double()
+        x, y = self.x[self.checked].double(), self.y[self.checked].double()
+        weight = self.weight.double()
         with torch.backends.cudnn.flags(enabled=False):
             if self.kind == "forward":
                 return torch.nn.functional.conv2d(x, weight, **options)
@@ -119,53 +129,53 @@ class Layer:
                 return grad.conv2d_input(x.shape, weight, y, **options)
             return grad.conv2d_weight(x, weight.shape, y, **options)
 
-    def checked(self):
-        return self.result if self.kind == "backward_filter" else self.result[:CHECKED_SAMPLES]
-
     def workspace_bytes(self, number):
-        """Bytes that an algorithm needs, None where cuDNN does not offer it for this layer."""
+        """Return the bytes that an algorithm needs, None where cuDNN does not offer it."""
         size = ctypes.c_size_t()
         (first, _), (second, _), (third, _) = self.operands
-        function = getattr(self.cudnn.library, f"cudnnGetConvolution{FUNCTIONS[self.kind]}WorkspaceSize")
-        status = function(self.cudnn.handle, first, second, self.descriptor, third, number, ctypes.byref(size))
+        name = f"cudnnGetConvolution{FUNCTIONS[self.kind]}WorkspaceSize"
+        status = getattr(self.cudnn.library, name)(
+            self.cudnn.handle, first, second, self.descriptor, third, number, ctypes.byref(size))
         return None if status else size.value
 
     def convolution(self, number, workspace, workspace_bytes):
-        """A function without arguments that launches the algorithm once."""
+        """Return a function that launches the algorithm once."""
         (first, a), (second, b), (third, c) = self.operands
         function = getattr(self.cudnn.library, f"cudnnConvolution{FUNCTIONS[self.kind]}")
-        arguments = (self.cudnn.handle, ctypes.byref(ONE), first, address(a), second, address(b), self.descriptor,
-                     ctypes.c_int(number), address(workspace), ctypes.c_size_t(workspace_bytes), ctypes.byref(ZERO), third,
-                     address(c))
+        arguments = (self.cudnn.handle, ctypes.byref(ONE), first, address(a), second, address(b),
+                     self.descriptor, ctypes.c_int(number), address(workspace),
+                     ctypes.c_size_t(workspace_bytes), ctypes.byref(ZERO), third, address(c))
 
         def step():
             status = function(*arguments)
             if status:
                 self.cudnn.refuse(status)
 
-        step.keeps = workspace  # an address alone would not keep it alive
+        # An address alone would not keep it alive.
+        step.keeps = workspace
         return step
 
     def ranks(self):
-        """The place of each algorithm, by its number, in the order that cuDNN's own heuristics recommend without a limit."""
+        """Return the place of each algorithm, by number, in the order of cuDNN's heuristics."""
         count, most = ctypes.c_int(), len(ALGORITHMS[self.kind])
         found = (Performance * most)()
         (first, _), (second, _), (third, _) = self.operands
-        self.cudnn.call(f"cudnnGetConvolution{FUNCTIONS[self.kind]}Algorithm_v7", self.cudnn.handle, first, second,
-                        self.descriptor, third, most, ctypes.byref(count), found)
+        self.cudnn.call(f"cudnnGetConvolution{FUNCTIONS[self.kind]}Algorithm_v7", self.cudnn.handle,
+                        first, second, self.descriptor, third, most, ctypes.byref(count), found)
         able = [each.algo for each in found[: count.value] if each.status == 0]
         return {algorithm: place for place, algorithm in reversed(list(enumerate(able)))}
 
 
 class Cudnn:
-    """cuDNN's handle and descriptors on PyTorch's stream; a status that is not 0 becomes `Unsupported` or an error."""
+    """cuDNN's handle and descriptors on PyTorch's stream; a status becomes an exception."""
 
     def __init__(self, library):
         self.library = library
         library.cudnnGetErrorString.restype = ctypes.c_char_p
         self.handle = ctypes.c_void_p()
         self.call("cudnnCreate", ctypes.byref(self.handle))
-        self.call("cudnnSetStream", self.handle, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+        stream = torch.cuda.current_stream().cuda_stream
+        self.call("cudnnSetStream", self.handle, ctypes.c_void_p(stream))
 
     def call(self, name, *arguments):
         status = getattr(self.library, name)(*arguments)
@@ -174,29 +184,33 @@ class Cudnn:
 
     def refuse(self, status):
         text = f"{self.library.cudnnGetErrorString(status).decode()} ({status})"
-        if 3000 <= status < 4000:  # CUDNN_STATUS_NOT_SUPPORTED and its sub-codes
+        # CUDNN_STATUS_NOT_SUPPORTED and its sub-codes.
+        if 3000 <= status < 4000:
             raise Unsupported(text)
         raise RuntimeError(text)
 
     def tensor(self, *shape):
-        return self._made("cudnnCreateTensorDescriptor", "cudnnSetTensor4dDescriptor", NCHW, FLOAT, *shape)
+        return self._made("Tensor", "Tensor4d", NCHW, FLOAT, *shape)
 
     def filter(self, *shape):
-        return self._made("cudnnCreateFilterDescriptor", "cudnnSetFilter4dDescriptor", FLOAT, NCHW, *shape)
+        return self._made("Filter", "Filter4d", FLOAT, NCHW, *shape)
 
     def convolution(self, padding, stride, groups, math):
-        descriptor = self._made("cudnnCreateConvolutionDescriptor", "cudnnSetConvolution2dDescriptor", padding, padding, stride,
-                                stride, 1, 1, CROSS_CORRELATION, FLOAT)
+        descriptor = self._made("Convolution", "Convolution2d", padding, padding, stride, stride,
+                                1, 1, CROSS_CORRELATION, FLOAT)
         self.call("cudnnSetConvolutionGroupCount", descriptor, groups)
         self.call("cudnnSetConvolutionMathType", descriptor, math)
         return descriptor
 
-    def _made(self, create, fill, *values):
+    def _made(self, kind, values_kind, *values):
         descriptor = ctypes.c_void_p()
-        self.call(create, ctypes.byref(descriptor))
-        self.call(fill, descriptor, *values)
+        self.call(f"cudnnCreate{kind}Descriptor", ctypes.byref(descriptor))
+        self.call(f"cudnnSet{values_kind}Descriptor", descriptor, *values)
         return descriptor
 
 
 def address(tensor):
     return ctypes.c_void_p(tensor.data_ptr())
+
+
+session = Bench.session

@@ -1,37 +1,27 @@
-"""Matrix products in PyTorch, for the GEMM study: cuBLAS on a GPU, the CPU's BLAS (MKL, oneDNN) on a CPU.
+"""Matrix products in PyTorch, for the GEMM study: cuBLAS on a GPU, MKL or oneDNN on a CPU.
 
-A point is C[m, n] = op(A) op(B) of row-major matrices in one precision. Its candidates are NN, NT, TN and TT, where T means that
-the operand is stored transposed, and the two that first write a transposed operand into a new matrix and then multiply NN.
+A point is C[m, n] = op(A) op(B) of row-major matrices in one precision. Its candidates are NN, NT,
+TN and TT, where T means that the operand is stored transposed, and the two that first write a
+transposed operand into a new matrix and then multiply NN.
 """
-
-import platform
 
 import torch
 
-from runners.protocol import Unsupported
+from runners.protocol import Unsupported, nothing
+from runners.pytorch.runner import Runner
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
 
-KINDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-GRAPH_FLOPS = 5e9  # below, a launch from Python takes as long as the product: a CUDA graph repeats it on the GPU alone
+KINDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
+         "fp16": torch.float16}
+# Below, a launch from Python takes as long as the product, so a CUDA graph repeats it.
+GRAPH_FLOPS = 5e9
 GRAPH_PRODUCTS = 10
 CHECKED_ROWS = 8
 
 
-def session():
-    return candidates.StudySession(Bench)
-
-
 class Bench(candidates.Bench):
-    @staticmethod
-    def describe():
-        cuda = torch.cuda.is_available()
-        return {
-            "release": torch.__version__.split("+")[0],
-            "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
-            "libraries": {"build": torch.__version__, "cuda": torch.version.cuda, "mkl": torch.backends.mkl.is_available(),
-                          "mkldnn": torch.backends.mkldnn.is_available()},
-        }
+    describe = staticmethod(Runner.describe)
 
     def __init__(self, task):
         super().__init__(task)
@@ -48,7 +38,8 @@ class Bench(candidates.Bench):
         a, b = self._random(m, k, precision), self._random(k, n, precision)
         c = torch.empty(m, n, dtype=KINDS[precision], device=self.device)
         exact = a[:CHECKED_ROWS].double() @ b.double()  # (8, n)
-        stored = {}  # the transposed copies, made when the first candidate needs them
+        # The transposed copies, made when the first candidate needs them.
+        stored = {}
 
         def transposed(name, matrix):
             if name not in stored:
@@ -79,14 +70,16 @@ class Bench(candidates.Bench):
         if precision == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             raise Unsupported("oneDNN has no bf16 products for this processor (it needs AVX-512)")
         if precision == "fp16" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
-            raise Unsupported("oneDNN has no fp16 products for this processor (it needs AVX-512 FP16)")
+            raise Unsupported("oneDNN has no fp16 products for this processor "
+                              "(it needs AVX-512 FP16)")
 
     def _repeated(self, multiply, flops, error):
         if self.device.type != "cuda":
-            return Candidate(multiply, lambda: None, error=error)
+            return Candidate(multiply, nothing, error=error)
         if flops > GRAPH_FLOPS:
             return Candidate(multiply, torch.cuda.synchronize, error=error)
-        return Candidate(captured(multiply, self.stream).replay, torch.cuda.synchronize, GRAPH_PRODUCTS, error)
+        graph = captured(multiply, self.stream)
+        return Candidate(graph.replay, torch.cuda.synchronize, GRAPH_PRODUCTS, error)
 
 
 def multiplication(a, b, c):
@@ -94,7 +87,7 @@ def multiplication(a, b, c):
 
 
 def multiplication_of_copy(a, b, c, copied):
-    """Write the transposed operand into a new matrix, then multiply: what a library without transposed products would do."""
+    """Copy, then multiply: what a library without transposed products would do."""
     target = torch.empty((a if copied == "a" else b).shape, dtype=c.dtype, device=c.device)
 
     def multiply():
@@ -107,8 +100,9 @@ def multiplication_of_copy(a, b, c, copied):
 def captured(multiply, stream):
     """A CUDA graph of `GRAPH_PRODUCTS` products one after another.
 
-    Warmed up on the stream of the capture: cuBLAS' workspace is kept for each stream, and one that a capture allocates is freed
-    with its graph (torch 2.11: the next capture wrote to it, an illegal access). `torch.cuda.graph` would also collect garbage.
+    It is warmed up on the stream of the capture: cuBLAS keeps a workspace for each stream, and one
+    that a capture allocates is freed with its graph (torch 2.11: the next capture wrote to it, an
+    illegal access). `torch.cuda.graph` would also collect garbage.
     """
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
@@ -120,3 +114,6 @@ def captured(multiply, stream):
             multiply()
         graph.capture_end()
     return graph
+
+
+session = Bench.session

@@ -1,31 +1,29 @@
-"""The links that gradients travel, for `dlbench study aggregation`: one transfer of so many bytes, timed by the protocol's loop.
+"""The links that gradients travel, for `dlbench study aggregation`: transfers of so many bytes.
 
-Each link moves bytes as the aggregation strategies do: between devices through the process group (NCCL's or gloo's), between a
-device and its host's memory, or within a memory, to add them up. Transfers follow each other without a wait between them, as the
-parts of a step do. A group of one rank measures what needs no second one.
+Each link moves bytes as the aggregation strategies do: between devices through the process group,
+between a device and its host's memory, or within a memory, to add them up. Transfers follow each
+other without a wait, as the parts of a step do. One rank measures what needs no second one.
 """
 
 import contextlib
 import itertools
-import os
-import platform
 import time
 
 import torch
 import torch.distributed as dist
 
-from runners.protocol import Task, Unsupported, timed_run
+from runners.protocol import Part, Task, Unsupported, nothing
 from runners.pytorch import parallel
 from runners.pytorch.aggregation import exchange
 from runners.pytorch.host import FLOAT_BYTES, add_up, adding_threads, in_lines, pin, shared_floats
 from runners.pytorch.one_bit import OneBit
+from runners.pytorch.runner import Runner
+from runners.session import described, own_rank, timed
 
-IDLE_SECONDS = 0.005  # after which PyTorch's threads sleep; they look for work for about a millisecond first
-COLD_BYTES = 2**27  # of the buffers that copies and sums take in turn: gradients come from memory, not from a cache
-
-
-def session():
-    return Session()
+# After this PyTorch's threads sleep; they look for work for about a millisecond first.
+IDLE_SECONDS = 0.005
+# Copies and sums take buffers of so many bytes in turn: gradients come from memory, not a cache.
+COLD_BYTES = 2**27
 
 
 class Session:
@@ -35,27 +33,25 @@ class Session:
         self.links = None
 
     def hello(self):
-        cuda = torch.cuda.is_available()
-        return {"release": torch.__version__.split("+")[0], "pid": os.getpid(),
-                "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
-                "libraries": {"build": torch.__version__, "cuda": torch.version.cuda,
-                              "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else None}}
+        found = described(Runner)
+        if torch.cuda.is_available():
+            found["libraries"]["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        return found
 
     def open(self, **task):
-        """Find the other ranks; answer which links there are, each with the reason where it cannot be measured here."""
-        rank = int(os.environ[os.environ["DLBENCH_RANK_IN"]]) if "DLBENCH_WIRE" in os.environ else 0
-        self.links = Links(Task(None, None, rank=rank, **task))
+        """Find the other ranks; return the links, each with the reason if it is not here."""
+        self.links = Links(Task(None, None, rank=own_rank(), **task))
         return {"links": {name: self.links.refusal(name) for name in LINKS}}
 
     def transfer(self, link, size_bytes, steps):
-        """Time `steps` transfers over a link; the first of a size places its buffers and runs once unseen.
+        """Time `steps` transfers over a link; the first of a size also runs once before.
 
         `idle_seconds` of the time between start and stop are no part of the transfers.
         """
         part = self.links.part(link, size_bytes)
         self.links.idle_seconds = 0.0
-        start, stop = timed_run(part, steps)
-        return {"steps": steps, "start": start, "stop": stop, "idle_seconds": self.links.idle_seconds}
+        answer = timed(part, steps)
+        return dict(answer, idle_seconds=self.links.idle_seconds)
 
     def close(self):
         return {}
@@ -65,36 +61,35 @@ class Links:
     """This rank's end of every link."""
 
     def __init__(self, task):
-        self.task = task
-        self.rank, self.ranks = task.rank, task.ranks
-        self.threads = task.threads
-        self.device = parallel.join(task) if task.ranks > 1 else torch.device(task.device)
-        self.group = dist.new_group(backend="gloo") if task.ranks > 1 else None  # for the host's own barrier
+        self.task, self.rank, self.ranks, self.threads = task, task.rank, task.ranks, task.threads
+        several = task.ranks > 1
+        self.device = parallel.join(task) if several else torch.device(task.device)
+        # For the host's own barrier.
+        self.group = dist.new_group(backend="gloo") if several else None
         self.placed = {}
         self.idle_seconds = 0.0
 
     def refusal(self, name):
-        """Why there is no such link here; empty where there is one."""
-        if name in BETWEEN_DEVICES and self.ranks == 1:
-            return "a single device has no other to send to"
-        return ""
+        """Say why there is no such link here; empty where there is one."""
+        alone = name in BETWEEN_DEVICES and self.ranks == 1
+        return "a single device has no other to send to" if alone else ""
 
     @contextlib.contextmanager
     def idle(self):
-        """What runs within is no part of a transfer."""
+        """Count what runs within as no part of a transfer."""
         begin = time.monotonic()
         yield
         self.idle_seconds += time.monotonic() - begin
 
     def part(self, name, size_bytes):
-        """The transfer as `timed_run` wants it. Only the last one is kept, so that large buffers do not add up."""
+        """Return the transfer; only the last one is kept, so that large buffers do not add up."""
         if (name, size_bytes) not in self.placed:
             if self.refusal(name):
                 raise Unsupported(f"link {name}: {self.refusal(name)}")
             self.placed = {}
-            transfer = Transfer(self, LINKS[name](self, max(1, size_bytes // FLOAT_BYTES)))
-            transfer.step()
-            self.placed[name, size_bytes] = transfer
+            move = LINKS[name](self, max(1, size_bytes // FLOAT_BYTES))
+            move()
+            self.placed[name, size_bytes] = Part(move, self.wait, self.begin)
         return self.placed[name, size_bytes]
 
     def begin(self):
@@ -113,29 +108,21 @@ class Links:
             dist.barrier(self.group)
 
     def floats(self, count, host=False):
-        where = torch.device("cpu") if host else self.device
-        pinned = host and self.device.type == "cuda"  # as DMA wants it
-        return torch.zeros(count, device=where, pin_memory=pinned)
+        if host:
+            return torch.zeros(count, pin_memory=self.device.type == "cuda")
+        return torch.zeros(count, device=self.device)
 
     def in_turn(self, count, host=False):
-        """Buffers of so many floats, one after another for ever."""
+        """Return buffers of so many floats, one after another for ever."""
         room = max(1, COLD_BYTES // (FLOAT_BYTES * count)) * count
         return itertools.cycle(self.floats(room, host).split(count))
-
-
-class Transfer:
-    """A transfer, as `timed_run` wants it: the ranks begin together, and it is done when the device is."""
-
-    def __init__(self, here, move):
-        self.step = move
-        self.synchronize = here.wait
-        self.barrier = here.begin
 
 
 def send(here, count):
     """Rank 0 sends to rank 1; the others rest."""
     data = here.floats(count)
-    return {0: lambda: exchange([(data, 1)], []), 1: lambda: exchange([], [(data, 0)])}.get(here.rank, nothing)
+    ends = {0: lambda: exchange([(data, 1)], []), 1: lambda: exchange([], [(data, 0)])}
+    return ends.get(here.rank, nothing)
 
 
 def shift(here, count):
@@ -150,7 +137,8 @@ def pair(here, count):
     data = here.floats(count)
     if here.rank % 2:
         return lambda: exchange([(data, here.rank - 1)], [])
-    return (lambda: exchange([], [(data, here.rank + 1)])) if here.rank + 1 < here.ranks else nothing
+    alone = here.rank + 1 == here.ranks
+    return nothing if alone else lambda: exchange([], [(data, here.rank + 1)])
 
 
 def fan_in(here, count):
@@ -165,14 +153,17 @@ def fan_out(here, count):
 
 def fan(here, count, inwards):
     others = range(1, here.ranks)
-    ends = [(here.floats(max(1, count // len(others))), other) for other in (others if here.rank == 0 else [0])]
-    return (lambda: exchange([], ends)) if inwards == (here.rank == 0) else (lambda: exchange(ends, []))
+    ends = [(here.floats(max(1, count // len(others))), other)
+            for other in (others if here.rank == 0 else [0])]
+    receives = inwards == (here.rank == 0)
+    return lambda: exchange([], ends) if receives else exchange(ends, [])
 
 
 def swap(here, count):
     """Every rank sends to all others at once, each a part of the bytes, and receives as much."""
     others = [rank for rank in range(here.ranks) if rank != here.rank]
-    outgoing, incoming = ([(here.floats(max(1, count // len(others))), other) for other in others] for _ in range(2))
+    outgoing, incoming = ([(here.floats(max(1, count // len(others))), other) for other in others]
+                          for _ in range(2))
     return lambda: exchange(outgoing, incoming)
 
 
@@ -183,7 +174,7 @@ def all_reduce(here, count):
 
 
 def to_host(here, count):
-    """Every device copies to its part of the host's memory, all at once, and the host waits for all."""
+    """Every device copies to its part of the host's memory; the host waits for all."""
     move = copy(here, here.in_turn(count), here.in_turn(count, host=True))
     return lambda: (move(), here.wait(), here.meet())
 
@@ -194,27 +185,29 @@ def from_host(here, count):
 
 
 def host_sum_one(here, count):
-    """One thread of rank 0 makes the mean of all ranks' buffers in host memory (NumPy has no more); the others wait for it."""
+    """One thread of rank 0 (NumPy's) makes the mean of all ranks' buffers in host memory."""
     return host_sum(here, count, torch.Tensor.numpy, 0.0)
 
 
 def host_sum_all(here, count):
-    """All threads of rank 0 do, which slept as between two steps: waking 32 takes longer than adding up a small network."""
+    """All threads of rank 0 do. They sleep before, as between steps: waking 32 takes long."""
     torch.set_num_threads(adding_threads() if here.device.type == "cuda" else here.threads)
     return host_sum(here, count, torch.Tensor.detach, IDLE_SECONDS)
 
 
 def host_sum(here, count, kind, rest_seconds):
-    """The strategies' own mean of n buffers, so large that it touches as much memory as an addition of `count` to `count`.
+    """The strategies' own mean of n buffers, sized to touch the memory of adding `count` floats.
 
-    A copy, n - 1 additions and a division of buffers are as much as n + 1/3 additions. As in a step each buffer was written just
-    before, and no other memory was: what fits into the processor's cache is added faster.
+    A copy, n - 1 additions and a division of buffers are as much as n + 1/3 additions. As in a
+    step, each buffer was written just before and no other memory was, because what fits into the
+    processor's cache is added faster.
     """
     buffer = max(1, round(count / (here.ranks + 1 / 3)))
     if here.group:
         memory = shared_floats(here.ranks + 1, buffer, here.rank, here.group)
     else:
-        memory = here.floats((here.ranks + 1) * in_lines(buffer), host=True).view(here.ranks + 1, -1)[:, :buffer]
+        whole = here.floats((here.ranks + 1) * in_lines(buffer), host=True)
+        memory = whole.view(here.ranks + 1, -1)[:, :buffer]
     if here.rank:
         return here.meet
     gradient, addends = here.floats(buffer), kind(memory)
@@ -225,7 +218,9 @@ def host_sum(here, count, kind, rest_seconds):
             for row in memory[:-1]:
                 row.copy_(gradient, non_blocking=True)
             here.wait()
-            stay_awake_until(end)
+            # A sleep would end late.
+            while time.monotonic() < end:
+                pass
         add_up(addends)
         here.meet()
 
@@ -237,7 +232,8 @@ def host_sum(here, count, kind, rest_seconds):
 def device_sum(here, count):
     """Every device adds one of its buffers to another."""
     torch.set_num_threads(here.threads)
-    return add(here.in_turn(count), here.in_turn(count))
+    targets, sources = here.in_turn(count), here.in_turn(count)
+    return lambda: next(targets).add_(next(sources))
 
 
 def device_copy(here, count):
@@ -246,7 +242,7 @@ def device_copy(here, count):
 
 
 def bit_pack(here, count):
-    """Every device packs so many values into bits as 1-bit SGD does, and keeps what that takes from them."""
+    """Every device packs so many values into bits as 1-bit SGD does, and keeps the error."""
     one_bit = one_bit_of(here, count)
     return lambda: one_bit.pack(one_bit.blocks, one_bit.errors, slice(None))
 
@@ -268,22 +264,8 @@ def copy(here, sources, targets):
     return lambda: next(targets).copy_(next(sources), non_blocking=True)
 
 
-def add(targets, sources):
-    return lambda: next(targets).add_(next(sources))
-
-
-def stay_awake_until(end):
-    """Return then; a sleep would end late."""
-    while time.monotonic() < end:
-        pass
-
-
-def nothing():
-    return None
-
-
-BETWEEN_DEVICES = {"send": send, "shift": shift, "pair": pair, "fan_in": fan_in, "fan_out": fan_out, "swap": swap,
-                   "all_reduce": all_reduce}
-LINKS = {**BETWEEN_DEVICES, "to_host": to_host, "from_host": from_host, "host_sum_one": host_sum_one,
-         "host_sum_all": host_sum_all, "device_sum": device_sum, "device_copy": device_copy,
-         "bit_pack": bit_pack, "bit_unpack": bit_unpack}
+BETWEEN_DEVICES = {each.__name__: each
+                   for each in (send, shift, pair, fan_in, fan_out, swap, all_reduce)}
+LINKS = {**BETWEEN_DEVICES, **{each.__name__: each for each in (
+    to_host, from_host, host_sum_one, host_sum_all, device_sum, device_copy, bit_pack, bit_unpack)}}
+session = Session

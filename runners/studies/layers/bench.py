@@ -1,51 +1,67 @@
-"""What the modules of the layers study share: a bench that checks a layer against the reference, then repeats it.
+"""What the modules of the layers study share: check a layer against the reference, then repeat it.
 
-A framework's module offers `OPERATIONS` (by layer, in that framework's own idiom) and a bench with `place`, `apply`,
-`differentiate`, `wait` and `numpy`. Candidates are the forward pass and forward with backward, of which the gradients with
-respect to every float input are wanted.
+A framework's module offers `OPERATIONS` (by layer, in that framework's own idiom) and a subclass of
+`LayerBench`. Candidates are the forward pass, and forward with backward, which computes the
+gradients of every float input.
 """
 
 import re
 
 import numpy as np
 
-from runners.protocol import Unsupported
+from runners.protocol import Product, Unsupported, processor_name
+from runners.session import first_line
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
 from runners.studies.layers import reference
 
 CHECKED_BATCH = 2
-FORMATS = {  # what most frameworks call them, by layout and dimensions
-    ("nchw", 3): "NCW", ("nchw", 4): "NCHW", ("nchw", 5): "NCDHW", ("nhwc", 3): "NWC", ("nhwc", 4): "NHWC", ("nhwc", 5): "NDHWC",
-}
-# How frameworks say that they have no such kernel; anything else that goes wrong is a failure.
-REFUSALS = re.compile(r"not implemented|unimplemented|not (currently )?support|only support|unsupported|no registered|"
-                      r"not registered|no kernel|could not create a primitive|must be .*float|expected .*type|not found in kernel",
-                      re.I)
+# What most frameworks call them, by layout and dimensions.
+FORMATS = {("nchw", 3): "NCW", ("nchw", 4): "NCHW", ("nchw", 5): "NCDHW",
+           ("nhwc", 3): "NWC", ("nhwc", 4): "NHWC", ("nhwc", 5): "NDHWC"}
+# How frameworks say that they have no such kernel; any other error is a failure.
+REFUSALS = re.compile(
+    r"not implemented|unimplemented|not (currently )?support|only support|unsupported|"
+    r"no registered|not registered|no kernel|could not create a primitive|must be .*float|"
+    r"expected .*type|not found in kernel", re.I)
 
 
 class LayerBench(candidates.Bench):
     """Subclasses say how a framework does what follows; `point` is what is computed."""
 
-    WEIGHT_LAST = ()  # layouts whose weights are (*kernel, in, out)
-    TRANSPOSED = True  # whether nhwc is another shape (True) or only another order in memory
+    # The framework's package, and its functions (tensors, point) by layer.
+    LIBRARY = None
+    OPERATIONS = {}
+    # Layouts whose weights are (*kernel, in, out).
+    WEIGHT_LAST = ()
+    # Whether nhwc is another shape, or only another order in memory.
+    TRANSPOSED = True
+
+    @classmethod
+    def describe(cls):
+        return {"release": cls.LIBRARY.__version__.split("+")[0], "device_name": processor_name()}
 
     def place(self, name, array, point):
         """Take a NumPy array to the device."""
         raise NotImplementedError
 
-    def layer(self, point, tensors, upstream):
-        """Return (forward, backward): functions without arguments that return the output, and (output, gradients by name)."""
+    def layer(self, operation, tensors, names, upstream):
+        """Return (forward, backward), functions without arguments.
+
+        `forward` returns the output `operation(tensors)`; `backward` returns it with the gradients
+        of the inputs in `names`, by name.
+        """
         raise NotImplementedError
 
     def wait(self, result):
         raise NotImplementedError
 
     def numpy(self, tensor):
-        raise NotImplementedError
+        return tensor.numpy()
 
     def candidates(self, point):
-        layers = {}  # by batch: both candidates share what is drawn
+        # By batch: both candidates share what is drawn.
+        layers = {}
         for kind in ("forward", "forward_backward"):
             yield kind, lambda kind=kind: self._candidate(point, layers, kind == "forward_backward")
 
@@ -55,21 +71,22 @@ class LayerBench(candidates.Bench):
                 if batch not in layers:
                     layers[batch] = self._made(point, batch)
             error = self._error(point, layers, backward)
-            repeated = Repeated(layers[point["batch"]][1 + backward], self.wait)
+            repeated = Product(layers[point["batch"]][1 + backward], self.wait)
             repeated.step()
             repeated.synchronize()
         except Exception as refusal:
             if isinstance(refusal, NotImplementedError) or REFUSALS.search(str(refusal)):
-                raise Unsupported(candidates.first_line(refusal)) from refusal
+                raise Unsupported(first_line(refusal, 200)) from refusal
             raise
         return Candidate(repeated.step, repeated.synchronize, error=error)
 
     def _error(self, point, layers, backward):
-        """The largest relative error of a small batch: of the output, or of any gradient."""
+        """Return the largest relative error of a small batch: of the output or any gradient."""
         arrays, forward, both = layers[CHECKED_BATCH]
         output, gradients = both() if backward else (forward(), {})
         output = self._canonical("x", self.numpy(output), point)
-        if "exact" not in layers or point["layer"] == "dropout":  # whose units are others each time
+        # The units of dropout are others each time.
+        if "exact" not in layers or point["layer"] == "dropout":
             upstream = reference.draw_upstream(point, reference.output_shape(point, arrays))
             layers["exact"] = reference.exact(point, arrays, upstream, output)
         exact, exact_gradients = layers["exact"]
@@ -81,9 +98,14 @@ class LayerBench(candidates.Bench):
     def _made(self, point, batch):
         arrays = reference.draw(point, batch)
         upstream = reference.draw_upstream(point, reference.output_shape(point, arrays))
-        tensors = {name: self.place(name, self._native(name, array, point), point) for name, array in arrays.items()}
-        forward, backward = self.layer(point, tensors, self.place("upstream", self._native("x", upstream, point), point))
-        return arrays, forward, backward
+        tensors = {name: self.place(name, self._native(name, array, point), point)
+                   for name, array in arrays.items()}
+        upstream = self.place("upstream", self._native("x", upstream, point), point)
+        operation = self.OPERATIONS[point["layer"]]
+        # Labels are whole numbers, and so are an embedding's words: they have no gradient.
+        names = [name for name in tensors
+                 if name != "labels" and not (name == "x" and "table" in tensors)]
+        return arrays, *self.layer(lambda given: operation(given, point), tensors, names, upstream)
 
     def _native(self, name, array, point):
         """From the canonical order of axes to the framework's."""
@@ -101,29 +123,6 @@ class LayerBench(candidates.Bench):
 
     def _is_transposed(self, point):
         return self.TRANSPOSED and point["layout"] == "nhwc"
-
-
-class Repeated:
-    """What is repeated keeps its last result, so that it can be waited for."""
-
-    def __init__(self, function, wait):
-        self.function, self.wait, self.result = function, wait, None
-
-    def step(self):
-        self.result = self.function()
-
-    def synchronize(self):
-        self.wait(self.result)
-
-
-def floats(tensors):
-    """Names of the inputs that have a gradient."""
-    return [name for name in tensors if not is_count(name, tensors)]
-
-
-def is_count(name, tensors):
-    """Labels are whole numbers, and so are an embedding's words."""
-    return name == "labels" or (name == "x" and "table" in tensors)
 
 
 def compared(computed, exact):

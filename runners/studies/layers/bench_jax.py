@@ -1,23 +1,17 @@
-"""The layers study in JAX: compiled functions of `jax.lax` and `jax.nn`, as a JAX program writes a layer that has no name there."""
-
-import platform
+"""The layers study in JAX: compiled functions of `jax.lax` and `jax.nn`."""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from runners.protocol import Unsupported
-from runners.studies import candidates
 from runners.studies.layers import bench, reference
 
-CONVOLUTIONS = {  # (dimensions, layout): orders of input, weight and output
+# (dimensions, layout): orders of input, weight and output.
+CONVOLUTIONS = {
     (3, "nchw"): ("NCH", "OIH", "NCH"), (3, "nhwc"): ("NHC", "HIO", "NHC"),
     (5, "nchw"): ("NCDHW", "OIDHW", "NCDHW"), (5, "nhwc"): ("NDHWC", "DHWIO", "NDHWC"),
 }
-
-
-def session():
-    return candidates.StudySession(Bench)
 
 
 def conv(t, p):
@@ -28,7 +22,8 @@ def conv(t, p):
 
 def windows(x, start, reduce, p):
     """Reduce each window of an image."""
-    size, stride = ((1, 1, p[key], p[key]) if p["layout"] == "nchw" else (1, p[key], p[key], 1) for key in ("kernel", "stride"))
+    size, stride = ((1, 1, p[key], p[key]) if p["layout"] == "nchw" else (1, p[key], p[key], 1)
+                    for key in ("kernel", "stride"))
     return lax.reduce_window(x, start, reduce, size, stride, "VALID")
 
 
@@ -69,36 +64,35 @@ OPERATIONS = {
     "max_pool": lambda t, p: windows(t["x"], -jnp.inf, lax.max, p),
     "avg_pool": lambda t, p: windows(t["x"], 0.0, lax.add, p) / p["kernel"] ** 2,
     "lp_pool": lambda t, p: jnp.sqrt(windows(t["x"] ** 2, 0.0, lax.add, p)),
-    "lrn": lrn, "dropout": dropout, "softmax": lambda t, p: jax.nn.softmax(t["x"]), "batch_norm": batch_norm, "ctc": ctc,
+    "lrn": lrn, "dropout": dropout, "batch_norm": batch_norm, "ctc": ctc,
+    "softmax": lambda t, p: jax.nn.softmax(t["x"]),
     "embedding": lambda t, p: t["table"][t["x"]], "hierarchical_softmax": hierarchical_softmax,
 }
 
 
 class Bench(bench.LayerBench):
+    LIBRARY, OPERATIONS = jax, OPERATIONS
     WEIGHT_LAST = ("nhwc",)
-
-    @staticmethod
-    def describe():
-        return {"release": jax.__version__, "device_name": platform.processor() or platform.machine()}
 
     def __init__(self, task):
         super().__init__(task)
-        jax.config.update("jax_default_matmul_precision", "highest")  # fp32 products are TF32 on a GPU otherwise
+        # Otherwise fp32 products are TF32 on a GPU.
+        jax.config.update("jax_default_matmul_precision", "highest")
         self.device = jax.devices("gpu" if task.device == "cuda" else "cpu")[0]
 
     def place(self, name, array, point):
         return jax.device_put(array, self.device)
 
-    def layer(self, point, tensors, upstream):
-        operation, names = OPERATIONS[point["layer"]], bench.floats(tensors)
+    def layer(self, operation, tensors, names, upstream):
         rest = {name: tensors[name] for name in tensors if name not in names}
         wanted = {name: tensors[name] for name in names}
 
         def gradients(wanted, rest, upstream):
-            output, pull = jax.vjp(lambda given: operation({**given, **rest}, point), wanted)
+            output, pull = jax.vjp(lambda given: operation({**given, **rest}), wanted)
             return output, pull(upstream)[0]
 
-        forward, backward = jax.jit(lambda wanted, rest: operation({**wanted, **rest}, point)), jax.jit(gradients)
+        forward = jax.jit(lambda wanted, rest: operation({**wanted, **rest}))
+        backward = jax.jit(gradients)
         return lambda: forward(wanted, rest), lambda: backward(wanted, rest, upstream)
 
     def wait(self, result):
@@ -106,3 +100,6 @@ class Bench(bench.LayerBench):
 
     def numpy(self, tensor):
         return jax.device_get(tensor)
+
+
+session = Bench.session

@@ -1,20 +1,15 @@
-"""The layers study in MXNet 1.9.1: operators of `mx.nd`, recorded by autograd; the engine runs them behind Python's back."""
+"""The layers study in MXNet 1.9.1: operators of `mx.nd`, recorded by autograd."""
 
 import os
-import platform
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # MXNet reads it once, as it is loaded; the driver sets it
+# MXNet reads it once, as it is loaded; the driver sets it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import mxnet as mx
 from mxnet import autograd
 
 from runners.protocol import Unsupported
-from runners.studies import candidates
 from runners.studies.layers import bench, reference
-
-
-def session():
-    return candidates.StudySession(Bench)
 
 
 def order(t, p):
@@ -22,31 +17,33 @@ def order(t, p):
 
 
 def conv(t, p):
+    # Its documentation of `layout` says so.
     if p["layout"] == "nhwc" and t["x"].context.device_type == "cpu":
-        raise Unsupported("MXNet's Convolution has channels-last layouts on GPUs only")  # its documentation of `layout`
+        raise Unsupported("MXNet's Convolution has channels-last layouts on GPUs only")
     space = t["x"].ndim - 2
-    return mx.nd.Convolution(t["x"], t["weight"], no_bias=True, kernel=(p["kernel"],) * space, pad=(p["kernel"] // 2,) * space,
-                             num_filter=p["channels"], layout=order(t, p))
+    return mx.nd.Convolution(t["x"], t["weight"], no_bias=True, kernel=(p["kernel"],) * space,
+                             pad=(p["kernel"] // 2,) * space, num_filter=p["channels"],
+                             layout=order(t, p))
 
 
 def pooled(kind):
     def pool(t, p):
-        return mx.nd.Pooling(t["x"], kernel=(p["kernel"],) * 2, stride=(p["stride"],) * 2, pool_type=kind, p_value=2,
-                             layout=order(t, p))
+        return mx.nd.Pooling(t["x"], kernel=(p["kernel"],) * 2, stride=(p["stride"],) * 2,
+                             pool_type=kind, p_value=2, layout=order(t, p))
     return pool
 
 
 def lrn(t, p):
     if p["layout"] == "nhwc":
         raise Unsupported("MXNet's LRN normalises over the second axis only")
-    return mx.nd.LRN(t["x"], nsize=reference.LRN_SIZE, alpha=reference.LRN_ALPHA, beta=reference.LRN_BETA,
-                     knorm=reference.LRN_K)
+    return mx.nd.LRN(t["x"], nsize=reference.LRN_SIZE, alpha=reference.LRN_ALPHA,
+                     beta=reference.LRN_BETA, knorm=reference.LRN_K)
 
 
 def batch_norm(t, p):
     mean, variance = mx.nd.zeros_like(t["shift"]), mx.nd.ones_like(t["shift"])
-    return mx.nd.BatchNorm(t["x"], t["scale"], t["shift"], mean, variance, eps=reference.EPSILON, fix_gamma=False,
-                           axis=1 if p["layout"] == "nchw" else 3)
+    return mx.nd.BatchNorm(t["x"], t["scale"], t["shift"], mean, variance, eps=reference.EPSILON,
+                           fix_gamma=False, axis=1 if p["layout"] == "nchw" else 3)
 
 
 def hierarchical_softmax(t, p):
@@ -54,44 +51,46 @@ def hierarchical_softmax(t, p):
     group, word = mx.nd.floor(t["labels"] / side), t["labels"] % side
     inner = mx.nd.batch_dot(t["words"].take(group), t["x"].expand_dims(2)).squeeze(axis=2)
     outer = mx.nd.dot(t["x"], t["clusters"], transpose_b=True)
-    return -mx.nd.pick(mx.nd.log_softmax(outer), group) - mx.nd.pick(mx.nd.log_softmax(inner), word)
+    pick, log_softmax = mx.nd.pick, mx.nd.log_softmax
+    return -pick(log_softmax(outer), group) - pick(log_softmax(inner), word)
 
 
 OPERATIONS = {
-    "conv1d": conv, "conv3d": conv, "max_pool": pooled("max"), "avg_pool": pooled("avg"), "lp_pool": pooled("lp"), "lrn": lrn,
+    "conv1d": conv, "conv3d": conv, "lrn": lrn,
+    "max_pool": pooled("max"), "avg_pool": pooled("avg"), "lp_pool": pooled("lp"),
     "dropout": lambda t, p: mx.nd.Dropout(t["x"], p=p["rate"], mode="always"),
     "softmax": lambda t, p: mx.nd.softmax(t["x"]),
     "batch_norm": batch_norm,
     "ctc": lambda t, p: mx.nd.ctc_loss(t["x"], t["labels"], blank_label="first"),
-    "embedding": lambda t, p: mx.nd.Embedding(t["x"], t["table"], input_dim=p["classes"], output_dim=p["channels"]),
+    "embedding": lambda t, p: mx.nd.Embedding(t["x"], t["table"], input_dim=p["classes"],
+                                              output_dim=p["channels"]),
     "hierarchical_softmax": hierarchical_softmax,
 }
 
 
 class Bench(bench.LayerBench):
-    @staticmethod
-    def describe():
-        return {"release": mx.__version__, "device_name": platform.processor() or platform.machine()}
+    LIBRARY, OPERATIONS = mx, OPERATIONS
 
     def __init__(self, task):
         super().__init__(task)
         self.context = mx.gpu() if task.device == "cuda" else mx.cpu()
 
     def place(self, name, array, point):
-        return mx.nd.array(array, self.context, dtype=array.dtype if array.dtype.kind == "f" else "float32")  # labels: floats too
+        # Labels are floats too.
+        kind = array.dtype if array.dtype.kind == "f" else "float32"
+        return mx.nd.array(array, self.context, dtype=kind)
 
-    def layer(self, point, tensors, upstream):
-        operation, names = OPERATIONS[point["layer"]], bench.floats(tensors)
+    def layer(self, operation, tensors, names, upstream):
         for name in names:
             tensors[name].attach_grad()
 
         def forward():
             with autograd.train_mode():
-                return operation(tensors, point)
+                return operation(tensors)
 
         def backward():
             with autograd.record():
-                output = operation(tensors, point)
+                output = operation(tensors)
             output.backward(upstream)
             return output, {name: tensors[name].grad for name in names}
 
@@ -102,3 +101,6 @@ class Bench(bench.LayerBench):
 
     def numpy(self, tensor):
         return tensor.asnumpy()
+
+
+session = Bench.session

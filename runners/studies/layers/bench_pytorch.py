@@ -1,19 +1,13 @@
-"""The layers study in PyTorch: eager functions of `torch.nn.functional`; NHWC is the memory format channels-last."""
-
-import platform
+"""The layers study in PyTorch: eager functions of `torch.nn.functional`; NHWC is channels-last."""
 
 import torch
 import torch.nn.functional as F
 
 from runners.protocol import Unsupported
-from runners.studies import candidates
+from runners.pytorch.runner import Runner
 from runners.studies.layers import bench, reference
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-def session():
-    return candidates.StudySession(Bench)
 
 
 def pooled(x, kind, p):
@@ -30,7 +24,8 @@ def hierarchical_softmax(t, p):
     side = len(t["clusters"])
     group, word = t["labels"] // side, t["labels"] % side
     inner = torch.bmm(t["words"][group], t["x"].unsqueeze(2)).squeeze(2)  # (B, K / G)
-    return F.cross_entropy(t["x"] @ t["clusters"].t(), group, reduction="none") + F.cross_entropy(inner, word, reduction="none")
+    return (F.cross_entropy(t["x"] @ t["clusters"].t(), group, reduction="none")
+            + F.cross_entropy(inner, word, reduction="none"))
 
 
 OPERATIONS = {
@@ -43,7 +38,8 @@ OPERATIONS = {
                                               reference.LRN_BETA, reference.LRN_K),
     "dropout": lambda t, p: F.dropout(t["x"], p["rate"]),
     "softmax": lambda t, p: F.softmax(t["x"], -1),
-    "batch_norm": lambda t, p: F.batch_norm(t["x"], None, None, t["scale"], t["shift"], training=True, eps=reference.EPSILON),
+    "batch_norm": lambda t, p: F.batch_norm(t["x"], None, None, t["scale"], t["shift"],
+                                            training=True, eps=reference.EPSILON),
     "ctc": ctc,
     "embedding": lambda t, p: F.embedding(t["x"], t["table"]),
     "hierarchical_softmax": hierarchical_softmax,
@@ -51,13 +47,9 @@ OPERATIONS = {
 
 
 class Bench(bench.LayerBench):
+    OPERATIONS = OPERATIONS
     TRANSPOSED = False
-
-    @staticmethod
-    def describe():
-        cuda = torch.cuda.is_available()
-        return {"release": torch.__version__.split("+")[0],
-                "device_name": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()}
+    describe = staticmethod(Runner.describe)
 
     def __init__(self, task):
         super().__init__(task)
@@ -73,17 +65,17 @@ class Bench(bench.LayerBench):
             tensor = tensor.to(memory_format=FORMATS[tensor.ndim])
         return tensor
 
-    def layer(self, point, tensors, upstream):
-        operation, names = OPERATIONS[point["layer"]], bench.floats(tensors)
+    def layer(self, operation, tensors, names, upstream):
         wanted = [tensors[name].requires_grad_() for name in names]
 
         def forward():
             with torch.no_grad():
-                return operation(tensors, point)
+                return operation(tensors)
 
         def backward():
-            output = operation(tensors, point)
-            return output, dict(zip(names, torch.autograd.grad(output, wanted, upstream), strict=True))
+            output = operation(tensors)
+            gradients = torch.autograd.grad(output, wanted, upstream)
+            return output, dict(zip(names, gradients, strict=True))
 
         return forward, backward
 
@@ -93,3 +85,6 @@ class Bench(bench.LayerBench):
 
     def numpy(self, tensor):
         return tensor.detach().cpu().numpy()
+
+
+session = Bench.session

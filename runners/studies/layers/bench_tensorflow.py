@@ -1,16 +1,9 @@
-"""The layers study in TensorFlow: `tf.nn` in a `tf.function`; weights are (*kernel, in, out) in every layout."""
-
-import platform
+"""The layers study in TensorFlow: `tf.nn` in a `tf.function`; weights are (*kernel, in, out)."""
 
 import tensorflow as tf
 
 from runners.protocol import Unsupported
-from runners.studies import candidates
 from runners.studies.layers import bench, reference
-
-
-def session():
-    return candidates.StudySession(Bench)
 
 
 def order(t, p):
@@ -25,18 +18,20 @@ def lrn(t, p):
     if p["layout"] != "nhwc":
         raise Unsupported("tf.nn.local_response_normalization normalises over the last axis only")
     size = reference.LRN_SIZE
-    return tf.nn.local_response_normalization(t["x"], size // 2, reference.LRN_K, reference.LRN_ALPHA / size,
-                                              reference.LRN_BETA)
+    return tf.nn.local_response_normalization(t["x"], size // 2, reference.LRN_K,
+                                              reference.LRN_ALPHA / size, reference.LRN_BETA)
 
 
 def batch_norm(t, p):
-    return tf.compat.v1.nn.fused_batch_norm(t["x"], t["scale"], t["shift"], epsilon=reference.EPSILON,
-                                            data_format=order(t, p), is_training=True)[0]
+    return tf.compat.v1.nn.fused_batch_norm(
+        t["x"], t["scale"], t["shift"], epsilon=reference.EPSILON, data_format=order(t, p),
+        is_training=True)[0]
 
 
 def ctc(t, p):
     length, batch, _ = t["x"].shape
-    return tf.nn.ctc_loss(t["labels"], t["x"], tf.fill([batch], t["labels"].shape[1]), tf.fill([batch], length), blank_index=0)
+    lengths = tf.fill([batch], t["labels"].shape[1]), tf.fill([batch], length)
+    return tf.nn.ctc_loss(t["labels"], t["x"], *lengths, blank_index=0)
 
 
 def hierarchical_softmax(t, p):
@@ -50,7 +45,8 @@ def hierarchical_softmax(t, p):
 
 OPERATIONS = {
     "conv1d": lambda t, p: tf.nn.conv1d(t["x"], t["weight"], 1, "SAME", data_format=order(t, p)),
-    "conv3d": lambda t, p: tf.nn.conv3d(t["x"], t["weight"], [1] * 5, "SAME", data_format=order(t, p)),
+    "conv3d": lambda t, p: tf.nn.conv3d(t["x"], t["weight"], [1] * 5, "SAME",
+                                        data_format=order(t, p)),
     "max_pool": lambda t, p: pooled(t["x"], tf.nn.max_pool2d, t, p),
     "avg_pool": lambda t, p: pooled(t["x"], tf.nn.avg_pool2d, t, p),
     "lp_pool": lambda t, p: p["kernel"] * tf.sqrt(pooled(t["x"] ** 2, tf.nn.avg_pool2d, t, p)),
@@ -64,11 +60,8 @@ OPERATIONS = {
 
 
 class Bench(bench.LayerBench):
+    LIBRARY, OPERATIONS = tf, OPERATIONS
     WEIGHT_LAST = ("nchw", "nhwc")
-
-    @staticmethod
-    def describe():
-        return {"release": tf.__version__, "device_name": platform.processor() or platform.machine()}
 
     def __init__(self, task):
         super().__init__(task)
@@ -83,20 +76,20 @@ class Bench(bench.LayerBench):
         with tf.device(self.device):
             return tf.constant(array)
 
-    def layer(self, point, tensors, upstream):
-        operation, names = OPERATIONS[point["layer"]], bench.floats(tensors)
-
-        @tf.function(autograph=False)  # nothing to rewrite, and it would wrap what a layer raises
+    def layer(self, operation, tensors, names, upstream):
+        # Autograph has nothing to rewrite, and would wrap what a layer raises.
+        @tf.function(autograph=False)
         def forward(tensors):
-            return operation(tensors, point)
+            return operation(tensors)
 
         @tf.function(autograph=False)
         def backward(tensors, upstream):
             with tf.GradientTape() as tape:
                 tape.watch([tensors[name] for name in names])
-                output = operation(tensors, point)
+                output = operation(tensors)
             gradients = tape.gradient(output, [tensors[name] for name in names], upstream)
-            dense = map(tf.convert_to_tensor, gradients)  # an embedding's too, as in the other frameworks
+            # An embedding's too, as in the other frameworks.
+            dense = map(tf.convert_to_tensor, gradients)
             return output, dict(zip(names, dense, strict=True))
 
         return lambda: forward(tensors), lambda: backward(tensors, upstream)
@@ -104,5 +97,5 @@ class Bench(bench.LayerBench):
     def wait(self, result):
         tf.test.experimental.sync_devices()
 
-    def numpy(self, tensor):
-        return tensor.numpy()
+
+session = Bench.session

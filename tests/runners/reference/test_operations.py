@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from runners.reference import runner as reference
+from runners.reference import operations as reference
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding", "bias", "groups"), [

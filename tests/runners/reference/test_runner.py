@@ -17,14 +17,15 @@ import networks
 from harness.environments import store
 from networks.builder import Builder
 from runners.protocol import Different, Task, Unsupported
-from runners.reference import runner as reference
-from runners.reference.runner import OPERATIONS, Runner
+from runners.reference import operations as reference
+from runners.reference.operations import OPERATIONS
+from runners.reference.runner import Runner
 from runners.session import Session
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_inception", "tiny_resnet", "tiny_bottleneck", "tiny_lstm"]
 OLD_PYTHON_FILES = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
-                    "runners/session.py", "runners/reference/runner.py"]
+                    "runners/session.py", "runners/reference/operations.py", "runners/reference/runner.py"]
 
 
 def draw_weights(network, seed=1):
