@@ -15,7 +15,6 @@ from harness.errors import WrongUse
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
-EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
                 "runners/session.py", "tests/faults/__init__.py"]
 COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]"
 
@@ -27,16 +26,10 @@ def old_pythons():
 
 
 def files_of(framework):
-<<<<<<< HEAD
-    runner = recipes.load(framework).runner.replace(".", "/") + ".py"
-    faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "faults").glob(f"{framework}*.py"))
-    return [*EVERY_WORKER, runner, *faulty]
-=======
     package = (CHECKOUT / recipes.load(framework).runner.replace(".", "/")).parent
-    own = sorted(str(path.relative_to(CHECKOUT)) for path in package.glob("*.py"))
-    faulty = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests" / "workers").glob(f"{framework}*.py"))
-    return [*EVERY_WORKER, *own, *faulty]
->>>>>>> aed6674 (Let the layers study use the reference's operations, and shorten the other studies)
+    faults = CHECKOUT / "tests" / "faults"
+    own = [*sorted(package.glob("*.py")), *sorted(faults.glob(f"{framework}*.py"))]
+    return [*EVERY_WORKER, *(str(path.relative_to(CHECKOUT)) for path in own)]
 
 
 def compile_with(python, files):
