@@ -9,7 +9,7 @@ FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare verify report publish check test clean
+.PHONY: help setup bench compare verify report publish docs check test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -31,13 +31,18 @@ verify: setup  ## prove that every framework trains the same networks
 report: setup  ## make tables, plots and a page from CAMPAIGNS (default: all under results/)
 	$(DLBENCH) report $(or $(CAMPAIGNS),$(error no campaign under results/; run `make bench` first))
 
-publish: setup  ## audit everything under results/ and write the site to site/
+publish: setup  ## audit everything under results/, write the site to site/ and the docs to site/docs
 	$(DLBENCH) publish
+	$(MAKE) docs
 
-check: setup  ## lint, types and import borders
+docs: setup  ## build the documentation into site/docs; lost links and pages are errors
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+
+check: setup  ## lint, types, import borders and documentation
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -m pytest -q tests/test_borders.py
+	$(MAKE) docs
 
 test: setup  ## make the environments of FRAMEWORKS where absent, then run all tests; those of other frameworks skip
 	$(DLBENCH) env build $(FRAMEWORKS) --device cpu

@@ -1,6 +1,6 @@
 """Latency and bandwidth of each link, fitted to the times of transfers of growing size: T = max(f, a + S / B).
 
-Reads links.csv of a study (docs/records.md). Where a device works while its host issues the next transfer, no transfer takes less
+Reads links.csv of a study (docs/reference/records.md). Where a device works while its host issues the next transfer, no transfer takes less
 than the host needs to issue one, f; a line through such points alone would be too steep by a third (NVLink, H200). The fit is least
 squares in *relative* error, so that 16 KiB count as much as 256 MiB, with neither a nor 1 / B below zero, and with f only where it
 halves the variance of the residuals. Intervals come from these, which hold what no line follows (protocols, caches) beside noise,

@@ -1,6 +1,6 @@
 """Sets what the models say beside what campaigns measured: predictions.csv, overlap.csv, what_if.csv and article.csv.
 
-Reads campaigns and fits, returns DataFrames; docs/records.md tells what each column means.
+Reads campaigns and fits, returns DataFrames; docs/reference/records.md tells what each column means.
 """
 
 import math

@@ -51,7 +51,7 @@ def audit(folder: str | Path) -> list[Finding]:
     except BadRecords as error:
         findings.append(Finding(folder.name, "", "", "records that can be read", str(error)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        findings.append(Finding("campaign.json", "", "", "values of docs/records.md", f"{type(error).__name__}: {error}"))
+        findings.append(Finding("campaign.json", "", "", "values of docs/reference/records.md", f"{type(error).__name__}: {error}"))
     return list(_shortened(findings))
 
 

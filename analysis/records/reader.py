@@ -1,6 +1,6 @@
 """Reads a campaign's folder into memory: `campaign.json` and its tables of processes, windows, counters and kernels, by column.
 
-What each column means stands in docs/records.md. A campaign may have been killed at any moment, so an unfinished last line and
+What each column means stands in docs/reference/records.md. A campaign may have been killed at any moment, so an unfinished last line and
 the windows of a process that never finished are left out. Nothing here computes.
 """
 

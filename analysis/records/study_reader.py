@@ -1,6 +1,6 @@
 """Reads a study's folder: study.json, points.csv (what was computed) and measurements.csv (a row a candidate, point and process).
 
-What each column means stands in docs/records.md. Several folders are parts of one study, measured on several devices. The
+What each column means stands in docs/reference/records.md. Several folders are parts of one study, measured on several devices. The
 estimates are those of campaigns: processes first, then the windows of each.
 """
 

@@ -1,6 +1,6 @@
 """Makes `trials.csv`: one row a trial of a campaign, refused and failed ones too, each number derived from the other files.
 
-The driver calls `rewrite` after every process that ends, so the table of a killed campaign is whole. docs/records.md tells
+The driver calls `rewrite` after every process that ends, so the table of a killed campaign is whole. docs/reference/records.md tells
 what each column means.
 """
 

@@ -1,4 +1,4 @@
-"""Writes a campaign's folder: campaign.json, the tables as CSV and logs/. docs/records.md says what they hold.
+"""Writes a campaign's folder: campaign.json, the tables as CSV and logs/. docs/reference/records.md says what they hold.
 
 A process counts once its row stands in processes.csv; its windows and counters are on disk before. So a campaign killed at any
 moment loses the process that ran, and nothing else. trials.csv is derived from the others and replaced as a whole, now and then

@@ -1,6 +1,6 @@
 """Writes a study's folder: study.json, points.csv and measurements.csv, each row on disk as soon as its point is done.
 
-docs/records.md says what they hold, `analysis.records.study_reader` reads them.
+docs/reference/records.md says what they hold, `analysis.records.study_reader` reads them.
 """
 
 import csv

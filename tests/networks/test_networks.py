@@ -293,6 +293,6 @@ def test_a_layer_that_cannot_follow_an_image_is_refused_with_the_reason(wrong, c
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_page_of_networks_has_each_with_its_parameters(name):
-    page = (Path(__file__).parents[2] / "docs/networks.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line)
-    assert f"| {PARAMETERS[name]:,} | {networks.get(name).learning_rate} |" in row
+    page = (Path(__file__).parents[2] / "docs/reference/networks.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if " | " in line and f"`{name}`" in line)
+    assert row.endswith(f" | {PARAMETERS[name]:,} | {networks.get(name).learning_rate}")

@@ -1,0 +1,100 @@
+"""Hooks of mkdocs: write the reference pages that follow from the code, and link to published campaigns.
+
+The typer application gives the command line. The pydantic model gives the suite's keys; their
+meaning is the comment above or behind each field. The pages are built beside the site of results,
+so a link to a campaign's folder becomes a link to the campaign's page there.
+"""
+
+import inspect
+import logging
+import re
+from pathlib import Path
+
+import typer.cli
+import yaml
+from mkdocs.structure.files import File
+
+from harness.cli.main import app
+from harness.plan.suite import Check, Limits, NetworkChoice, Skip, Suite
+
+ROOT = Path(__file__).parents[1]
+LOG = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
+OUTSIDE = re.compile(r"\]\(((?:\.\./)[^)#\s]+)")
+SUITE = {"": Suite, "networks": NetworkChoice, "skip": Skip, "check": Check, "limits": Limits}
+
+
+def on_files(files, config):
+    for name, text in (("command-line", command_line()), ("suite-keys", suite_keys())):
+        files.append(File.generated(config, f"reference/{name}.md", content=text))
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Give links to results/ a scheme of their own, which mkdocs does not check, and check them."""
+    def lead(found):
+        target = (Path(config.docs_dir, page.file.src_uri).parent / found[1]).resolve()
+        if target.is_relative_to(config.docs_dir):
+            return found[0]
+        if not target.is_relative_to(ROOT / "results") or not target.exists():
+            LOG.warning("%s links to %s, which is not in results/", page.file.src_uri, found[1])
+        return f"](results:{place(target.relative_to(ROOT))}"
+
+    return OUTSIDE.sub(lead, markdown)
+
+
+def on_page_content(html, page, config, files):
+    return html.replace('"results:', '"' + "../" * (page.url.count("/") + 1))
+
+
+def place(path):
+    """Where the site of results shows a file of results/: a report is its folder's page."""
+    folder = path.parent if path.name in ("report.md", "compare.md") else path
+    if len(folder.parts) != 2 or not (ROOT / folder).is_dir():
+        return path
+    page = "/index.html" if (ROOT / folder / "campaign.json").exists() else ".html"
+    return f"campaigns/{folder.name}{page}"
+
+
+def command_line():
+    command = typer.main.get_command(app)
+    text = typer.cli.get_docs_for_click(
+        obj=command, ctx=typer.Context(command), name="dlbench", title="Command line")
+    # typer cuts each command's sentence short in its lists; the sections below them have it whole
+    text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+", "", text)
+    text = re.sub(r"(\*\*Options\*\*:\n\n)?\* `--help`: .*\n", "", text)
+    return text.replace(f"{ROOT}/", "")
+
+
+def suite_keys():
+    """Every key of a suite with its values, default and meaning."""
+    lines = ["# Suite keys"]
+    for parent, model in SUITE.items():
+        lines += ["", f"## `{parent}`" if parent else "", "", model.__doc__ or "", "",
+                  "key | value | default | meaning", "--- | --- | --- | ---"]
+        said = meanings(model)
+        for key, field in model.model_json_schema()["properties"].items():
+            default = yaml.safe_dump(field.get("default"), default_flow_style=True, width=200)
+            cells = f"`{key}`", values(field), f"`{default.splitlines()[0]}`", said[key]
+            lines.append(" | ".join(cells))
+    return "\n".join(lines)
+
+
+def values(field):
+    """What may be written for a key, by its JSON schema."""
+    if "anyOf" in field:
+        return " or ".join(values(each) for each in field["anyOf"] if each.get("type") != "null")
+    if field.get("type") == "array":
+        return f"list of {values(field['items'])}"
+    choices = field.get("enum") or ([field["const"]] if "const" in field else [])
+    kind = field.get("type", "object").replace("object", "mapping")
+    return ", ".join(f"`{choice}`" for choice in choices) or kind
+
+
+def meanings(model):
+    """The comment above or behind each field of a model, by the field's name."""
+    found, above = {}, []
+    for line in inspect.getsource(model).splitlines():
+        if field := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
+            found[field[1]], above = " ".join(filter(None, [*above, field[2]])), []
+        else:
+            above = [*above, line.strip("# ")] if line.startswith("    # ") else []
+    return found
