@@ -123,6 +123,7 @@ def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequenc
 def write_docs(site: Site, docs: Path) -> list[tuple[str, str]]:
     """Render the pages of `docs` and return (name, heading) of each."""
     headings = []
+    shutil.copytree(docs, site.out / "docs", ignore=shutil.ignore_patterns("*.md"))
     for path in sorted(docs.rglob("*.md")):
         name = path.relative_to(docs).with_suffix("").as_posix()
         heading, _, rest = path.read_text(encoding="utf-8").partition("\n")
