@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from analysis.display import palette, plots, tables  # noqa: E402
+from analysis.display import palette, style  # noqa: E402
+from analysis.display.numbers import number  # noqa: E402
 from analysis.records import reader  # noqa: E402
 from analysis.statistics import bootstrap  # noqa: E402
 from analysis.trials import summary  # noqa: E402
@@ -33,12 +34,12 @@ def main() -> None:
     campaign = reader.read(CAMPAIGN)
     rows = summary.summarise(campaign)
     on_device = rows[rows["data"] == "device"].set_index(["framework", "precision"])
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(8.6, 2.9), layout="constrained")
         panels = figure.subplots(1, len(SETTINGS), sharey=True)
         for axes, (heading, pytorch, jax) in zip(panels, SETTINGS, strict=True):
             faster = bootstrap.ratio(*(summary.times_of(campaign, on_device.loc[key, "trial"]) for key in (pytorch, jax)))
-            draw(axes, on_device.loc[[pytorch, jax]], f"{heading}:\nJAX {tables.number(faster.value)} times as fast")
+            draw(axes, on_device.loc[[pytorch, jax]], f"{heading}:\nJAX {number(faster.value)} times as fast")
         panels[0].set_ylabel("time per mini-batch (ms)")
         figure.savefig(ROOT / "docs" / "first-look.png", dpi=130)
 
@@ -52,8 +53,8 @@ def draw(axes: Axes, pair: pd.DataFrame, title: str) -> None:
         colour = palette.FRAMEWORKS[name][0]
         axes.bar(place, milliseconds.iloc[0], width=0.6, color=colour if verified else "none", edgecolor=colour,
                  hatch=None if verified else "//", yerr=[[milliseconds.iloc[0] - milliseconds.iloc[1]],
-                                                         [milliseconds.iloc[2] - milliseconds.iloc[0]]], ecolor=plots.INK)
-        text = tables.number(milliseconds.iloc[0]) + ("" if verified else "\nrefused:\nnot fp32")
+                                                         [milliseconds.iloc[2] - milliseconds.iloc[0]]], ecolor=style.INK)
+        text = number(milliseconds.iloc[0]) + ("" if verified else "\nrefused:\nnot fp32")
         axes.annotate(text, (place, milliseconds.iloc[2]), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points")
     axes.set_xticks([0, 1], ["PyTorch", "JAX"])
     axes.set_xlim(-0.6, 1.6)

@@ -38,7 +38,6 @@ RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.session", "runners.pytorch", "
 
 # Imports that still cross a border of packages. This list only shrinks.
 PENDING = {
-    ("analysis.explain", "analysis.report"),
     ("harness.campaign", "analysis.compare"),
     ("harness.proof", "harness.machine"),
     ("harness.studies", "analysis.aggregation"),

@@ -13,8 +13,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.aggregation.links import GROUP, Fit
 from analysis.aggregation.predictions import FURTHER, TRIAL, WORKLOAD, telling
-from analysis.display.plots import INK, STYLE, one_two_five
-from analysis.display.tables import TIME_UNITS, best_unit
+from analysis.display.numbers import TIME_UNITS, best_unit
+from analysis.display.style import INK, STYLE, one_two_five
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#8b5a2b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 
 from analysis.aggregation import links, plots, predictions
 from analysis.aggregation.predictions import ARTICLE_SECONDS, TRIAL
-from analysis.display.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
+from analysis.display import page as pages
+from analysis.display import provenance
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, span
 from analysis.records import reader
 from analysis.records.reader import Campaign
-from analysis.report import report
 from analysis.report.scaling import COUNTERS
 from analysis.statistics.bootstrap import MINIMUM_PROCESSES
 
@@ -43,14 +44,14 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
     figures = _figures(swept, fits, found)
     (folder / "plots").mkdir(exist_ok=True)
     for name, figure in figures.items():
-        (folder / "plots" / f"{name}.svg").write_text(report.draw_svg(figure), encoding="utf-8")
+        (folder / "plots" / f"{name}.svg").write_text(pages.draw_svg(figure), encoding="utf-8")
         figure.savefig(folder / "plots" / f"{name}.png", dpi=160)
     study = Campaign(folder, page, pd.DataFrame(), pd.DataFrame())
-    drawn = {name: report.draw_svg(figure) for name, figure in figures.items()}
+    drawn = {name: pages.draw_svg(figure) for name, figure in figures.items()}
     for kind in ("md", "html"):
-        environment = Environment(loader=FileSystemLoader(report.TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
+        environment = Environment(loader=FileSystemLoader(pages.TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
                                   trim_blocks=True, lstrip_blocks=True)
-        environment.filters.update(markdown=report.markdown, provenance=report.provenance, inline=report.inline)
+        environment.filters.update(markdown=pages.markdown, provenance=lambda study: provenance.facts(study.meta), inline=pages.inline)
         text = environment.get_template(f"aggregation.{kind}.j2").render(
             study=study, headline=f"{headline(predicted)}{few(windows)}", tables=shown, drawn=drawn, campaigns=campaigns,
             article=article_answer(found["article"]))

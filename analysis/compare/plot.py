@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
-from analysis.display.plots import GRID, INK, STYLE
+from analysis.display.style import GRID, INK, STYLE
 
 COLOURS = {SLOWER: "#d55e00", FASTER: "#0072b2", NO_DIFFERENCE: "#8c8c8c"}
 ROW_HEIGHT = 0.42  # inches

@@ -1,19 +1,25 @@
-"""How a series looks in every figure of reports and of the site: a colour, a marker, and a number among those of one look.
+"""Colours and markers of frameworks, strategies and kernels in all figures, those of the site too.
 
-A framework keeps its look everywhere; where a table holds several strategies of one framework, each strategy has its own instead.
-Colours are those of Okabe and Ito, and markers differ too, so that neither colour-blind readers nor a grey print mix them up. Who
-shares a look (a second release, another tuning) has the next number: an open marker, a broken line.
+A framework keeps its colour and marker everywhere. Where a table holds several strategies of one
+framework, each strategy has its own instead. Colours are those of Okabe and Ito, and markers differ
+too, for colour-blind readers and grey prints. Series that share both, as two releases do, are
+numbered: the second has an open marker and a broken line.
 """
 
 from dataclasses import dataclass
 
 import pandas as pd
 
-FRAMEWORKS = {  # colour, marker
-    "pytorch": ("#d55e00", "o"), "tensorflow": ("#0072b2", "s"), "jax": ("#009e73", "^"), "mxnet": ("#cc79a7", "D"),
-    "cntk": ("#56b4e9", "v"), "caffe": ("#e69f00", "P"), "paddle": ("#8c8c8c", "X"),
+from analysis.traces.kernels import CLASSES, IDLE
+
+# Colour and marker.
+FRAMEWORKS = {
+    "pytorch": ("#d55e00", "o"), "tensorflow": ("#0072b2", "s"), "jax": ("#009e73", "^"),
+    "mxnet": ("#cc79a7", "D"), "cntk": ("#56b4e9", "v"), "caffe": ("#e69f00", "P"),
+    "paddle": ("#8c8c8c", "X"),
 }
-STRATEGIES = {  # one algorithm looks alike in every framework
+# One algorithm looks alike in every framework.
+STRATEGIES = {
     **dict.fromkeys(("ddp", "all_reduce", "nccl", "data_parallel"), ("#0072b2", "o")),
     "ring": ("#d55e00", "s"),
     **dict.fromkeys(("tree", "hierarchical_copy"), ("#009e73", "^")),
@@ -24,10 +30,14 @@ STRATEGIES = {  # one algorithm looks alike in every framework
 }
 OTHER = ("#555555", "*")
 ORDER = [*FRAMEWORKS, *STRATEGIES]
+# Classes of kernels: colours for computing, greys for the rest.
+KERNELS = dict(zip((*CLASSES, IDLE), (
+    "#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#cc79a7", "#009e73", "#f0e442", "#8c8c8c",
+    "#bdbdbd", "#24292f", "#e8ebee"), strict=True))
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """`number` is 0 for the first series of its colour and marker, 1 for the second, and so on."""
 
     colour: str
@@ -35,19 +45,25 @@ class Look:
     number: int
 
 
-def looks(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, Look]:
-    """Choose the look of every name in `series`, in the order of legends; `rows` has each one's `framework` and `strategy`."""
-    named = sorted(set(zip(map(str, rows["framework"]), map(str, rows["strategy"]), map(str, series), strict=True)),
+def series_styles(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, SeriesStyle]:
+    """Choose the style of every name in `series`, in the order of legends.
+
+    `rows` has the `framework` and `strategy` of each.
+    """
+    columns = (rows["framework"].map(str), rows["strategy"].map(str), series.map(str))
+    named = sorted(set(zip(*columns, strict=True)),
                    key=lambda row: (_place(row[0]), _place(row[1]), row[2]))
-    counts = rows["strategy"].where(rows["strategy"] != "").groupby(rows["framework"]).nunique()
-    found: dict[str, Look] = {}
+    strategies = rows["strategy"].where(rows["strategy"] != "")
+    counts = strategies.groupby(rows["framework"]).nunique()
+    found: dict[str, SeriesStyle] = {}
     for framework, strategy, name in named:
-        if name in found:  # rows on one device have no strategy, and one name with those on several
+        # A row on one device has no strategy, and the name of the rows on several.
+        if name in found:
             continue
         own = strategy and counts[framework] > 1
-        colour, marker = STRATEGIES.get(strategy, OTHER) if own else FRAMEWORKS.get(framework, OTHER)
-        number = sum((look.colour, look.marker) == (colour, marker) for look in found.values())
-        found[name] = Look(colour, marker, number)
+        look = STRATEGIES.get(strategy, OTHER) if own else FRAMEWORKS.get(framework, OTHER)
+        number = sum((other.colour, other.marker) == look for other in found.values())
+        found[name] = SeriesStyle(*look, number)
     return found
 
 

@@ -1,99 +1,102 @@
-"""Writes a gap that was explained: explain.csv, its details, explain.md, explain.html (one file, light and dark) and the waterfall.
-
-All of it is made from `analysis.explain.gap.Gap`; nothing is decided here.
-"""
+"""Writes a gap that was explained: explain.html, explain.md, the waterfall, two tables as CSV."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from rich.markup import escape
 from rich.table import Table
 
-from analysis.display import tables
-from analysis.display.tables import TIME_UNITS, number
+from analysis.display import page, provenance, terminal
+from analysis.display.numbers import TIME_UNITS, best_unit, number, percent, signed, span
+from analysis.display.page import Notes, Page, Section, Text, tabled
 from analysis.explain import words
 from analysis.explain.gap import Gap
 from analysis.explain.waterfall import waterfall
 from analysis.records.reader import Campaign
-from analysis.report import report
 from analysis.trials.breakdown import RESIDUAL
+
+HOW_TO_READ = (
+    "Every moment of a step counts once. Computing hides collectives and copies that run beside "
+    "it; activities of one kind that run together share the moment. The parts of each side sum to "
+    "its timed step, so their differences sum to the difference. Idle time is the timed step less "
+    "the trace's busy time, and at most the idle time of the trace. The residual is the rest.")
 
 
 def write(gap: Gap, campaigns: list[Campaign], out: Path) -> list[Path]:
-    """Write the explanation into the folder `out` and return every path, the page last. `campaigns` hold the two trials."""
-    (out / "plots").mkdir(parents=True, exist_ok=True)
-    figure = waterfall(gap)
-    drawn = report.draw_svg(figure)
-    gap.parts.to_csv(out / "explain.csv", index=False, lineterminator="\n")
-    gap.details.to_csv(out / "explain_details.csv", index=False, lineterminator="\n")
-    (out / "plots" / "explain.svg").write_text(drawn, encoding="utf-8")
-    figure.savefig(out / "plots" / "explain.png", dpi=160)
-    paths = [out / name for name in ("explain.csv", "explain_details.csv", "plots/explain.svg", "plots/explain.png")]
-    for kind in ("md", "html"):
-        environment = Environment(loader=FileSystemLoader(report.TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
-                                  trim_blocks=True, lstrip_blocks=True)
-        environment.filters.update(markdown=report.markdown, provenance=report.provenance, inline=report.inline)
-        page = environment.get_template(f"explain.{kind}.j2").render(
-            gap=gap, sentences=words.sentences(gap), parts=parts(gap), details=details(gap), phases=phases(gap),
-            drawn=drawn, campaigns=campaigns)
-        paths.append(out / f"explain.{kind}")
-        paths[-1].write_text(page, encoding="utf-8")
-    return paths
+    """Write the explanation into `out` and return every path, the page last. Raises OSError.
+
+    `campaigns` hold the two trials.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    tables = {"explain": gap.parts, "explain_details": gap.details}
+    for name, table in tables.items():
+        table.to_csv(out / f"{name}.csv", index=False, lineterminator="\n")
+    return [*(out / f"{name}.csv" for name in tables),
+            *page.write(_page(gap, campaigns), out, "explain")]
 
 
 def terminal_table(gap: Gap) -> Table:
-    """Make the table of the parts; `explain_words.sentences` belong below it."""
+    """Make the table of the parts; `words.sentences` belong below it."""
     shown = parts(gap)
-    table = Table(title=f"A: {gap.a.name}, B: {gap.b.name}")
-    for place, column in enumerate(shown.columns.astype(str)):
-        table.add_column(column, justify="right" if place else "left", overflow="fold")
-    for cells in shown.itertuples(index=False):
-        table.add_row(*(escape(str(cell)) for cell in cells))
-    return table
+    return terminal.table(shown, f"A: {gap.a.name}, B: {gap.b.name}", tuple(shown.columns[1:]))
 
 
 def parts(gap: Gap) -> pd.DataFrame:
-    """Put each part of both steps and of their difference into a row, from the largest down, then the residual and the whole."""
-    unit, scale = _unit(gap)
-    whole = {"part": "step", "seconds_a": gap.a.step_seconds, "seconds_b": gap.b.step_seconds,
-             "difference_seconds": gap.difference.value, "share": 1.0 if gap.difference.value else float("nan")}
-    largest_first = gap.parts.sort_values("difference_seconds", key=abs, ascending=False)
-    residual = largest_first["class"] == RESIDUAL
-    rows: list[dict[Any, Any]] = [*pd.concat([largest_first[~residual], largest_first[residual]]).to_dict("records"), whole]
-    return pd.DataFrame([{
-        "part": row["part"], f"A ({unit})": number(row["seconds_a"] / scale), f"B ({unit})": number(row["seconds_b"] / scale),
-        f"B less A ({unit})": _signed(row["difference_seconds"] / scale),
-        "of the difference": "" if pd.isna(row["share"]) else f"{100 * row['share']:.1f} %",
-    } for row in rows])
+    """List the parts of both steps from the largest difference down, then the residual and the sum.
+    """
+    rows = gap.parts.sort_values("difference_seconds", key=abs, ascending=False)
+    residual = rows["class"] == RESIDUAL
+    whole = pd.DataFrame([{
+        "part": "step", "seconds_a": gap.a.step_seconds, "seconds_b": gap.b.step_seconds,
+        "difference_seconds": gap.difference.value,
+        "share": 1.0 if gap.difference.value else float("nan")}])
+    table = pd.concat([rows[~residual], rows[residual], whole])
+    return pd.DataFrame({"part": table["part"], **_times(gap, table),
+                         "of the difference": table["share"].map(lambda it: percent(it, ".1f"))})
 
 
 def details(gap: Gap) -> pd.DataFrame:
-    """List products by arithmetic and transposition and copies by direction, with the time of each side."""
-    unit, scale = _unit(gap)
-    rows = gap.details
-    told = rows[(rows[["arithmetic", "transposition", "activity"]] != "").any(axis=1)]
-    return pd.DataFrame([{
-        "class": row["class"], "arithmetic": row["arithmetic"], "transposition": row["transposition"],
-        "direction": row["activity"], f"A ({unit})": number(row["seconds_a"] / scale),
-        f"B ({unit})": number(row["seconds_b"] / scale), f"B less A ({unit})": _signed(row["difference_seconds"] / scale),
-    } for row in told.to_dict("records")])
+    """List products by arithmetic and transposition, and copies by direction."""
+    keys = ["arithmetic", "transposition", "activity"]
+    table = gap.details[(gap.details[keys] != "").any(axis=1)]
+    names = table[["class", *keys]].rename(columns={"activity": "direction"})
+    return names.assign(**_times(gap, table))
 
 
 def phases(gap: Gap) -> pd.DataFrame:
-    """List what each phase of the step adds to it on either side, with the interval of the difference."""
+    """List what each phase adds to the step on either side, with the interval of the difference."""
     unit, scale = _unit(gap)
-    return pd.DataFrame([{
-        "phase": row["phase"], f"A ({unit})": number(row["seconds_a"] / scale), f"B ({unit})": number(row["seconds_b"] / scale),
-        f"B less A ({unit})": _signed(row["difference_seconds"] / scale),
-        f"95 % interval ({unit})": tables.span(row["low"] / scale, row["high"] / scale),
-    } for row in gap.phases.to_dict("records")])
+    spans = [span(low / scale, high / scale)
+             for low, high in zip(gap.phases["low"], gap.phases["high"], strict=True)]
+    return gap.phases[["phase"]].assign(
+        **_times(gap, gap.phases), **{f"95 % interval ({unit})": spans})
+
+
+def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
+    a, b = gap.a.breakdown.trial, gap.b.breakdown.trial
+    title = (f"Why {gap.b.name} and {gap.a.name} differ: {a['network']}, batch {a['batch']}, "
+             f"{a['precision']}")
+    return Page(title, [
+        Notes(words.sentences(gap)),
+        page.Figure("explain", waterfall(gap)),
+        page.Table(parts(gap)),
+        Text(f"A is {gap.a.name} (`{a['trial']}`), B is {gap.b.name} (`{b['trial']}`).", note=True),
+        *tabled("By phase", phases(gap),
+                "What each phase adds to a step, timed as nested variants of it and not traced."),
+        *tabled("Products by arithmetic and transposition, copies by direction", details(gap)),
+        Section("How to read it", [Text(HOW_TO_READ)]),
+        *(Section(f"Where the numbers of {campaign.meta['name']} come from",
+                  provenance.parts(campaign.meta)) for campaign in campaigns),
+    ])
+
+
+def _times(gap: Gap, table: pd.DataFrame) -> dict[str, list[str]]:
+    """Write the times of both sides and their difference."""
+    unit, scale = _unit(gap)
+    columns = {f"A ({unit})": ("seconds_a", number), f"B ({unit})": ("seconds_b", number),
+               f"B less A ({unit})": ("difference_seconds", signed)}
+    return {heading: [write(value / scale) for value in table[column]]
+            for heading, (column, write) in columns.items()}
 
 
 def _unit(gap: Gap) -> tuple[str, float]:
-    return tables.best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
-
-
-def _signed(value: float) -> str:
-    return f"+{number(value)}" if value > 0 else number(value)
+    return best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)

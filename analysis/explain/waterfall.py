@@ -4,10 +4,10 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.display import plots, tables
-from analysis.display.tables import TIME_UNITS, number
+from analysis.display import style
+from analysis.display.numbers import TIME_UNITS, best_unit, number
+from analysis.display.palette import KERNELS
 from analysis.explain.gap import Gap
-from analysis.report.gpu_time import COLOURS
 from analysis.trials.breakdown import RESIDUAL
 
 SMALL = 0.005  # of the longer step: parts below are drawn as one bar
@@ -17,25 +17,25 @@ TOTAL = "#57606a"
 
 def waterfall(gap: Gap) -> Figure:
     """Draw the step of A, the parts of the difference from the largest down, and the step of B."""
-    unit, scale = tables.best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
+    unit, scale = best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
     parts = drawn(gap)
     steps = gap.a.step_seconds / scale, gap.b.step_seconds / scale
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(8.6, 1.3 + ROW_HEIGHT * (len(parts) + 2)), layout="constrained")
         axes = figure.subplots()
         axes.barh([0, len(parts) + 1], steps, color=TOTAL, height=0.66)
         at = steps[0]
-        axes.plot([at, at], [0.33, 0.67], color=plots.INK, linewidth=0.8)
+        axes.plot([at, at], [0.33, 0.67], color=style.INK, linewidth=0.8)
         for place, row in enumerate(parts.to_dict("records"), start=1):
             change = row["difference_seconds"] / scale
             residual = row["class"] == RESIDUAL
-            axes.barh(place, change, left=at, color=COLOURS.get(row["class"], plots.GRID), height=0.66,
-                      edgecolor=plots.INK if residual else "none", linewidth=0.8, hatch="///" if residual else None)
+            axes.barh(place, change, left=at, color=KERNELS.get(row["class"], style.GRID), height=0.66,
+                      edgecolor=style.INK if residual else "none", linewidth=0.8, hatch="///" if residual else None)
             share = f" ({round(100 * row['share'])} %)" if pd.notna(row["share"]) else ""
             axes.annotate(f"{'+' if change > 0 else ''}{number(change)}{share}", (max(at, at + change), place), xytext=(5, 0),
                           textcoords="offset points", va="center", fontsize=8)
             at += change
-            axes.plot([at, at], [place + 0.33, place + 0.67], color=plots.INK, linewidth=0.8)
+            axes.plot([at, at], [place + 0.33, place + 0.67], color=style.INK, linewidth=0.8)
         for place, step in zip((0, len(parts) + 1), steps, strict=True):
             axes.annotate(f"{number(step)} {unit}", (step, place), xytext=(5, 0), textcoords="offset points", va="center",
                           fontsize=8, fontweight="bold")

@@ -5,7 +5,7 @@ but shares and units.
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.display.tables import TIME_UNITS, best_unit, number
+from analysis.display.numbers import TIME_UNITS, best_unit, number
 from analysis.explain.gap import LABELS, UNNAMED, Gap, Side
 from analysis.traces.kernels import (
     COLLECTIVE,

@@ -6,13 +6,11 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.display import plots, tables
-from analysis.display.tables import GROUP, TIME_UNITS, number
+from analysis.display import palette, ranking, style
+from analysis.display.numbers import TIME_UNITS, best_unit, number
+from analysis.display.ranking import GROUP
 from analysis.traces.kernels import BUSY, CLASSES, IDLE
 
-COLOURS = dict(zip((*CLASSES, IDLE), (  # Okabe and Ito's for computing, greys for the rest
-    "#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#cc79a7", "#009e73", "#f0e442", "#8c8c8c", "#bdbdbd", "#24292f", "#e8ebee",
-), strict=True))
 ROW_HEIGHT = 0.34  # inches of a bar
 
 
@@ -30,29 +28,29 @@ def by_class(kernels: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 def table(times: pd.DataFrame) -> pd.DataFrame:
     """Write the shares of all activity in percent, beside the busy time; `times` is what `by_class` returns."""
     present = [name for name in CLASSES if name in times]
-    unit, scale = tables.best_unit(times[BUSY], TIME_UNITS)
+    unit, scale = best_unit(times[BUSY], TIME_UNITS)
     rows = []
-    for name, (_, trial) in zip(tables.contestants(times), times.iterrows(), strict=True):
+    for name, (_, trial) in zip(ranking.contestants(times), times.iterrows(), strict=True):
         total = trial[present].sum()
         rows.append({
             **trial[GROUP], "framework": name, f"busy per mini-batch ({unit})": number(trial[BUSY] / scale),
             "idle": _percent(trial["idle_share"]), **{kind: _percent(trial[kind] / total) for kind in present},
         })
-    return tables.without_constants(pd.DataFrame(rows), times)
+    return ranking.without_constants(pd.DataFrame(rows), times)
 
 
 def figure(times: pd.DataFrame) -> Figure:
     """Draw a bar a trial, stacked by class, up to its timed step; `times` is what `by_class` returns."""
     present = [name for name in (*CLASSES, IDLE) if name in times]
-    unit, scale = tables.best_unit(times["step_seconds"], TIME_UNITS)
-    labels = [f"{name}, {tables.setting(trial, times)}"
-              for name, (_, trial) in zip(tables.contestants(times), times.iterrows(), strict=True)]
-    with mpl.rc_context(plots.STYLE):
-        figure = Figure(figsize=(plots.PANEL[0] * plots.PANELS_ABREAST, 1.8 + ROW_HEIGHT * len(times)), layout="constrained")
+    unit, scale = best_unit(times["step_seconds"], TIME_UNITS)
+    labels = [f"{name}, {ranking.setting(trial, times)}"
+              for name, (_, trial) in zip(ranking.contestants(times), times.iterrows(), strict=True)]
+    with mpl.rc_context(style.STYLE):
+        figure = Figure(figsize=(style.PANEL[0] * style.PANELS_ABREAST, 1.8 + ROW_HEIGHT * len(times)), layout="constrained")
         axes = figure.subplots()
         left: Any = 0.0
         for name in present:
-            axes.barh(range(len(times)), times[name] / scale, left=left, height=0.7, color=COLOURS[name], label=name)
+            axes.barh(range(len(times)), times[name] / scale, left=left, height=0.7, color=palette.KERNELS[name], label=name)
             left = left + times[name] / scale
         axes.set_yticks(range(len(times)), labels)
         axes.tick_params(axis="y", length=0)

@@ -5,8 +5,9 @@
 
 import pandas as pd
 
-from analysis.display import tables
-from analysis.display.tables import GROUP, TIME_UNITS, number
+from analysis.display import ranking
+from analysis.display.numbers import TIME_UNITS, best_unit, number
+from analysis.display.ranking import GROUP
 from analysis.explain import gap as explain
 from analysis.records.reader import Campaign
 from analysis.trials.breakdown import NotExplained
@@ -16,15 +17,15 @@ TRACED = ("kernels", "operators")
 
 
 def table(campaign: Campaign, speeds: pd.DataFrame) -> pd.DataFrame:
-    """Explain every row of `speeds` (what `tables.relative` returns) that is shown to be slower; empty without traces."""
+    """Explain every row of `speeds` (what `ranking.relative` returns) that is shown to be slower; empty without traces."""
     traced = {trial for name in TRACED for trial in getattr(campaign, name)["trial"]}
     rows = []
     for _, group in speeds[speeds["trial"].isin(traced)].groupby(GROUP, sort=False, dropna=False):
-        for _, fastest in group[group["verdict"] == tables.FASTEST].iterrows():
+        for _, fastest in group[group["verdict"] == ranking.FASTEST].iterrows():
             for _, slower in group[group["verdict"] == "slower"].iterrows():
                 rows.append({**slower[GROUP], "slower": slower["contestant"], "faster": fastest["contestant"],
                              **_reasons(campaign, fastest, slower)})
-    return tables.without_constants(pd.DataFrame(rows), speeds) if rows else pd.DataFrame()
+    return ranking.without_constants(pd.DataFrame(rows), speeds) if rows else pd.DataFrame()
 
 
 def _reasons(campaign: Campaign, fastest: "pd.Series[str]", slower: "pd.Series[str]") -> dict[str, str]:
@@ -33,7 +34,7 @@ def _reasons(campaign: Campaign, fastest: "pd.Series[str]", slower: "pd.Series[s
         gap = explain.explain(*(explain.side_of(row["contestant"], campaign, row["trial"]) for row in (fastest, slower)))
     except NotExplained as refusal:
         return {"longer a step": "", "mostly": f"not explained: {str(refusal).partition(': ')[2]}", "parts sum to": ""}
-    unit, scale = tables.best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
+    unit, scale = best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
     large = gap.parts[gap.parts["share"].abs() >= TOLD].sort_values("share", ascending=False)
     parts = [f"{_name(part, fastest, slower)} {seconds / scale:+.3g} {unit} ({100 * share:.0f} %)"
              for part, seconds, share in zip(large["part"], large["difference_seconds"], large["share"], strict=True)]

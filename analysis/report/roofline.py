@@ -15,11 +15,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import networks
-from analysis.display import plots, tables
-from analysis.display.tables import GROUP, TIME_UNITS, number
+from analysis.display import ranking, style
+from analysis.display.numbers import TIME_UNITS, best_unit, number
+from analysis.display.palette import KERNELS
+from analysis.display.ranking import GROUP
 from analysis.proof import plausibility
 from analysis.records.reader import Campaign
-from analysis.report.gpu_time import COLOURS
 from analysis.traces.kernels import (
     COLLECTIVE,
     CONVOLUTION,
@@ -45,7 +46,7 @@ LOST = {  # what a step loses to: classes of its trace, and the stages of the li
 }
 COMPUTE, MEMORY, UNKNOWN = "limit: computing", "limit: memory", "lost, not traced"
 SHADES = {COMPUTE: "#3d4752", MEMORY: "#8b949e", UNKNOWN: "#c4ccd4",
-          **{name: COLOURS[classes[0]] for name, classes in LOST.items()}, "other": "#f6f8fa"}
+          **{name: KERNELS[classes[0]] for name, classes in LOST.items()}, "other": "#f6f8fa"}
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,10 @@ def by_trial(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
 
 def table(limits: pd.DataFrame) -> pd.DataFrame:
     """Write the limit beside the time of each row, and in percent of its step what the rest was lost to."""
-    unit, scale = tables.best_unit(limits["step_seconds"], TIME_UNITS)
+    unit, scale = best_unit(limits["step_seconds"], TIME_UNITS)
     lost = [name for name in (*LOST, UNKNOWN) if limits[name].fillna(0.0).any()]
     rows = []
-    for name, (_, row) in zip(tables.contestants(limits), limits.iterrows(), strict=True):
+    for name, (_, row) in zip(ranking.contestants(limits), limits.iterrows(), strict=True):
         limit = row[COMPUTE] + row[MEMORY]
         rows.append({
             **row[GROUP], "framework": name, f"time ({unit})": number(row["step_seconds"] / scale),
@@ -110,16 +111,16 @@ def table(limits: pd.DataFrame) -> pd.DataFrame:
             "of the limit, memory": _percent(row[MEMORY] / limit), "share of the peak": _percent(row["mfu"]),
             **{part if part == UNKNOWN else f"lost: {part}": _percent(row[part] / row["step_seconds"]) for part in lost},
         })
-    return tables.without_constants(pd.DataFrame(rows), limits)
+    return ranking.without_constants(pd.DataFrame(rows), limits)
 
 
 def figure(limits: pd.DataFrame) -> Figure:
     """Draw a bar a row: its limit, and what it lost to, up to its step, which is 100 %."""
     limits = limits.reset_index(drop=True)
-    labels = [f"{name}, {tables.setting(row, limits)}"
-              for name, (_, row) in zip(tables.contestants(limits), limits.iterrows(), strict=True)]
-    with mpl.rc_context(plots.STYLE):
-        figure = Figure(figsize=(plots.PANEL[0] * plots.PANELS_ABREAST, 1.8 + 0.34 * len(limits)), layout="constrained")
+    labels = [f"{name}, {ranking.setting(row, limits)}"
+              for name, (_, row) in zip(ranking.contestants(limits), limits.iterrows(), strict=True)]
+    with mpl.rc_context(style.STYLE):
+        figure = Figure(figsize=(style.PANEL[0] * style.PANELS_ABREAST, 1.8 + 0.34 * len(limits)), layout="constrained")
         axes = figure.subplots()
         left = np.zeros(len(limits))
         overdrawn = limits[[*LOST]].clip(upper=0).sum(axis=1).to_numpy()  # below its limit: taken off the limit's own bar
@@ -131,7 +132,7 @@ def figure(limits: pd.DataFrame) -> Figure:
             share = 100 * seconds / limits["step_seconds"].to_numpy(float)
             if share.any():
                 axes.barh(range(len(limits)), share, left=left, height=0.7, color=SHADES[name], label=name,
-                          edgecolor=plots.GRID if name in ("other", "idle") else "none", linewidth=0.6)
+                          edgecolor=style.GRID if name in ("other", "idle") else "none", linewidth=0.6)
             left += share
         axes.set_yticks(range(len(limits)), labels)
         axes.tick_params(axis="y", length=0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.display import tables
-from analysis.display.tables import BYTE_UNITS, TIME_UNITS, best_unit, number, span
+from analysis.display import ranking
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, span
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.trials.phases import NAMES
@@ -33,7 +33,7 @@ def curves(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     `speedup` and `efficiency` with their `_low` and `_high`; a row on one device has speed-up 1.
     """
     campaign = without_diverged(campaign)
-    verified = rows.assign(contestant=tables.contestants(rows))[rows["verified"] == "yes"]
+    verified = rows.assign(contestant=ranking.contestants(rows))[rows["verified"] == "yes"]
     single, found = verified[verified["devices"] == 1], []
     for _, base in single.iterrows():
         alike = verified[(verified["devices"] > 1) & (verified[SAME] == base[SAME]).all(axis=1)]
@@ -54,7 +54,7 @@ def why_not(rows: pd.DataFrame, scaled: pd.DataFrame) -> str:
     if lonely.empty:
         return ""
     if len(scaled):
-        names = tables.contestants(rows).loc[lonely.index] + " " + lonely.apply(tables.setting, axis=1, trials=rows)
+        names = ranking.contestants(rows).loc[lonely.index] + " " + lonely.apply(ranking.setting, axis=1, trials=rows)
         return f"Without a speed-up, for no verified row on one device differs in nothing else: {'; '.join(names)}."
     return _threads_differ(rows) or ("No speed-ups: no verified row on one device differs in nothing else from one on several. "
                                      "With 1 among the suite's devices there is one to hold them against.")
@@ -93,7 +93,7 @@ def winners(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     """
     campaign = without_diverged(campaign)
     ranked = rows[(rows["verified"] == "yes") & (rows["devices"] > 1)]
-    key = ["framework", "release", *tables.GROUP]
+    key = ["framework", "release", *ranking.GROUP]
     lines = []
     for _, group in ranked.groupby(key, sort=False, dropna=False):
         ordered = group.sort_values("step_seconds")
@@ -105,13 +105,13 @@ def winners(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
         unit, scale = best_unit(group["step_seconds"], TIME_UNITS)
         longer = {name: f"{name} {number(found.value)}" for name, found in ratios.items() if not found.contains(1.0)}
         lines.append({
-            **best[["framework", *tables.GROUP]], "fastest": best["strategy"],
+            **best[["framework", *ranking.GROUP]], "fastest": best["strategy"],
             "time of a step": f"{number(best['step_seconds'] / scale)} {unit}",
             "as fast, as far as can be seen": ", ".join(name for name in ratios if name not in longer),
             "times as long": ", ".join(words for name, words in longer.items() if ratios[name].has_interval),
             UNDECIDED: ", ".join(words for name, words in longer.items() if not ratios[name].has_interval),
         })
-    table = tables.without_constants(pd.DataFrame(lines), rows) if lines else pd.DataFrame()
+    table = ranking.without_constants(pd.DataFrame(lines), rows) if lines else pd.DataFrame()
     return table if any(line[UNDECIDED] for line in lines) else table.drop(columns=UNDECIDED, errors="ignore")
 
 
@@ -120,11 +120,11 @@ def phase_table(parts: pd.DataFrame) -> pd.DataFrame:
     unit, scale = best_unit(parts["step"], TIME_UNITS)
     words = {**PARTS, "hidden": "aggregation, hidden", "isolated": "aggregation alone", "step": "step"}
     lines = [{
-        **row[tables.GROUP], "framework": name,
+        **row[ranking.GROUP], "framework": name,
         **{f"{words[part]} ({unit})": _with_span(row, part, 1 / scale) for part in NAMES if parts[part].notna().any()},
         LEFT: _left_over(row),
-    } for name, (_, row) in zip(tables.contestants(parts), parts.iterrows(), strict=True)]
-    return tables.without_constants(pd.DataFrame(lines), parts)
+    } for name, (_, row) in zip(ranking.contestants(parts), parts.iterrows(), strict=True)]
+    return ranking.without_constants(pd.DataFrame(lines), parts)
 
 
 def _left_over(row: "pd.Series[Any]") -> str:

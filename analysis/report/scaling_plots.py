@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.display import palette, tables
-from analysis.display.plots import INK, STYLE, drawn, in_plain_numbers
-from analysis.display.tables import TIME_UNITS, best_unit
+from analysis.display import palette, ranking
+from analysis.display.numbers import TIME_UNITS, best_unit
+from analysis.display.style import INK, STYLE, in_plain_numbers, line
 from analysis.report.scaling import PARTS, WORKLOAD
 
 PHASE_COLOURS = {"forward": "#56b4e9", "backward": "#0072b2", "exposed": "#d55e00", "update": "#8c8c8c"}
@@ -67,7 +67,7 @@ def phases(parts: pd.DataFrame) -> Figure:
     `parts`: `phases.table`. Rows none of whose parts were measured are left to the table.
     """
     measured = parts[parts[list(PARTS)].notna().any(axis=1)]
-    names = tables.contestants(measured)
+    names = ranking.contestants(measured)
     groups = [group for _, group in measured.groupby(["network", "batch"], sort=False)]
     with mpl.rc_context(STYLE):
         heights = [TITLE_ROWS + len(group) for group in groups]
@@ -87,9 +87,9 @@ def phases(parts: pd.DataFrame) -> Figure:
 
 def _panel(group: pd.DataFrame, measured: pd.DataFrame) -> str:
     """A panel's title: network, batch, and what is the same in this panel and not in all."""
-    varying = [column for column in tables.GROUP if group[column].nunique(dropna=False) > 1]
+    varying = [column for column in ranking.GROUP if group[column].nunique(dropna=False) > 1]
     network = str(group["network"].iloc[0])
-    others = tables.setting(group.iloc[0], measured, dropped=["batch", *varying]).removeprefix(network)
+    others = ranking.setting(group.iloc[0], measured, dropped=["batch", *varying]).removeprefix(network)
     return f"{network}, batch {group['batch'].iloc[0]}{others}"
 
 
@@ -106,7 +106,7 @@ def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
             axes.barh(places, hidden, left=left - hidden, height=0.72, fill=False, **HATCHED)
     step = group["step"].to_numpy(float) / scale
     axes.plot(step, places, linestyle="", marker="|", markersize=15, markeredgewidth=2, color=INK, label="whole step, measured")
-    settings = [tables.setting(row, group, dropped=["batch"]).removeprefix(str(row["network"])) for _, row in group.iterrows()]
+    settings = [ranking.setting(row, group, dropped=["batch"]).removeprefix(str(row["network"])) for _, row in group.iterrows()]
     axes.set_yticks(places, [name + setting for name, setting in zip(names, settings, strict=True)])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(group) - 0.4, -0.6)
@@ -117,7 +117,7 @@ def _stack(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> str:
 
 
 def _by_workload(scaled: pd.DataFrame, draw: Any, title: str) -> tuple[Figure, list[Axes]]:
-    styles = {series: drawn(look) for series, look in palette.looks(scaled["contestant"], scaled).items()}
+    styles = {series: line(look) for series, look in palette.series_styles(scaled["contestant"], scaled).items()}
     apart = APART * float(scaled["devices"].max() - scaled["devices"].min())
     aside = {series: apart * (number - (len(styles) - 1) / 2) for number, series in enumerate(styles)}
     groups = [group for _, group in scaled.groupby(WORKLOAD, sort=False, dropna=False)]

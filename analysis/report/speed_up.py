@@ -6,8 +6,9 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.display import palette, plots, tables
-from analysis.display.tables import GROUP, TIME_UNITS, number, span
+from analysis.display import palette, ranking, style
+from analysis.display.numbers import TIME_UNITS, best_unit, number, span
+from analysis.display.ranking import GROUP
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.trials.summary import times_of, without_diverged
@@ -36,27 +37,27 @@ def by_trial(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
 def table(pairs: pd.DataFrame) -> pd.DataFrame:
     """Write both times and the speed-up with its interval; `pairs` is what `by_trial` returns."""
     rows = []
-    unit, scale = tables.best_unit(pairs["step_seconds"], TIME_UNITS)
-    slow_unit, slow_scale = tables.best_unit(pairs["cpu_step_seconds"], TIME_UNITS)
-    for name, (_, pair) in zip(tables.contestants(pairs), pairs.iterrows(), strict=True):
+    unit, scale = best_unit(pairs["step_seconds"], TIME_UNITS)
+    slow_unit, slow_scale = best_unit(pairs["cpu_step_seconds"], TIME_UNITS)
+    for name, (_, pair) in zip(ranking.contestants(pairs), pairs.iterrows(), strict=True):
         rows.append({**pair[GROUP].drop(["device_kind", "threads"]), "framework": name, "CPU threads": pair["cpu_threads"],
                      f"CPU ({slow_unit})": number(pair["cpu_step_seconds"] / slow_scale),
                      f"GPU ({unit})": number(pair["step_seconds"] / scale), "speed-up": number(pair["speed_up"]),
                      "95 % interval": span(pair["speed_up_low"], pair["speed_up_high"])})
-    return tables.without_constants(pd.DataFrame(rows), pairs)
+    return ranking.without_constants(pd.DataFrame(rows), pairs)
 
 
 def figure(pairs: pd.DataFrame) -> Figure:
     """Draw a bar a pair with its interval, framework by framework; `pairs` is what `by_trial` returns."""
-    labels = [f"{tables.setting(pair, pairs)}, {name}" + (f", {pair['cpu_threads']} threads" if several else "")
+    labels = [f"{ranking.setting(pair, pairs)}, {name}" + (f", {pair['cpu_threads']} threads" if several else "")
               for several in [pairs["cpu_threads"].nunique() > 1]
-              for name, (_, pair) in zip(tables.contestants(pairs), pairs.iterrows(), strict=True)]
+              for name, (_, pair) in zip(ranking.contestants(pairs), pairs.iterrows(), strict=True)]
     colours = [palette.FRAMEWORKS.get(framework, palette.OTHER)[0] for framework in pairs["framework"]]
     errors: Any = [(pairs["speed_up"] - pairs["speed_up_low"]).fillna(0), (pairs["speed_up_high"] - pairs["speed_up"]).fillna(0)]
-    with mpl.rc_context(plots.STYLE):
-        figure = Figure(figsize=(plots.PANEL[0] * plots.PANELS_ABREAST, 1.4 + plots.ROW_HEIGHT * len(pairs)), layout="constrained")
+    with mpl.rc_context(style.STYLE):
+        figure = Figure(figsize=(style.PANEL[0] * style.PANELS_ABREAST, 1.4 + style.ROW_HEIGHT * len(pairs)), layout="constrained")
         axes = figure.subplots()
-        axes.barh(range(len(pairs)), pairs["speed_up"], height=0.7, color=colours, xerr=errors, ecolor=plots.INK)
+        axes.barh(range(len(pairs)), pairs["speed_up"], height=0.7, color=colours, xerr=errors, ecolor=style.INK)
         for row, value in enumerate(pairs["speed_up"]):
             axes.annotate(f" {number(value)}", (max(value, value + errors[1].iloc[row]), row), va="center")
         axes.set_yticks(range(len(pairs)), labels)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.display import palette, tables
-from analysis.display.palette import Look
-from analysis.display.tables import TIME_UNITS
+from analysis.display import palette, ranking
+from analysis.display.numbers import TIME_UNITS, best_unit
+from analysis.display.palette import SeriesStyle
 from analysis.proof import sameness
 from analysis.records.reader import Campaign
 
@@ -26,7 +26,7 @@ VARIANTS = ("", "-open", "-dot", "-open-dot")  # of a symbol, by the number of a
 def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     """Every verified row's time per mini-batch with its interval, a line a setting, a colour a framework."""
     ranked = rows[rows["verified"] == "yes"]
-    unit, scale = tables.best_unit(ranked["step_seconds"], TIME_UNITS)
+    unit, scale = best_unit(ranked["step_seconds"], TIME_UNITS)
     columns = ["step_seconds", "step_seconds_low", "step_seconds_high"]
     figure = _dots(ranked, ranked[columns] / scale, links, rows)
     return _titled(figure, "Time per mini-batch with its 95 % interval; lower is faster", f"time ({unit})", log=True)
@@ -34,7 +34,7 @@ def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
 
 def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     """Every verified row's speed relative to the fastest one of its setting."""
-    several = speeds[speeds.groupby(tables.GROUP, dropna=False)["trial"].transform("count") > 1]
+    several = speeds[speeds.groupby(ranking.GROUP, dropna=False)["trial"].transform("count") > 1]
     found = rows.merge(several[["trial", "relative_speed", "relative_speed_low", "relative_speed_high"]], on="trial")
     columns = ["relative_speed", "relative_speed_low", "relative_speed_high"]
     return _titled(_dots(found, found[columns], links, rows), "Speed relative to the fastest of each setting", "1 is the fastest")
@@ -43,9 +43,9 @@ def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str,
 def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     """Loss by step while timed, a curve a trial, one setting at a time: frameworks that train one network lie on each other."""
     measured = rows[rows["status"] == "ok"]
-    settings = measured.apply(lambda row: tables.setting(row, rows, dropped=["tuning", "threads"]), axis=1)
+    settings = measured.apply(lambda row: ranking.setting(row, rows, dropped=["tuning", "threads"]), axis=1)
     series = _series(rows)[measured.index]
-    styles = palette.looks(series, measured)
+    styles = palette.series_styles(series, measured)
     traces = []
     for (_, row), setting, name in zip(measured.iterrows(), settings, series, strict=True):
         curve = sameness.loss_curve(campaign, row["trial"])
@@ -78,7 +78,7 @@ def releases(groups: Sequence[tuple[str, pd.DataFrame]], links: Mapping[tuple[st
     distinct = list(dict.fromkeys(palette.STRATEGIES.values()))
     for number, (label, rows) in enumerate(groups):
         first = rows["step_seconds"].iloc[0]
-        marker = _marker(Look(*distinct[number % len(distinct)], number // len(distinct)))
+        marker = _marker(SeriesStyle(*distinct[number % len(distinct)], number // len(distinct)))
         traces.append({"x": (rows["framework"] + " " + rows["release"]).tolist(), "name": label, "mode": "lines+markers",
                        "y": (rows["step_seconds"] / first).tolist(), "marker": marker, "error_y": _interval(
                            rows[["step_seconds", "step_seconds_low", "step_seconds_high"]] / first),
@@ -92,11 +92,11 @@ def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str], ev
 
     Settings come in the order of `every` row of the campaign: where a framework's row is missing, another's stands in its place.
     """
-    settings = rows.apply(lambda row: tables.setting(row, every, dropped=["tuning"]), axis=1)
-    order = every.apply(lambda row: tables.setting(row, every, dropped=["tuning"]), axis=1).drop_duplicates()
+    settings = rows.apply(lambda row: ranking.setting(row, every, dropped=["tuning"]), axis=1)
+    order = every.apply(lambda row: ranking.setting(row, every, dropped=["tuning"]), axis=1).drop_duplicates()
     series = _series(rows)
     traces = []
-    for name, look in palette.looks(series, rows).items():
+    for name, look in palette.series_styles(series, rows).items():
         own = rows[series == name]
         traces.append({
             "x": values.loc[own.index].iloc[:, 0].tolist(), "y": settings[own.index].tolist(), "mode": "markers", "type": "scatter",
@@ -123,9 +123,9 @@ def _interval(values: pd.DataFrame) -> dict[str, Any]:
 
 def _series(rows: pd.DataFrame) -> "pd.Series[str]":
     """Name each row's framework, with whatever else tells those of the table apart."""
-    names = tables.contestants(rows)
+    names = ranking.contestants(rows)
     return names + " " + rows["tuning"] if rows["tuning"].nunique() > 1 else names
 
 
-def _marker(look: Look) -> dict[str, Any]:
+def _marker(look: SeriesStyle) -> dict[str, Any]:
     return {"color": look.colour, "symbol": SYMBOLS[look.marker] + VARIANTS[look.number % len(VARIANTS)], "size": 9}

@@ -13,15 +13,16 @@ from typing import Any
 import pandas as pd
 
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
-from analysis.display import tables
-from analysis.display.tables import FASTEST, TIME_UNITS, number, span
+from analysis.display import ranking
+from analysis.display.numbers import TIME_UNITS, best_unit, number, span
+from analysis.display.ranking import FASTEST
 from analysis.records import packed
 from analysis.site.tables import Published
 
 
 def of_campaign(published: Published) -> str:
     """Which framework is shown to be the fastest, in how many settings that several frameworks ran."""
-    groups = [group for _, group in published.speeds.groupby(tables.GROUP, sort=False, dropna=False) if len(group) > 1]
+    groups = [group for _, group in published.speeds.groupby(ranking.GROUP, sort=False, dropna=False) if len(group) > 1]
     shown = Counter(str(group["contestant"].iloc[0]) for group in groups if set(group["verdict"]) == {FASTEST, "slower"})
     if groups and not shown:
         shortest = Counter(group["contestant"].iloc[0] for group in groups)
@@ -52,7 +53,7 @@ def of_strategies(published: Published) -> str:
     for network, group in rows.groupby("network", sort=False):
         group = group.sort_values("step_seconds")
         best, worst = group.iloc[0], group.iloc[-1]
-        unit, scale = tables.best_unit([best["step_seconds"]], TIME_UNITS)
+        unit, scale = best_unit([best["step_seconds"]], TIME_UNITS)
         said.append(f"{network}: {best['strategy']} {number(best['step_seconds'] / scale)} {unit} a step, {worst['strategy']} "
                     f"{number(worst['step_seconds'] / best['step_seconds'])} times that")
     return f"On {rows['devices'].iloc[0]} devices, {'; '.join(said)}." if said else ""

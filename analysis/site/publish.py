@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from analysis.display import tables
-from analysis.report import report
+from analysis.display import provenance, ranking
+from analysis.report import report, tables
 from analysis.site import figures as site_figures
 from analysis.site import folders as site_folders
 from analysis.site import index, markdown
@@ -76,20 +76,20 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
     figures = []
     if (rows["verified"] == "yes").any():
         figures.append(site_figures.step_time(rows, links))
-    if speeds["verdict"].ne(tables.FASTEST).any():
+    if speeds["verdict"].ne(ranking.FASTEST).any():
         figures.append(site_figures.relative_speed(rows, speeds, links))
     if (rows["status"] == "ok").any():
         figures.append(site_figures.losses(published.campaign, rows, links))
     measured = rows["status"] == "ok"
     refused = ~measured | (rows["verified"] != "yes")
     site.write(f"campaigns/{published.name}/index.html", "campaign.html.j2", published.title, figures=figures, raw=raw, audit=audit,
-               place=published.name, headline=report.headline(rows), throughout=tables.throughout(rows),
+               place=published.name, headline=report.headline(rows), throughout=ranking.throughout(rows),
                answer=site_tables.answer(published), files=[name for name in RAW if (home / name).exists()],
                page=next((name for name in REPORTS if (home / name).exists()), ""), more=index.is_other(home),
                refused=site_tables.linked(tables.refused(rows), "verdict", rows["trial"][refused].map(links).tolist()),
                times=site_tables.linked(tables.times(rows, speeds), "time per", rows["trial"][measured].map(links).tolist()),
                sections=_sections(home), hardware=index.facts_of(home),
-               concerns=published.campaign.meta.get("concerns") or [], provenance=report.provenance(published.campaign))
+               concerns=published.campaign.meta.get("concerns") or [], provenance=provenance.facts(published.campaign.meta))
     for _, row in rows.iterrows():
         _write_trial(site, published, row, raw)
 

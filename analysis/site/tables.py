@@ -11,9 +11,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.display import tables
+from analysis.display import ranking
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, number, span
 from analysis.records import reader
 from analysis.records.reader import Campaign
+from analysis.report import tables
 from analysis.trials import summary
 
 WORKLOAD = ["framework", "network", "batch", "devices", "strategy", "device_kind", "threads", "precision", "tuning", "data"]
@@ -21,7 +23,7 @@ COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precisio
 ROWS = ["network", "framework", "time (ms)", "95 % interval (ms)", "samples per second", "verdict", "batch", "precision", "tuning",
         "hardware", "devices", "strategy", "threads", "data", "release", "campaign"]
 
-UNITS = dict((*tables.TIME_UNITS, *tables.BYTE_UNITS))
+UNITS = dict((*TIME_UNITS, *BYTE_UNITS))
 ABREAST = 4  # contestants that have room beside each other
 
 Groups = list[tuple[str, pd.DataFrame]]
@@ -68,7 +70,7 @@ def read(folder: Path) -> Published:
     campaign = reader.read(folder)
     rows = summary.summarise(campaign)
     pages = {trial: re.sub(r"[^A-Za-z0-9.=+-]+", "-", trial) + ".html" for trial in rows["trial"]}
-    return Published(folder.name, campaign, rows, tables.relative(campaign, rows), pages)
+    return Published(folder.name, campaign, rows, ranking.relative(campaign, rows), pages)
 
 
 def every_row(campaigns: Sequence[Published]) -> Grid:
@@ -80,10 +82,10 @@ def every_row(campaigns: Sequence[Published]) -> Grid:
             page, ok = home + published.pages[row["trial"]], row["status"] == "ok"
             said = {
                 **{name: cell(row[name]) for name in ROWS if name in row},
-                "time (ms)": Cell(tables.number(1e3 * row["step_seconds"]) if ok else str(row["status"]), page,
+                "time (ms)": Cell(number(1e3 * row["step_seconds"]) if ok else str(row["status"]), page,
                                   1e3 * row["step_seconds"] if ok else None),
                 "95 % interval (ms)": Cell(_interval(row) if ok else ""),
-                "samples per second": cell(tables.number(row["samples_per_second"]) if ok else ""),
+                "samples per second": cell(number(row["samples_per_second"]) if ok else ""),
                 "verdict": Cell({"yes": "verified"}.get(row["verified"], "not verified") if ok else str(row["status"]), page),
                 "hardware": Cell(published.hardware(row["device_kind"])),
                 "threads": cell(row["threads"] if row["device_kind"] == "cpu" else ""),
@@ -102,7 +104,7 @@ def by_release(campaigns: Sequence[Published]) -> Groups:
         if rows["release"].nunique() > 1:
             rows = rows.sort_values("release", key=lambda column: column.map(_version), kind="stable")
             first = rows.iloc[0]
-            setting = tables.setting(first, everything, dropped=["devices"])
+            setting = ranking.setting(first, everything, dropped=["devices"])
             several = f", {first['devices']} devices by {first['strategy']}" if first["devices"] > 1 else ""
             groups.append((f"{first['framework']}, {setting}{several}, {key[0]}", rows))
     return groups
@@ -110,7 +112,7 @@ def by_release(campaigns: Sequence[Published]) -> Groups:
 
 def release_rows(groups: Groups, links: Mapping[tuple[str, str], str]) -> Grid:
     """The rows of `by_release`; `links` by campaign and trial."""
-    rows = [[Cell(label), cell(row["release"]), Cell(tables.number(1e3 * row["step_seconds"]), links[row["campaign"], row["trial"]],
+    rows = [[Cell(label), cell(row["release"]), Cell(number(1e3 * row["step_seconds"]), links[row["campaign"], row["trial"]],
                                                      1e3 * row["step_seconds"]), Cell(_interval(row)), Cell(row["campaign"])]
             for label, found in groups for _, row in found.iterrows()]
     return Grid(["workload", "release", "time (ms)", "95 % interval (ms)", "campaign"], rows)
@@ -118,16 +120,16 @@ def release_rows(groups: Groups, links: Mapping[tuple[str, str], str]) -> Grid:
 
 def answer(published: Published) -> Grid:
     """The answer's table, each time with a link to its trial."""
-    rows = published.rows.assign(contestant=tables.contestants(published.rows))
+    rows = published.rows.assign(contestant=ranking.contestants(published.rows))
     table = tables.answer(published.rows, published.speeds)
     made = grid(table)
-    for number, (_, group) in enumerate(rows.groupby(tables.GROUP, sort=False, dropna=False)):
+    for place, (_, group) in enumerate(rows.groupby(ranking.GROUP, sort=False, dropna=False)):
         trial_of = dict(zip(group["contestant"], group["trial"], strict=True))
         for position, column in enumerate(made.columns):
             trial = trial_of.get(column.rpartition(" (")[0])
             if trial:
-                shown = made.rows[number][position]
-                made.rows[number][position] = Cell(shown.text, published.pages[trial], shown.value)
+                shown = made.rows[place][position]
+                made.rows[place][position] = Cell(shown.text, published.pages[trial], shown.value)
     contestants = rows["contestant"].nunique()
     return transposed(made, contestants) if contestants > max(ABREAST, len(made.rows)) else made
 
@@ -147,10 +149,10 @@ def comparison(table: pd.DataFrame, links: Mapping[str, str]) -> Grid:
     """The rows of a compare.csv, read as text; `links` leads from a trial to its page."""
     numbers = table[["ratio", "ratio_low", "ratio_high", "visible", "step_seconds_a", "step_seconds_b"]].apply(pd.to_numeric)
     shown = table[list(COMPARED)].assign(**{
-        "A (ms)": (1e3 * numbers["step_seconds_a"]).map(tables.number),
-        "B (ms)": (1e3 * numbers["step_seconds_b"]).map(tables.number), "B / A": numbers["ratio"].map(tables.number),
-        "interval": list(map(tables.span, numbers["ratio_low"], numbers["ratio_high"])),
-        "visible from (%)": (100 * numbers["visible"]).map(tables.number), "verdict": table["verdict"], "reason": table["reason"]})
+        "A (ms)": (1e3 * numbers["step_seconds_a"]).map(number),
+        "B (ms)": (1e3 * numbers["step_seconds_b"]).map(number), "B / A": numbers["ratio"].map(number),
+        "interval": list(map(span, numbers["ratio_low"], numbers["ratio_high"])),
+        "visible from (%)": (100 * numbers["visible"]).map(number), "verdict": table["verdict"], "reason": table["reason"]})
     made = grid(shown.loc[:, (shown != "").any()])
     for side in ("a", "b"):
         heading = f"{side.upper()} (ms)"
@@ -196,7 +198,7 @@ def cell(value: Any) -> Cell:
 
 
 def _interval(row: "pd.Series[Any]") -> str:
-    return tables.span(1e3 * row["step_seconds_low"], 1e3 * row["step_seconds_high"])
+    return span(1e3 * row["step_seconds_low"], 1e3 * row["step_seconds_high"])
 
 
 def _version(release: str) -> tuple[int, ...]:

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 import networks
-from analysis.display import tables
-from analysis.display.tables import BYTE_UNITS, TIME_UNITS, number
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number
 from analysis.records import reader, study_reader
 from analysis.studies import conv_plot, fft_sweep, report
 from analysis.studies.report import Part
@@ -97,7 +96,7 @@ def by_network(layers: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (name, batch, arithmetic), group in layers.groupby(["network", "batch", "math"], sort=False) if len(layers) else ():
         totals = group[list(STRATEGIES)].sum(skipna=False)
-        unit, scale = tables.best_unit([totals["fastest"]], TIME_UNITS)
+        unit, scale = best_unit([totals["fastest"]], TIME_UNITS)
         rows.append({"network": name, "batch": batch, "math": arithmetic, "convolutions": len(group),
                      **{f"{each} ({unit})": number(totals[each] / scale) for each in STRATEGIES},
                      "the fastest saves of the library's first": _percent(1 - totals["fastest"] / totals["library's first"])})
@@ -114,8 +113,8 @@ def by_layer(found: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
         if able.empty:
             continue
         best, ranked = able.iloc[0], able[able["rank"].notna()].sort_values("rank")["candidate"]
-        unit, scale = tables.best_unit([best["seconds"]], TIME_UNITS)
-        memory, size = tables.best_unit([best["workspace_bytes"]], BYTE_UNITS)
+        unit, scale = best_unit([best["seconds"]], TIME_UNITS)
+        memory, size = best_unit([best["workspace_bytes"]], BYTE_UNITS)
         others = ", ".join(f"{row.candidate} {number(row.seconds / best['seconds'])}" for row in able.iloc[1:].itertuples())
         rows.append({"network": layer["network"], "layer": layer["layer"], "pass": layer["pass"].replace("_", " "),
                      "math": layer["math"],

@@ -6,8 +6,8 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.display import plots
-from analysis.display.tables import TIME_UNITS, best_unit, number
+from analysis.display import style
+from analysis.display.numbers import TIME_UNITS, best_unit, number
 
 COLOURS = ("#009e73", "#e69f00", "#d55e00", "#8c8c8c")  # Okabe and Ito's, a strategy each
 BAR_HEIGHT = 0.19  # of the room of a network
@@ -22,8 +22,8 @@ def choices(layers: pd.DataFrame, strategies: Sequence[str]) -> Figure:
     totals = grouped.apply(pd.DataFrame.sum, skipna=False).reset_index()
     maths = list(dict.fromkeys(totals["math"]))
     unit, scale = best_unit(totals["fastest"], TIME_UNITS)
-    with mpl.rc_context(plots.STYLE):
-        size = (plots.PANEL[0] * plots.PANELS_ABREAST, 1.6 + 0.75 * totals.groupby("math").size().max())
+    with mpl.rc_context(style.STYLE):
+        size = (style.PANEL[0] * style.PANELS_ABREAST, 1.6 + 0.75 * totals.groupby("math").size().max())
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(maths), squeeze=False, sharey=True)[0]
         for axes, math in zip(panels, maths, strict=True):

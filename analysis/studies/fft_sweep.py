@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from analysis.display import plots
-from analysis.display.tables import number
+from analysis.display import style
+from analysis.display.numbers import number
 from analysis.studies.report import Part
 
 LAYER = ["n", "c", "k", "r", "h"]
@@ -100,7 +100,7 @@ def heat_maps(speeds: pd.DataFrame, title: str) -> Figure:
     edges = np.linspace(problem.min(), problem.max() + 1e-9, PROBLEM_BINS + 1)
     place = np.clip(np.digitize(problem, edges) - 1, 0, PROBLEM_BINS - 1)
     reach = max(1.0, float(np.abs(np.log2(speeds["gain"])).max()))
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(8.6, 5.6), layout="constrained")
         grid = figure.subplots(2, 3, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, kernel in zip(grid, KERNELS, strict=True):

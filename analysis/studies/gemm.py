@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 import networks
-from analysis.display import plots, tables
-from analysis.display.tables import TIME_UNITS, number, span
+from analysis.display import style
+from analysis.display.numbers import TIME_UNITS, best_unit, number, span
 from analysis.records import reader, study_reader
 from analysis.records.study_reader import Records
 from analysis.statistics import bootstrap
@@ -69,7 +69,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
 def article(study: Records, found: pd.DataFrame) -> pd.DataFrame:
     """The article's product: a row a precision, each way's time, and the ratio of NT to NN with its interval."""
     mine = found[(found["point"].str.startswith(ARTICLE + "-")) & (found["status"] == "ok")]
-    unit, scale = tables.best_unit(mine["seconds"], TIME_UNITS)
+    unit, scale = best_unit(mine["seconds"], TIME_UNITS)
     rows = [{"where": where, "precision": "fp32", "NT / NN": said} for where, said in SAID.items()]
     for precision, group in mine.groupby("precision", sort=False):
         seconds = group.set_index("candidate")["seconds"]
@@ -111,7 +111,7 @@ def by_network(steps: pd.DataFrame) -> pd.DataFrame:
         if known.empty:
             continue
         total, plain, best = (known[column].sum() for column in ("needed", "nn", "best"))
-        unit, scale = tables.best_unit([total], TIME_UNITS)
+        unit, scale = best_unit([total], TIME_UNITS)
         rows.append({
             "network": name, "batch": batch, "precision": precision, "products": int(known["count"].sum()),
             "as needed": f"{number(total / scale)} {unit}", "all NN": f"{number(plain / scale)} {unit}",
@@ -149,13 +149,13 @@ def draw_article(found: pd.DataFrame) -> Figure:
     """Draw the article's product: a group of bars a precision, a bar a way, over the time of NN."""
     mine = found[found["point"].str.startswith(ARTICLE + "-") & (found["status"] == "ok")]
     ratios = _over_nn(mine)
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(8.6, 3.2), layout="constrained")
         axes = figure.subplots()
         for place, name in enumerate(WAYS):
             values = ratios[name] if name in ratios else pd.Series(np.nan, index=ratios.index)
             axes.bar(np.arange(len(ratios)) + (place - 2.5) / 7, values, 1 / 7.5, color=COLOURS[name], label=name.replace("_", " "))
-        axes.axhline(1, color=plots.INK, linewidth=0.8)
+        axes.axhline(1, color=style.INK, linewidth=0.8)
         axes.axhline(3, color=COLOURS["tn"], linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate("NT in the article, 2016", (0, 3), xycoords=("axes fraction", "data"), xytext=(4, 3),
                       textcoords="offset points", fontsize=8)
@@ -171,7 +171,7 @@ def draw_ratios(found: pd.DataFrame) -> Figure:
     """Draw the time of each transposed layout over NN against the product's operations, a panel a precision."""
     able = found[found["status"] == "ok"]
     precisions = list(dict.fromkeys(able["precision"]))
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(style.STYLE):
         abreast = min(2, max(1, len(precisions)))
         rows = max(1, -(-len(precisions) // abreast))
         figure = Figure(figsize=(8.6, 0.9 + 2.4 * rows), layout="constrained")
@@ -185,7 +185,7 @@ def draw_ratios(found: pd.DataFrame) -> Figure:
                 if name in ratios:
                     axes.plot(flops, ratios[name], "o", markersize=3.5, alpha=0.7, color=COLOURS[name],
                               label=name if axes is grid[0] else None)
-            axes.axhline(1, color=plots.INK, linewidth=0.8)
+            axes.axhline(1, color=style.INK, linewidth=0.8)
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_yscale("log", base=2)

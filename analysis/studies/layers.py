@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.display import palette, plots, tables
-from analysis.display.tables import NO_DIFFERENCE, TIME_UNITS, TOO_FEW, number, span
+from analysis.display import palette, style
+from analysis.display.numbers import TIME_UNITS, best_unit, number, span
+from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.studies import report
 from analysis.studies.report import Part
@@ -44,7 +45,7 @@ def by_layer(found: pd.DataFrame) -> pd.DataFrame:
         if candidate not in PASSES:
             continue
         first = group.iloc[0]
-        unit, scale = tables.best_unit(group["seconds"], TIME_UNITS)
+        unit, scale = best_unit(group["seconds"], TIME_UNITS)
         cells = {row["bench"]: _cell(row, scale) for _, row in group.iterrows()}
         able = group[group["status"] == "ok"].sort_values("seconds")
         rows.append({"layer": first["layer"].replace("_", " "), "layout": first["layout"] if first["layout"] != "none" else "",
@@ -94,7 +95,7 @@ def draw(found: pd.DataFrame) -> Figure:
     able = found[(found["status"] == "ok") & (found["candidate"] == "forward_backward") & (found["layout"] != "nhwc")]
     able = able[able["precision"] == able["precision"].iloc[0]] if len(able) else able
     layers = list(dict.fromkeys(able["layer"]))
-    with mpl.rc_context(plots.STYLE):
+    with mpl.rc_context(style.STYLE):
         figure = Figure(figsize=(8.6, 1.3 + 0.36 * len(layers)), layout="constrained")
         axes = figure.subplots()
         for bench, group in able.groupby("bench", sort=False):
@@ -107,7 +108,7 @@ def draw(found: pd.DataFrame) -> Figure:
         axes.set_ylim(len(layers) - 0.5, -0.5)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.axvline(1, color=plots.INK, linewidth=0.8)
+        axes.axvline(1, color=style.INK, linewidth=0.8)
         axes.grid(axis="x")
         axes.set_xlabel("time of forward and backward over the fastest framework's")
         figure.suptitle("Single layers over the frameworks", x=0.01, ha="left", fontweight="bold")

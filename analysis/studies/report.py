@@ -11,9 +11,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from analysis.display import page as pages
 from analysis.records import manifest, packed
 from analysis.records.study_reader import Records
-from analysis.report import report
 
 RAW = ("measurements.csv", "points.csv", "study.json")
 
@@ -43,13 +43,13 @@ def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Pat
             table.to_csv(out / "tables" / f"{name}.csv", index=False, lineterminator="\n")
             files[name] = packed.pack(out / "tables" / f"{name}.csv").name
         for name, figure in part.figures.items():
-            drawn[name] = report.draw_svg(figure)
+            drawn[name] = pages.draw_svg(figure)
             (out / "plots" / f"{name}.svg").write_text(drawn[name], encoding="utf-8")
             figure.savefig(out / "plots" / f"{name}.png", dpi=160)
     for kind in ("md", "html"):
-        environment = Environment(loader=FileSystemLoader(report.TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
+        environment = Environment(loader=FileSystemLoader(pages.TEMPLATES), undefined=StrictUndefined, autoescape=kind == "html",
                                   trim_blocks=True, lstrip_blocks=True)
-        environment.filters.update(markdown=report.markdown, inline=report.inline)
+        environment.filters.update(markdown=pages.markdown, inline=pages.inline)
         page = environment.get_template(f"study.{kind}.j2").render(title=title, parts=parts, drawn=drawn, meta=records.meta,
                                                                    provenance=provenance(records), files=files,
                                                                    raw=[packed.find(records.folder / name).name for name in RAW])

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.aggregation import links, plots, predictions, report
-from analysis.display.plots import in_plain_numbers, one_two_five
+from analysis.display.style import in_plain_numbers, one_two_five
 from analysis.records import reader
 from tests.analysis import simulated
 

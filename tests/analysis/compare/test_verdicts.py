@@ -181,7 +181,7 @@ def test_one_strategy_of_both_sides_is_not_named_and_two_are(on_devices):
     assert rows[["strategy_a", "strategy_b", "verdict"]].to_numpy().tolist() == [["ddp", "ring", NO_DIFFERENCE]]
     assert report.labels(rows) == ["alexnet_cifar, batch 64, ddp in A, ring in B"]
     assert report.lines(Comparison(rows, a, b, 0.0))[-1].startswith(
-        "One beyond 0 % could not have been seen, or cannot be excluded: alexnet_cifar, batch 64, ddp in A, ring in B (")
+        "A regression beyond 0 % cannot be excluded: alexnet_cifar, batch 64, ddp in A, ring in B (")
 
 
 def test_a_strategy_of_one_side_only_is_not_said_to_be_in_the_other(on_devices):
@@ -255,7 +255,7 @@ def test_a_page_needs_no_other_file_and_says_what_was_compared(pair, tmp_path):
     assert "<h1>new against old</h1>" in page and "<svg" in page and "prefers-color-scheme: dark" in page
     text = (tmp_path / "out" / "compare.md").read_text()
     assert re.search(r"\n\| alexnet_cifar, batch 128 \| 6[\d.]+ \| 7[\d.]+ \| 1\.\d{3} \(.*\) \| slower \| .* \| agree \|\n", text)
-    assert "Regression beyond 3 % shown: alexnet_cifar, batch 128 (1." in text
+    assert "Regression beyond 3 %: alexnet_cifar, batch 128 (1." in text
     assert pd.read_csv(tmp_path / "out" / "compare.csv")["verdict"].tolist() == [SLOWER]
 
 
@@ -266,4 +266,4 @@ def test_a_verdict_of_no_difference_says_what_could_have_been_seen(pair):
     assert re.fullmatch(r"no difference seen, could have seen \d[\d.]* %", cells["verdict"])
     assert cells["losses"] == "agree"
     assert report.lines(comparison)[0] == "B against A: 1 no difference seen."
-    assert report.lines(comparison)[2].startswith("One beyond 3 % could not have been seen, or cannot be excluded: ")
+    assert report.lines(comparison)[2].startswith("A regression beyond 3 % cannot be excluded: ")

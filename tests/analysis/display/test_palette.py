@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.display import palette
-from analysis.display.palette import Look
+from analysis.display.palette import SeriesStyle
 
 NINE = ("ddp", "ring", "tree", "gather", "host_one", "host_all", "one_bit", "power_sgd", "bf16_compress")  # of PyTorch
 
@@ -11,7 +11,7 @@ NINE = ("ddp", "ring", "tree", "gather", "host_one", "host_all", "one_bit", "pow
 def looks_of(*rows):
     """The looks of series, each of a framework and a strategy."""
     table = pd.DataFrame(rows, columns=["series", "framework", "strategy"])
-    return palette.looks(table["series"], table)
+    return palette.series_styles(table["series"], table)
 
 
 def test_no_two_frameworks_share_a_colour_or_a_marker():
@@ -30,7 +30,7 @@ def test_no_two_strategies_of_one_framework_share_a_colour_or_a_marker():
 def test_a_framework_with_one_strategy_keeps_its_look():
     one_device = (("jax", "jax", ""), ("pytorch", "pytorch", ""))  # the same series has no strategy there
     found = looks_of(("jax", "jax", "all_reduce"), ("pytorch", "pytorch", "ddp"), *one_device)
-    assert found == {"pytorch": Look(*palette.FRAMEWORKS["pytorch"], 0), "jax": Look(*palette.FRAMEWORKS["jax"], 0)}
+    assert found == {"pytorch": SeriesStyle(*palette.FRAMEWORKS["pytorch"], 0), "jax": SeriesStyle(*palette.FRAMEWORKS["jax"], 0)}
 
 
 def test_who_shares_a_look_is_numbered():

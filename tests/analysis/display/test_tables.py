@@ -3,8 +3,10 @@
 import pandas as pd
 import pytest
 
-from analysis.display import tables
+from analysis.display import ranking
+from analysis.display.numbers import TIME_UNITS, best_unit, number
 from analysis.records import reader
+from analysis.report import tables
 from analysis.trials import summary
 
 PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
@@ -14,7 +16,7 @@ TENSORFLOW = "tensorflow-2.21.0-alexnet_cifar-128-fp32-stock"
 def read(made, folder):
     campaign = reader.read(made.write(folder))
     rows = summary.summarise(campaign)
-    return campaign, rows, tables.relative(campaign, rows)
+    return campaign, rows, ranking.relative(campaign, rows)
 
 
 @pytest.mark.parametrize(("value", "text"), [
@@ -22,12 +24,12 @@ def read(made, folder):
     (float("nan"), ""), (pd.NA, ""),
 ])
 def test_numbers_have_three_significant_digits(value, text):
-    assert tables.number(value) == text
+    assert number(value) == text
 
 
 @pytest.mark.parametrize(("seconds", "unit"), [([0.0002, 0.0003], "us"), ([0.002, 3.0, 0.01], "ms"), ([2.0], "s"), ([], "s")])
 def test_the_unit_fits_the_middle_value(seconds, unit):
-    assert tables.best_unit(seconds, tables.TIME_UNITS)[0] == unit
+    assert best_unit(seconds, TIME_UNITS)[0] == unit
 
 
 def test_the_answer_names_the_faster_framework_with_an_interval(made, tmp_path):
@@ -37,14 +39,14 @@ def test_the_answer_names_the_faster_framework_with_an_interval(made, tmp_path):
     (row,) = answer.to_dict("records")
     assert (row["network"], row["batch"]) == ("alexnet_cifar", 128)
     assert row["verdict"].startswith("tensorflow 1.1") and row["verdict"].endswith(") as fast as pytorch")
-    assert tables.throughout(rows) == "1 device, cpu, 2 threads, fp32, stock tuning, batches already on the device"
+    assert ranking.throughout(rows) == "1 device, cpu, 2 threads, fp32, stock tuning, batches already on the device"
 
 
 def test_equal_frameworks_are_not_ranked(draw_records, tmp_path):
     _, rows, speeds = read(draw_records(networks=("fcn5",)), tmp_path)
     verdicts = tables.answer(rows, speeds)["verdict"]
     assert verdicts.str.startswith("no difference seen between ").all()
-    assert set(speeds["verdict"]) == {tables.FASTEST, tables.NO_DIFFERENCE}
+    assert set(speeds["verdict"]) == {ranking.FASTEST, ranking.NO_DIFFERENCE}
 
 
 def test_an_unverified_row_is_shown_and_not_ranked_however_fast(made, tmp_path):
@@ -71,7 +73,7 @@ def test_two_processes_are_too_few_to_tell(made, tmp_path):
 def test_what_varies_stands_in_a_column_and_is_never_compared(made, tmp_path, field, value):
     made.trial(TENSORFLOW)[field] = value
     _, rows, speeds = read(made, tmp_path)
-    assert set(speeds["verdict"]) == {tables.FASTEST}
+    assert set(speeds["verdict"]) == {ranking.FASTEST}
     for table in (tables.answer(rows, speeds), tables.times(rows, speeds), tables.memory(rows)):
         assert field in table.columns
 
@@ -109,7 +111,7 @@ def test_many_contestants_are_listed_from_the_fastest_down(smoke, tmp_path):
     listed = tables.listing(rows, speeds)
     assert len(listed) == len(rows)
     starts = listed.index[listed["network"] != ""].tolist()
-    groups = [group for _, group in rows.groupby(tables.GROUP, sort=False, dropna=False)]
+    groups = [group for _, group in rows.groupby(ranking.GROUP, sort=False, dropna=False)]
     assert [listed["network"][start] for start in starts] == [group["network"].iloc[0] for group in groups]
     first = groups[0][groups[0]["verified"] == "yes"].sort_values("step_seconds")
     assert listed["framework"].tolist()[: len(first)] == first["framework"].tolist()

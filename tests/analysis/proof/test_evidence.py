@@ -5,10 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.display import tables
 from analysis.proof import evidence
 from analysis.records import reader
-from analysis.report import gpu_time, report
+from analysis.report import gpu_time, report, tables
 from analysis.traces.kernels import classify
 from analysis.trials import summary
 

@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from analysis.display import tables
+from analysis.display import ranking
 from analysis.records import reader
 from analysis.report import reasons, report
 from analysis.trials import summary
@@ -15,14 +15,14 @@ from tests.analysis.explain.test_gap import PYTORCH, RECORDED
 @pytest.fixture
 def h200(tmp_path, monkeypatch):
     """A copy of the recorded campaign, whose one process a trial shall be enough to call PyTorch slower."""
-    compare = tables.relative
-    monkeypatch.setattr(tables, "relative", lambda *given: compare(*given).replace(tables.TOO_FEW, "slower"))
+    compare = ranking.relative
+    monkeypatch.setattr(ranking, "relative", lambda *given: compare(*given).replace(ranking.TOO_FEW, "slower"))
     return shutil.copytree(RECORDED, tmp_path / "h200-fcn5")
 
 
 def table_of(folder):
     campaign = reader.read(folder)
-    return reasons.table(campaign, tables.relative(campaign, summary.summarise(campaign)))
+    return reasons.table(campaign, ranking.relative(campaign, summary.summarise(campaign)))
 
 
 def test_a_slower_row_has_its_gap_and_the_parts_that_make_it(h200):

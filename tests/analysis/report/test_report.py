@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from analysis.display import palette, plots, tables
+from analysis.display import palette, ranking, style
 from analysis.records import reader
 from analysis.records.reader import BadRecords
-from analysis.report import report
+from analysis.report import plots, report
 from analysis.trials import summary
 
 
@@ -76,8 +76,8 @@ def test_the_page_opens_with_the_answer(written):
 def test_the_page_follows_the_readers_colours(written):
     page = (written[1] / "report.html").read_text()
     assert "prefers-color-scheme: dark" in page and "var(--ink)" in page[page.index("<svg"):]
-    assert plots.INK not in page[page.index("<svg"):]
-    assert plots.INK in (written[1] / "plots" / "losses.svg").read_text()
+    assert style.INK not in page[page.index("<svg"):]
+    assert style.INK in (written[1] / "plots" / "losses.svg").read_text()
 
 
 def test_what_a_framework_said_cannot_become_markup(made, tmp_path):
@@ -141,7 +141,7 @@ def test_plots_draw_verified_rows_only(made, tmp_path):
     made.processes_of("tensorflow-2.21.0-alexnet_cifar-128-fp32-stock")[0]["check"] = ""
     campaign = reader.read(made.write(tmp_path))
     rows = summary.summarise(campaign)
-    figure = plots.step_time(rows)
+    figure = plots.by_batch(rows, "step_seconds")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pytorch"]
     notes = [text.get_text() for text in plots.losses(rows, campaign.windows).axes[0].texts]
     assert notes == ["tensorflow: not verified"]
@@ -151,7 +151,7 @@ def test_a_bar_without_an_interval_has_no_caps(smoke, tmp_path):
     rows = summary.summarise(reader.read(smoke.write(tmp_path)))
 
     def ranges(table):
-        return sum(len(container.lines[2][0].get_segments()) for axes in plots.step_time(table).axes
+        return sum(len(container.lines[2][0].get_segments()) for axes in plots.by_batch(table, "step_seconds").axes
                    for container in axes.containers if hasattr(container, "has_yerr"))
 
     ranked = (rows["verified"] == "yes") & rows["step_seconds_low"].notna()
@@ -164,7 +164,7 @@ def test_a_bar_without_an_interval_has_no_caps(smoke, tmp_path):
 def test_a_framework_keeps_its_colour_in_every_plot(smoke, tmp_path):
     campaign = reader.read(smoke.write(tmp_path))
     rows = summary.summarise(campaign)
-    figures = [plots.step_time(rows), plots.peak_memory(rows), plots.relative_speed(tables.relative(campaign, rows)),
+    figures = [plots.by_batch(rows, "step_seconds"), plots.by_batch(rows, "peak_memory_bytes"), plots.relative_speed(ranking.relative(campaign, rows)),
                plots.losses(rows, campaign.windows)]
     for figure in figures:
         legend = figure.legends[0]

@@ -72,11 +72,11 @@ def test_another_kind_of_device_lends_no_peak(h200):
 def test_the_report_shows_limits_where_there_are_any(h200, tmp_path, monkeypatch):
     plain = tmp_path / "plain"
     report.write([h200.folder], plain)
-    assert not (plain / "tables" / "limits.csv").exists() and "machine's limit" not in (plain / "report.md").read_text()
+    assert not (plain / "tables" / "limits.csv").exists() and "hardware limit" not in (plain / "report.md").read_text()
     monkeypatch.setattr(reader, "read", lambda folder: h200)
     report.write([h200.folder], tmp_path / "out")
     table = pd.read_csv(tmp_path / "out" / "tables" / "limits.csv")
     assert table["limit / time"].tolist() == ["69.6 %", "87.1 %"]
     assert table["lost: idle"].tolist() == ["9.5 %", "1.14 %"]
     assert (tmp_path / "out" / "plots" / "limits.svg").exists()
-    assert "How near the machine's limit" in (tmp_path / "out" / "report.html").read_text()
+    assert "Distance from the hardware limit" in (tmp_path / "out" / "report.html").read_text()

@@ -203,7 +203,7 @@ def test_a_report_names_the_strategy_that_wins_also_where_no_row_is_on_one_devic
     report.write([made.write(tmp_path / "strategies")], tmp_path / "a", plots=False)
     for page in ("report.md", "report.html"):
         text = (tmp_path / "a" / page).read_text()
-        assert "Which strategy of aggregation wins" in text
+        assert "Which aggregation strategy wins" in text
         assert "No speed-ups: no verified row on one device" in text and "With 1 among the suite" in text
 
 
@@ -236,7 +236,7 @@ def test_a_report_shows_scaling_only_where_there_are_several_devices(draw_record
     names = {path.name for path in report.write([made.write(tmp_path / "several")], tmp_path / "a", plots=False)}
     assert {"scaling.csv", "phases.csv"} <= names
     text = (tmp_path / "a" / "report.md").read_text()
-    assert "### Several devices" in text and "plots/efficiency.svg" in text
+    assert "## Several devices" in text and "plots/efficiency.svg" in text
     alone = draw_records(networks=("fcn5",))
     names = {path.name for path in report.write([alone.write(tmp_path / "alone")], tmp_path / "b", plots=False)}
     assert not {"scaling.csv", "phases.csv", "strategies.csv"} & names

@@ -51,5 +51,5 @@ def test_the_report_has_table_and_figure_only_where_there_are_both(made, tmp_pat
         made.add_trial(framework, "alexnet_cifar", 128, slower=0.1, **GPU)
     folder = made.write(tmp_path / "both")
     report.write([folder], folder)
-    assert "### The GPU's speed-up over the processor" in (folder / "report.md").read_text()
+    assert "## The GPU's speed-up over the processor" in (folder / "report.md").read_text()
     assert (folder / "plots/speed_up.svg").exists() and (folder / "tables/speed_up.csv").exists()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.display import tables
+from analysis.display import ranking
 from analysis.records import reader
 from analysis.statistics import warm_up
 from analysis.trials import summary
@@ -62,4 +62,4 @@ def test_what_was_left_out_is_stated_and_enters_no_time(made, tmp_path):
     assert rows.loc[name, "reason"].startswith("warm-up: the first timed window of each process left out, 5")
     assert rows.loc[name, "step_seconds"] == pytest.approx(honest.loc[name, "step_seconds"], rel=0.005)
     assert [len(windows) for windows in summary.times_of(campaign, name)] == [4] * 5
-    assert name in tables.relative(campaign, rows.reset_index())["trial"].tolist()
+    assert name in ranking.relative(campaign, rows.reset_index())["trial"].tolist()

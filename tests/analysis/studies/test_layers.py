@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from analysis.display.tables import NO_DIFFERENCE, TOO_FEW
+from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.studies import layers
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.display import plots, tables
 from analysis.records import reader
-from analysis.report import report
+from analysis.report import plots, report, tables
 from analysis.trials import counters, summary
 from harness.machine import gpus
 
@@ -291,7 +290,7 @@ def test_the_report_has_a_table_and_plots_of_what_was_measured(sampled, tmp_path
     assert list(table) == ["network", "batch", "device_kind", "framework", "PCIe received (MiB)", "PCIe sent (MiB)", "energy (J)",
                            "throttled windows", "PCIe received: GPM / counters"]
     assert table["throttled windows"].tolist() == ["0 of 25"] and len(table) == 1
-    for figure in (plots.pcie_received(rows), plots.energy(rows)):
+    for figure in (plots.by_batch(rows, "pcie_rx_bytes_per_step"), plots.by_batch(rows, "energy_joules_per_step")):
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["pytorch"]
     names = [path.name for path in report.write([tmp_path / "a"], tmp_path / "out")]
     assert {"traffic.csv", "energy.svg", "pcie_received.svg"} <= set(names)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from analysis.audit import consistency
-from analysis.report import report
+from analysis.display import provenance
 from harness.campaign.process import Sight
 from harness.plan.planner import Trial
 from harness.proof import checks, judge
@@ -174,7 +174,7 @@ def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_l
     assert set(timed.groupby(["trial", "process"]).size()) == {2} and len(timed) == 16
     assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
     assert told and told == done.meta["shortages"]
-    assert ("memory ran short", "; ".join(told)) in report.provenance(done)
+    assert ("memory ran short", "; ".join(told)) in provenance.facts(done.meta)
     assert rows["log"].nunique() == len(rows)  # no worker is kept after a shortage
     assert not any("MemoryError" in (tmp_path / log).read_text() for log in rows["log"])
     assert set(psutil.Process().children(recursive=True)) <= before

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from analysis.display import provenance
 from analysis.records import reader as reading
 from analysis.records.reader import SCHEMA, TRIAL_KEYS
-from analysis.report import report
 from harness.campaign.recorder import MEASURES, PROCESS_COLUMNS, WINDOW_COLUMNS, Records
 from harness.errors import WrongUse
 from harness.plan.planner import Machine, Trial, make_trials
@@ -219,4 +219,4 @@ def test_what_other_sources_measure_is_noted_once_and_in_every_row(tmp_path):
     resumed.summarise()
     assert resumed.meta()["resumed"] == ["with other sources of dlbench (SHA-256 bbbbbbbbbbbb)"]
     assert [reason.rpartition("; ")[2] for reason in reasons(tmp_path)] == [f"resumed {resumed.meta()['resumed'][0]}"] * 2
-    assert ("resumed", resumed.meta()["resumed"][0]) in report.provenance(reading.read(tmp_path))
+    assert ("resumed", resumed.meta()["resumed"][0]) in provenance.facts(reading.read(tmp_path).meta)

@@ -1,0 +1,110 @@
+"""Which rows of a campaign compare with each other, what each is called, and how fast it is.
+
+Rows compare only within a group: they differ in nothing but framework, release and strategy. What
+varies between groups is a column of a table. What does not is said once, by `throughout`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from analysis.records.reader import Campaign
+from analysis.statistics import bootstrap
+from analysis.trials.summary import times_of, without_diverged
+
+GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data"]
+ALWAYS = ("network", "batch")
+FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
+    "fastest", "slower", "no difference seen", "too few processes to tell")
+SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
+SETTINGS = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads", "data": "data {}"}
+DATA = {"device": "batches already on the device",
+        "host": "batches copied from host memory each step", "real": "a real data set"}
+
+
+def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
+    """Compare each verified trial with the fastest verified one of its group.
+
+    Columns: GROUP, contestant, framework, strategy, trial, relative_speed (1 is the fastest's,
+    smaller is slower) with _low and _high, and verdict: fastest, slower, `NO_DIFFERENCE` where the
+    interval contains 1, or `TOO_FEW`.
+    """
+    campaign = without_diverged(campaign)
+    ranked = trials.assign(contestant=contestants(trials))[trials["verified"] == "yes"]
+    columns = [*GROUP, "contestant", "framework", "strategy", "trial"]
+    found = []
+    for _, group in ranked.groupby(GROUP, sort=False, dropna=False):
+        group = group.sort_values("step_seconds")
+        best = times_of(campaign, group["trial"].iloc[0])
+        for place, (_, trial) in enumerate(group.iterrows()):
+            ratio = bootstrap.ratio(best, times_of(campaign, trial["trial"]))
+            if place == 0:
+                ratio, verdict = bootstrap.Estimate(1.0, 1.0, 1.0, ratio.processes), FASTEST
+            elif not ratio.has_interval:
+                verdict = TOO_FEW
+            else:
+                verdict = NO_DIFFERENCE if ratio.contains(1.0) else SLOWER
+            speeds = dict(zip(SPEEDS, (ratio.value, ratio.low, ratio.high), strict=True))
+            found.append({**trial[columns], **speeds, "verdict": verdict})
+    return pd.DataFrame(found, columns=[*columns, *SPEEDS, "verdict"])
+
+
+def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
+    """Name each row's framework, with its release and strategy where the table has several of them.
+
+    A row of a live comparison is followed by its side, A or B.
+    """
+    several = trials.groupby("framework")["release"].transform("nunique") > 1
+    releases = trials["framework"] + " " + trials["release"].fillna("")
+    names = trials["framework"].where(~several, releases)
+    strategies = trials["strategy"].where(trials["strategy"] != "")
+    several = strategies.groupby(trials["framework"]).transform("nunique") > 1
+    names = names.where(~several, (names + " " + trials["strategy"]).str.strip())
+    return (names + " " + trials["side"]).str.strip() if "side" in trials else names
+
+
+def throughout(trials: pd.DataFrame) -> str:
+    """Say what all trials have in common, for the caption of a table."""
+    parts = []
+    for column in _constant(trials):
+        value = trials[column].iloc[0]
+        if column == "data" and value in DATA:
+            parts.append(DATA[value])
+        elif column == "tuning":
+            parts.append(f"{value} tuning")
+        elif not pd.isna(value):
+            parts.append(_setting(column, value))
+    return ", ".join(parts)
+
+
+def setting(trial: "pd.Series[Any]", trials: pd.DataFrame, dropped: Iterable[str] = ()) -> str:
+    """Name a row's group by its network, its batch and what else varies in the table.
+
+    Columns in `dropped` are left out.
+    """
+    silent = {*_constant(trials), *dropped, "network"}
+    parts = [_setting(column, trial[column]) for column in GROUP
+             if column not in silent and not pd.isna(trial[column])]
+    return ", ".join([str(trial["network"]), *parts])
+
+
+def labels(trials: pd.DataFrame) -> list[str]:
+    """Name each row by its contestant and its group."""
+    named = zip(contestants(trials), trials.iterrows(), strict=True)
+    return [f"{name}, {setting(trial, trials)}" for name, (_, trial) in named]
+
+
+def without_constants(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """Drop the columns in which all trials of the campaign agree, and number the rows anew."""
+    return table.drop(columns=_constant(trials), errors="ignore").reset_index(drop=True)
+
+
+def _setting(column: str, value: Any) -> str:
+    text = SETTINGS.get(column, "{}").format(value)
+    return text.removesuffix("s") if column in ("devices", "threads") and value == 1 else text
+
+
+def _constant(trials: pd.DataFrame) -> list[str]:
+    return [column for column in GROUP
+            if column not in ALWAYS and trials[column].nunique(dropna=False) == 1]

@@ -1,0 +1,193 @@
+"""The main figures of a report: times, relative speeds, memory, traffic, energy, losses.
+
+Each is a function of DataFrames that returns a Figure. A framework's second release or tuning has
+an open marker and a broken line.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from analysis.display import palette, ranking, style
+from analysis.display.numbers import BYTE_UNITS, JOULE_UNITS, TIME_UNITS, Units, best_unit
+from analysis.display.palette import SeriesStyle
+from analysis.display.ranking import FASTEST, GROUP, NO_DIFFERENCE, TOO_FEW
+from analysis.display.style import INK, LINES, styled
+
+# From this ratio of the largest to the smallest value on, an axis is logarithmic.
+STEEP = 4.0
+# Column: title, name of the axis, units.
+MEASURES: dict[str, tuple[str, str, Units]] = {
+    "step_seconds": ("Time per mini-batch, with 95 % intervals (lower is faster)", "time",
+                     TIME_UNITS),
+    "peak_memory_bytes": ("Peak memory while training", "memory", BYTE_UNITS),
+    "pcie_rx_bytes_per_step": ("Bytes received over PCIe per mini-batch", "bytes", BYTE_UNITS),
+    "energy_joules_per_step": ("Energy per mini-batch (lower is better)", "energy", JOULE_UNITS),
+}
+
+
+@styled
+def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
+    """Draw one of `MEASURES` by batch and framework, a panel a network.
+
+    A panel with one batch has bars, others have lines. Times are those of verified rows.
+    """
+    title, name, units = MEASURES[measure]
+    timed = measure == "step_seconds"
+    kept = trials[trials["verified"] == "yes"] if timed else trials[trials["status"] == "ok"]
+    kept = kept[kept[measure].notna()]
+    columns = [measure, f"{measure}_low", f"{measure}_high"] if timed else [measure]
+    unit, scale = best_unit(kept[measure], units)
+    table, styles = _series(kept)
+    figure, panels = _panels(table, ["batch", "tuning"])
+    for axes, panel in panels:
+        batches = sorted(panel["batch"].unique())
+        present = [series for series in styles if series in set(panel["series"])]
+        one = len(batches) == 1
+        width = 0.8 / max(len(present), 3) if one else min(0.12, 0.6 / len(present))
+        for position, series in enumerate(present):
+            own = panel[panel["series"] == series].sort_values("batch")
+            aside = width * (position - (len(present) - 1) / 2)
+            places = np.array([batches.index(batch) for batch in own["batch"]]) + aside
+            values = own[columns].to_numpy(float).T / scale  # (value, low, high) x batches
+            if one:
+                _bars(axes, places, values, styles[series], width)
+            else:
+                axes.plot(places, values[0], linewidth=1.3, **style.line(styles[series]))
+            _intervals(axes, places, values, INK if one else styles[series].colour)
+        axes.set_xticks(range(len(batches)), [f"{batch:,}" for batch in batches])
+        axes.set_xlim(-0.6, len(batches) - 0.4)
+        axes.set_xlabel("batch per device")
+        axes.set_ylabel(f"{name} ({unit})")
+        axes.grid(axis="y")
+        _scale(axes, panel[columns] / scale, steep=not one)
+    style.finish(figure, title, style.legend(styles))
+    return figure
+
+
+@styled
+def relative_speed(speeds: pd.DataFrame) -> Figure:
+    """Draw each verified row's speed relative to the fastest of its group.
+
+    `speeds` is what `ranking.relative` returns.
+    """
+    table, styles = _series(speeds)
+    groups = [group for _, group in table.groupby(GROUP, sort=False, dropna=False)
+              if len(group) > 1]
+    labels = []
+    for group in groups:
+        middle = (len(group) - 1) // 2
+        labels += ["" if place != middle else ranking.setting(group.iloc[0], speeds)
+                   for place in range(len(group))] + [""]
+    figure, axes = style.bars(labels[:-1], 0.3)
+    row = 0
+    for group in groups:
+        for _, trial in group.iterrows():
+            _speed(axes, row, trial, styles[trial["series"]])
+            row += 1
+        row += 1
+    axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
+    axes.set_xlim(0, max(1.35, 1.25 * np.nanmax([1.0, *table["relative_speed_high"]])))
+    axes.set_xlabel("speed relative to the fastest of the group, with 95 % intervals")
+    style.finish(figure, "Relative speed of verified rows", style.legend(styles))
+    return figure
+
+
+@styled
+def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
+    """Draw the loss of each trial's first process at its network's first batch, a panel a network.
+
+    The curves coincide where frameworks train the same network.
+    """
+    measured = trials[trials["status"] == "ok"]
+    first = measured.groupby("network")["batch"].transform("first")
+    table, styles = _series(measured[measured["batch"] == first])
+    figure, panels = _panels(table, ["tuning", "threads"])
+    for axes, panel in panels:
+        for position, (_, trial) in enumerate(panel.iterrows()):
+            own = windows[windows["trial"] == trial["trial"]]
+            curve = own[own["process"] == own["process"].min()]
+            # A wide line shows on both sides of a narrow one that lies on it.
+            axes.plot(curve["last_step"], curve["loss"], color=styles[trial["series"]].colour,
+                      linewidth=max(1.0, 4.5 - 2 * position), zorder=2 + position,
+                      linestyle=LINES[position % len(LINES)])
+            if trial["verified"] != "yes":
+                # Losses start high, so the lower left corner is empty.
+                corner = (0.03, 0.03 + 0.09 * len(axes.texts))
+                axes.annotate(f"{trial['series']}: not verified", corner,
+                              xycoords="axes fraction", fontsize=8)
+        axes.set_xscale("log")
+        style.one_two_five(axes.xaxis)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("steps trained")
+        axes.set_ylabel("training loss")
+        axes.grid()
+    unmarked = {series: replace(own, marker="") for series, own in styles.items()}
+    title = "Training loss: curves coincide where frameworks train the same network"
+    style.finish(figure, title, style.legend(unmarked))
+    return figure
+
+
+def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
+    """Choose a logarithmic axis where `steep` values allow it, else one that begins at 0."""
+    largest = float(np.nanmax(values.to_numpy(float)))
+    smallest = float(values.iloc[:, 0].min())
+    if steep and largest > STEEP * smallest:
+        axes.set_yscale("log")
+        axes.set_ylim(smallest / 1.4, 1.4 * largest)
+        style.one_two_five(axes.yaxis)
+    else:
+        axes.set_ylim(0, 1.1 * largest)
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        style.in_plain_numbers(axes.yaxis)
+
+
+def _bars(axes: Axes, places: Any, values: Any, own: SeriesStyle, width: float) -> None:
+    solid = own.number == 0
+    axes.bar(places, values[0], 0.9 * width, color=own.colour if solid else "none",
+             edgecolor=own.colour, linewidth=1.2, hatch=None if solid else "///")
+
+
+def _intervals(axes: Axes, places: Any, values: Any, colour: str) -> None:
+    if len(values) == 3:
+        # A cap without an interval would look like certainty.
+        known = np.isfinite(values).all(axis=0)
+        axes.errorbar(np.asarray(places)[known], values[0, known], fmt="none", ecolor=colour,
+                      yerr=np.abs(values[1:, known] - values[0, known]), elinewidth=1.4, capsize=3)
+
+
+def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", own: SeriesStyle) -> None:
+    """Draw a marker, its interval, and the verdict where nothing was decided."""
+    value, low, high = trial[ranking.SPEEDS]
+    if trial["verdict"] != FASTEST and not pd.isna(low):
+        axes.errorbar(value, row, xerr=[[value - low], [high - value]], fmt="none",
+                      ecolor=own.colour, elinewidth=1.6, capsize=3)
+    axes.plot(value, row, **{**style.line(own), "linestyle": ""})
+    if trial["verdict"] in (NO_DIFFERENCE, TOO_FEW):
+        right = max(1.0, value if pd.isna(high) else high)
+        axes.annotate(trial["verdict"], (right, row), xytext=(8, 0), va="center", fontsize=8,
+                      textcoords="offset points")
+
+
+def _series(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, SeriesStyle]]:
+    """Add the column `series`, the contestant and, of several, its tuning; choose their styles."""
+    names = table["contestant"] if "contestant" in table else ranking.contestants(table)
+    if table["tuning"].nunique() > 1:
+        names = names + " " + table["tuning"]
+    return table.assign(series=names), palette.series_styles(names, table)
+
+
+def _panels(
+        table: pd.DataFrame, dropped: list[str]) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Open a panel for rows that differ in nothing but their contestant and what is `dropped`."""
+    key = [column for column in GROUP if column not in dropped]
+    groups = [group for _, group in table.groupby(key, sort=False, dropna=False)]
+    figure, grid = style.panels(len(groups))
+    for axes, panel in zip(grid, groups, strict=True):
+        axes.set_title(ranking.setting(panel.iloc[0], table, dropped))
+    return figure, list(zip(grid, groups, strict=True))

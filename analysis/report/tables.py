@@ -1,0 +1,198 @@
+"""The tables of a report: every cell is text, with its interval, and the unit is in the heading.
+
+A row that is not verified is shown and never ranked. What all rows have in common has no column.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.display import ranking
+from analysis.display.numbers import (
+    BYTE_UNITS,
+    JOULE_UNITS,
+    TIME_UNITS,
+    best_unit,
+    number,
+    span,
+    with_span,
+)
+from analysis.display.ranking import FASTEST, GROUP, NO_DIFFERENCE, SLOWER, TOO_FEW, contestants
+
+# Column of trials.csv: heading and units.
+TRAFFIC = {
+    "payload_h2d_bytes_per_step": ("copied to the GPU", BYTE_UNITS),
+    "payload_d2h_bytes_per_step": ("copied back", BYTE_UNITS),
+    "pcie_rx_bytes_per_step": ("PCIe received", BYTE_UNITS),
+    "pcie_tx_bytes_per_step": ("PCIe sent", BYTE_UNITS),
+    "nvlink_bytes_per_step": ("NVLink sent", BYTE_UNITS),
+    "energy_joules_per_step": ("energy", JOULE_UNITS),
+}
+CHECKS = {"gpm_ratio": "PCIe received: GPM / counters",
+          "energy_counter_ratio": "energy: counter / power"}
+
+
+def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """Put the contestants side by side, a row a group, with a verdict.
+
+    `speeds` is what `ranking.relative` returns. Batches that their devices cannot share belong to no
+    group; `refused` lists them.
+    """
+    trials = trials.assign(contestant=contestants(trials))
+    order = list(dict.fromkeys(trials["contestant"]))
+    unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    shared = _shared(trials)
+    trials = trials[shared] if shared.any() else trials
+    lines = []
+    for key, group in trials.groupby(GROUP, sort=False, dropna=False):
+        cells = {f"{trial['contestant']} ({unit})": _time(trial, scale)
+                 for _, trial in group.iterrows()}
+        verdict = _verdict(speeds[speeds["trial"].isin(group["trial"])])
+        lines.append({**dict(zip(GROUP, key, strict=True)), **cells, "verdict": verdict})
+    columns = [*GROUP, *(f"{name} ({unit})" for name in order), "verdict"]
+    return ranking.without_constants(pd.DataFrame(lines, columns=columns).fillna(""), trials)
+
+
+def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """List every measured trial with its time, rate, relative speed, loss and proof."""
+    unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    speed = _speeds(speeds)
+    lines = [{
+        **cells,
+        f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
+        f"95 % interval ({unit})": span(row["step_seconds_low"] / scale,
+                                        row["step_seconds_high"] / scale),
+        "samples per second": number(row["samples_per_second"]),
+        "share of the peak (%)": number(100 * row["mfu"]),
+        "relative speed": speed.get(row["trial"], "not ranked"),
+        "loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}",
+        "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",
+        "verified": row["verified"],
+    } for cells, row in named(trials, trials["status"] == "ok")]
+    table = ranking.without_constants(pd.DataFrame(lines), trials)
+    peaks = "share of the peak (%)"
+    return table if lines and table[peaks].any() else table.drop(columns=peaks, errors="ignore")
+
+
+def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
+    """List the trials of each group below each other, the fastest first, for many contestants.
+
+    What a group has in common is in its first row only.
+    """
+    unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    speed = _speeds(speeds)
+    table = trials.assign(contestant=contestants(trials), ranked=trials["verified"] == "yes")
+    lines: list[dict[str, Any]] = []
+    for key, group in table.groupby(GROUP, sort=False, dropna=False):
+        common = dict(zip(GROUP, key, strict=True))
+        group = group.sort_values(["ranked", "step_seconds"], ascending=[False, True])
+        for _, row in group.iterrows():
+            lines.append({
+                **common, "framework": row["contestant"], f"time ({unit})": _time(row, scale),
+                "relative speed": speed.get(row["trial"], "not ranked")})
+            common = dict.fromkeys(GROUP, "")
+    return ranking.without_constants(pd.DataFrame(lines), trials)
+
+
+def memory(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the peak memory of every trial that measured it."""
+    kept = (trials["status"] == "ok") & trials["peak_memory_bytes"].notna()
+    unit, scale = best_unit(trials.loc[kept, "peak_memory_bytes"], BYTE_UNITS)
+    lines = [{**cells, f"peak memory ({unit})": number(row["peak_memory_bytes"] / scale)}
+             for cells, row in named(trials, kept)]
+    return ranking.without_constants(pd.DataFrame(lines), trials)
+
+
+def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    """List bytes copied, bytes over the links and joules per mini-batch of every row that has any.
+
+    `checks` is `counters.cross_check` by trial. A link also carries headers and commands. Columns
+    that are empty in all rows are left out.
+    """
+    known = trials.assign(framework=contestants(trials))
+    known = known[known[list(TRAFFIC)].notna().any(axis=1)]
+    table = known[[*GROUP, "framework"]].copy()
+    for column, (name, units) in TRAFFIC.items():
+        unit, scale = best_unit(known[column], units)
+        table[f"{name} ({unit})"] = (known[column] / scale).map(number)
+    payload = known["payload_h2d_bytes_per_step"].replace(0, np.nan)
+    table["PCIe received / copied"] = (known["pcie_rx_bytes_per_step"] / payload).map(number)
+    throttled = known["throttled_windows"].astype("object")
+    table["throttled windows"] = [
+        f"{count} of {windows}" if count is not pd.NA else ""
+        for count, windows in zip(throttled, known["windows"], strict=True)]
+    for check, heading in CHECKS.items():
+        table[heading] = [number(checks.get(trial, {}).get(check)) for trial in known["trial"]]
+    kept = [column for column in table if column in GROUP or (table[column] != "").any()]
+    return ranking.without_constants(table[kept], trials)
+
+
+def refused(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the trials that are not ranked, with their reasons."""
+    kept = trials[(trials["status"] != "ok") | (trials["verified"] != "yes")]
+    verdict = kept["status"].where(kept["status"] != "ok", "not verified")
+    whole = kept["global_batch"].astype(str) + " over " + kept["devices"].astype(str)
+    batch = kept["batch"].astype(object).where(_shared(kept), whole)
+    table = kept[GROUP].assign(batch=batch, framework=contestants(trials)[kept.index],
+                               verdict=verdict, reason=kept["reason"])
+    return ranking.without_constants(table, trials)
+
+
+def remarks(trials: pd.DataFrame) -> pd.DataFrame:
+    """List remarks on ranked trials: failed processes, missing intervals, looser comparisons."""
+    kept = trials[(trials["verified"] == "yes") & (trials["reason"] != "")]
+    table = kept[GROUP].assign(framework=contestants(trials)[kept.index],
+                               remark=kept["reason"])
+    return ranking.without_constants(table, trials)
+
+
+def named(
+        trials: pd.DataFrame, kept: Any = None) -> Iterator[tuple[dict[Any, Any], "pd.Series[Any]"]]:
+    """Yield the first cells of each row, its group and its contestant, beside the row.
+
+    Contestants are those of all `trials`, rows those that are `kept`.
+    """
+    table = trials.assign(contestant=contestants(trials))
+    for _, row in (table if kept is None else table[kept]).iterrows():
+        yield {**row[GROUP], "framework": row["contestant"]}, row
+
+
+def _shared(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Say of each trial whether its devices share its batch evenly."""
+    whole = trials["global_batch"]
+    return whole.isna() | (trials["batch"] * trials["devices"] == whole)
+
+
+def _time(trial: "pd.Series[Any]", scale: float) -> str:
+    if trial["status"] != "ok":
+        return str(trial["status"])
+    ends = trial[["step_seconds", "step_seconds_low", "step_seconds_high"]] / scale
+    return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified")
+
+
+def _verdict(speeds: pd.DataFrame) -> str:
+    """Put a group's ranking into words; `speeds` is sorted from the fastest down."""
+    if speeds.empty:
+        return "none verified"
+    names = speeds["contestant"].tolist()
+    if len(names) == 1:
+        return f"only {names[0]}"
+    equal = speeds[speeds["verdict"] == NO_DIFFERENCE]["contestant"].tolist()
+    if equal:
+        return f"{NO_DIFFERENCE} between {' and '.join([names[0], *equal])}"
+    if TOO_FEW in set(speeds["verdict"]):
+        return TOO_FEW
+    value, low, high = speeds.iloc[1][ranking.SPEEDS]
+    return f"{names[0]} {number(1 / value)} times ({span(1 / high, 1 / low)}) as fast as {names[1]}"
+
+
+def _speeds(speeds: pd.DataFrame) -> dict[str, str]:
+    """Return each ranked trial's relative speed in words."""
+    words = {}
+    for _, row in speeds.iterrows():
+        text, verdict = with_span(*row[ranking.SPEEDS]), row["verdict"]
+        words[row["trial"]] = "1, the fastest" if verdict == FASTEST else \
+            text if verdict == SLOWER else f"{text}, {verdict}"
+    return words
