@@ -1,7 +1,7 @@
-"""The arrays that every framework starts from: seeded weights and synthetic mini-batches, drawn once by the driver.
+"""The arrays that every framework starts from: seeded weights and synthetic mini-batches.
 
-Each tensor and each mini-batch has a random stream of its own, keyed by its name, so adding a layer or lengthening a ring leaves
-the others as they were. Real sets are `harness.data.data_sets`; how the files travel is the worker protocol's.
+Each tensor and each mini-batch has its own random stream, keyed by its name, so adding a layer or
+lengthening a ring leaves the others as they were. Real sets are in `harness.data.data_sets`.
 """
 
 import hashlib
@@ -19,37 +19,47 @@ from networks import Layer, Network
 
 Arrays = tuple[np.ndarray, np.ndarray]
 
-RING_BATCHES = 8  # enough that a step never finds the last step's batch in a cache
-RING_BYTES = 512 * 2**20  # a ring is a file, a copy in host memory and, with data on the device, device memory too
+# Enough that a step never finds the last step's batch in a cache.
+RING_BATCHES = 8
+# A ring is a file, a copy in host memory and sometimes device memory.
+RING_BYTES = 512 * 2**20
 
-# Variance gains by what stands behind a product; the first that is met counts. Before batch norm, He's 2 (arXiv 1502.01852): only
-# the ratio of weights and steps matters there. Elsewhere the published learning rates decide: with He's 2 AlexNet-S at 0.01
-# starts at a loss of 36 and is NaN within 16 steps; with 0.4 before 3x3 max pooling (which lifts ReLU's mean square of 0.5 to
-# 2.6) and 0.5 before other ReLUs it falls. A sigmoid's slope is at most 1/4, so 16 keeps alive what differs between two samples;
-# with 4 it halves at every layer, and fcn8s learns little but its biases. Behind the last product, 1 starts logits below one.
+# Variance gains by the operation behind a product; the first that is met counts. Before batch norm,
+# He's 2 (arXiv 1502.01852): only the ratio of weights and steps matters there. Elsewhere the
+# published learning rates decide: with He's 2 AlexNet-S at 0.01 starts at a loss of 36 and is NaN
+# within 16 steps. With 0.4 before 3x3 max pooling (which lifts ReLU's mean square of 0.5 to 2.6)
+# and 0.5 before other ReLUs it falls. A sigmoid's slope is at most 1/4, so 16 keeps the difference
+# between two samples; with 4 it halves at every layer. Behind the last product, 1 starts logits
+# below one.
 GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "": 1.0}
-DEEP, DEEP_RELU = 12, 2.0  # products from which on ReLU's 0.5, a quarter of the variance a layer, leaves nothing of it: He's 2
-LRN_SCALE = 4.0  # what is normalised is so much larger: on inputs of variance 1, not pixels, LRN would be the identity to 1e-4
-BIAS_RANGE = 0.05  # not zero: a runner that loses a bias must show in the loss
+# With this many products ReLU's 0.5 would leave no variance, so He's 2.
+DEEP, DEEP_RELU = 12, 2.0
+# On inputs of variance 1 instead of pixels, LRN would be the identity to 1e-4.
+LRN_SCALE = 4.0
+# Not zero: a runner that loses a bias must show in the loss.
+BIAS_RANGE = 0.05
 EMBEDDING_SCALE = 0.1
-LOCAL_HEADER_LENGTHS = 26  # bytes into a zip member's own header: lengths of what stands before its data (APPNOTE 4.3.7)
+# Offset of the two lengths in a zip member's local header (APPNOTE 4.3.7).
+LOCAL_HEADER_LENGTHS = 26
 PRODUCTS = ("dense", "conv2d", "lstm")
+# In standard deviations: at 2 some ReLUs still turn, at 3 the shifts' own gradients cancel.
+KINK_DISTANCE = 2.5
 
-# Labels that occur. A ring holds some hundred samples: of 26752 labels each would occur once. With few, each label's probability
-# is large, and steps of 0.05 on sigmoid features (which all share a large mean) pass momentum's stability limit: at batch 32 the
-# loss of fcns leapt to 34 with 10 labels and to 15 with 100; with 300 it fell from 10.3 to 1.3 in 30 steps without a leap.
-KINK_DISTANCE = 2.5  # at 2 some still turn, at 3 the shifts' own gradients cancel
-
+# Labels that occur. Of 26752 labels each would occur once in a ring. With few labels, steps of 0.05
+# on sigmoid features pass momentum's stability limit: at batch 32 the loss of fcns leapt to 34 with
+# 10 labels and to 15 with 100; with 300 it fell from 10.3 to 1.3 in 30 steps.
 LABELS = 300
-PATTERN_SIDE = 4  # images carry 4x4 coarse patterns, which pooling and strided convolutions let through
-SUCCESSORS = 4  # words that may follow a word
+# Images carry 4x4 coarse patterns, which pass pooling and strided convolutions.
+PATTERN_SIDE = 4
+# How many words may follow a word.
+SUCCESSORS = 4
 
 
 def draw_weights(network: Network, seed: int) -> dict[str, np.ndarray]:
     """Draw every trained tensor in float32, by full name `layer.parameter` in canonical layout.
 
-    Weights of dense and convolution are normal with variance gain / fan_in, LSTM's uniform within 1 / sqrt(units) as PyTorch
-    draws them; batch norm's scale and shift are 1 + 0.1 n and 0.1 n with n standard normal.
+    Dense and convolution weights are normal with variance gain / fan_in, LSTM's uniform within
+    1 / sqrt(units), batch norm's scale and shift 1 + 0.1 n and 0.1 n with n standard normal.
     """
     weights = {}
     for layer in network.layers:
@@ -60,18 +70,20 @@ def draw_weights(network: Network, seed: int) -> dict[str, np.ndarray]:
 
 
 def away_from_kinks(network: Network, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Move batch norms' shifts so that the ReLU behind each rarely meets zero: for checks of networks with many activations.
+    """Move batch norms' shifts so that the ReLU behind each rarely meets zero. Returns new arrays.
 
-    At ReLU's kink a rounding error turns a gradient on or off. Among the tens of millions of ResNet-50's pre-activations some
-    always lie that close: correct fp32 gradients then differ by 2e-2 from float64, and a check could not tell them from TF32.
-    With shifts `KINK_DISTANCE` standard deviations from zero (every fourth channel below, the same ones throughout, so that
-    additions keep the distance; branches at a quarter of the scale) they differ by about 1e-4 at most (MXNet). Returns new arrays.
+    At ReLU's kink a rounding error turns a gradient on or off. Among ResNet-50's tens of millions
+    of pre-activations some always lie that close: correct fp32 gradients then differ by 2e-2 from
+    float64, and a check could not tell them from TF32. With shifts `KINK_DISTANCE` standard
+    deviations from zero they differ by about 1e-4 at most. Every fourth channel lies below zero,
+    the same ones throughout, and branches have a quarter of the scale: additions keep the distance.
     """
     branches = {source for layer in network.layers if layer.op == "add" for source in layer.inputs}
     moved = dict(weights)
     for layer in network.layers:
         if layer.op == "batch_norm":
-            scale = weights[f"{layer.name}.scale"] * np.float32(0.25 if layer.name in branches else 1)
+            factor = np.float32(0.25 if layer.name in branches else 1)
+            scale = weights[f"{layer.name}.scale"] * factor
             side = np.where(np.arange(scale.size) % 4 == 3, np.float32(-1), np.float32(1))
             moved[f"{layer.name}.scale"] = scale
             moved[f"{layer.name}.shift"] = np.float32(KINK_DISTANCE) * side * np.abs(scale)
@@ -79,10 +91,11 @@ def away_from_kinks(network: Network, weights: dict[str, np.ndarray]) -> dict[st
 
 
 def synthetic_batches(network: Network, batch: int, count: int, seed: int) -> Arrays:
-    """Draw `count` mini-batches whose targets follow from their inputs by a seeded teacher, so that the loss can fall.
+    """Draw `count` mini-batches whose targets follow from their inputs, so that the loss can fall.
 
-    Returns inputs [count, B, *input_shape], float32 or int32 word numbers, and int32 targets [count, B] or [count, B, T].
-    Features and images: noise plus the pattern of their label. Words: a Markov chain; the target is the next word.
+    Returns inputs [count, B, *input_shape] (float32, or int32 word numbers) and int32 targets
+    [count, B] or [count, B, T]. Features and images are noise plus the pattern of their label.
+    Words are a Markov chain; the target is the next word.
     """
     if network.vocabulary:
         return _word_batches(network, batch, count, seed)
@@ -90,31 +103,30 @@ def synthetic_batches(network: Network, batch: int, count: int, seed: int) -> Ar
 
 
 def ring_length(network: Network, batch: int) -> int:
-    """Say how many distinct mini-batches a synthetic ring holds: 8, fewer where they pass 512 MiB, never fewer than 2."""
+    """Return how many mini-batches a synthetic ring holds: 2 to 8, within 512 MiB if possible."""
     return max(2, min(RING_BATCHES, RING_BYTES // batch_bytes(network, batch)))
 
 
 def batch_bytes(network: Network, batch: int) -> int:
-    """Bytes of one mini-batch: inputs and targets are four bytes a value."""
+    """Return the bytes of one mini-batch, at four bytes a value."""
     return 4 * batch * (math.prod(network.input_shape) + math.prod(network.target_shape))
 
 
 def save_weights(path: Path, weights: dict[str, np.ndarray]) -> None:
-    """Write weights by full name as an uncompressed .npz (compressing noise costs time and saves nothing)."""
+    """Write weights by full name as an uncompressed .npz: noise does not compress."""
     np.savez(path, **weights)  # type: ignore[arg-type]
 
 
 def save_batches(path: Path, inputs: np.ndarray, targets: np.ndarray) -> None:
-    """Write a ring of mini-batches as the keys `inputs` and `targets` of an uncompressed .npz."""
+    """Write a ring as the keys `inputs` and `targets` of an uncompressed .npz."""
     np.savez(path, inputs=inputs, targets=targets)
 
 
 def mapped(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an uncompressed .npz by name, read-only, and read from the file only where they are used.
+    """Map the arrays of an uncompressed .npz by name, read-only. Raises ValueError if compressed.
 
-    np.load would copy them, in small pieces between which threads hand Python's one lock to each other: of several checks at a time
-    each then waits for all others. The file is mapped once: each map holds a descriptor, of which a process may have 1024.
-    Raises ValueError where the file is compressed.
+    np.load copies in small pieces between which threads pass Python's lock, so several checks at a
+    time would wait for each other. One map a file, because each map holds a file descriptor.
     """
     arrays = {}
     whole = np.memmap(path, np.uint8, "r")
@@ -123,16 +135,19 @@ def mapped(path: Path) -> dict[str, np.ndarray]:
             if member.compress_type != zipfile.ZIP_STORED:
                 raise ValueError(f"{path}: {member.filename} is compressed")
             file.seek(member.header_offset + LOCAL_HEADER_LENGTHS)
-            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # of the name and of further fields, which follow
+            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
             version = np.lib.format.read_magic(file)
-            read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
+                           else np.lib.format.read_array_header_2_0)
             shape, columns_first, dtype = read_header(file)
             order: Literal["C", "F"] = "F" if columns_first else "C"
-            arrays[member.filename.removesuffix(".npy")] = np.ndarray(shape, dtype, whole, file.tell(), order=order)
+            name = member.filename.removesuffix(".npy")
+            arrays[name] = np.ndarray(shape, dtype, whole, file.tell(), order=order)
     return arrays
 
 
-def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: str, shape: tuple[int, ...]) -> np.ndarray:
+def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: str,
+          shape: tuple[int, ...]) -> np.ndarray:
     if parameter == "bias":
         return _uniform(rng, BIAS_RANGE, shape)
     if layer.op == "lstm":
@@ -144,31 +159,33 @@ def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: s
         return np.float32(EMBEDDING_SCALE) * values
     if layer.op in ("dense", "conv2d"):
         scale = math.sqrt(_gain_behind(network, layer) / math.prod(shape[1:]))
-        values *= np.float32(scale * _lrn_scale(network, layer))  # in place: 0.5 GB
+        # In place, because the largest tensor takes 0.5 GB.
+        values *= np.float32(scale * _lrn_scale(network, layer))
         return values
-    raise ValueError(f"{layer.name}: no rule to draw the weights of a {layer.op}; add one to harness/data/arrays.py")
+    raise ValueError(f"{layer.name}: no rule to draw the weights of a {layer.op}; "
+                     "add one to harness/data/arrays.py")
 
 
 def _gain_behind(network: Network, layer: Layer) -> float:
-    """Gain of the operations that the layer's output meets on its way to the next product: the first in `GAINS`.
+    """Return the gain of the first operation in `GAINS` that the layer's output meets.
 
-    Pooling with stride 1 does not count: it is one branch of an inception, and the other branches do not meet it.
+    Pooling with stride 1 does not count: it is one branch of an inception only.
     """
-    met = {"", *(other.op for other in _behind(network, layer) if other.attributes.get("stride") != 1)}
-    op = next(op for op in GAINS if op in met)
+    met = {other.op for other in _behind(network, layer) if other.attributes.get("stride") != 1}
+    op = next(op for op in GAINS if op in met or not op)
     deep = sum(other.op in PRODUCTS for other in network.layers) >= DEEP
     return DEEP_RELU if op == "relu" and deep else GAINS[op]
 
 
 def _lrn_scale(network: Network, layer: Layer) -> float:
-    """`LRN_SCALE` where the layer's output is normalised, its inverse where its input was: the rest stays as large as it is."""
+    """Return `LRN_SCALE` where LRN follows the layer, its inverse where LRN precedes it."""
     behind = LRN_SCALE if any(other.op == "lrn" for other in _behind(network, layer)) else 1.0
     before = LRN_SCALE if any(other.op == "lrn" for other in _before(network, layer)) else 1.0
     return behind / before
 
 
 def _behind(network: Network, layer: Layer) -> list[Layer]:
-    """The operations that the layer's output meets on its way to the next products."""
+    """Return the operations between the layer's output and the next products."""
     reached, met = {layer.name}, []
     for follower in network.layers[network.layers.index(layer) + 1:]:
         if reached.intersection(follower.inputs) and follower.op not in PRODUCTS:
@@ -178,7 +195,7 @@ def _behind(network: Network, layer: Layer) -> list[Layer]:
 
 
 def _before(network: Network, layer: Layer) -> list[Layer]:
-    """The operations that the layer's input has met on its way from the last products."""
+    """Return the operations between the last products and the layer's input."""
     sources, met = set(layer.inputs), []
     for other in reversed(network.layers[:network.layers.index(layer)]):
         if other.name in sources and other.op not in PRODUCTS:
@@ -199,27 +216,29 @@ def _pattern_batches(network: Network, batch: int, count: int, seed: int) -> Arr
         rng.standard_normal(dtype=np.float32, out=inputs[number])
         drawn = rng.integers(len(labels), size=batch)
         targets[number] = labels[drawn]
-        for sample, pattern in zip(inputs[number], drawn, strict=True):  # sample by sample: a whole batch of patterns is 154 MB
+        # Sample by sample, because a whole batch of patterns takes 154 MB.
+        for sample, pattern in zip(inputs[number], drawn, strict=True):
             sample += patterns[pattern]
 
-    with ThreadPoolExecutor() as pool:  # each batch has a stream of its own, so its numbers are the same in any order
+    # Each batch has its own stream, so its numbers are the same in any order.
+    with ThreadPoolExecutor() as pool:
         list(pool.map(draw, range(count)))
     return inputs, targets
 
 
 def _patterns(rng: np.random.Generator, count: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Seeded patterns [count, *shape], standard normal: noise for features, coarse squares for images."""
+    """Draw patterns [count, *shape]: noise for features, coarse squares for images (C, H, W)."""
     if len(shape) != 3:
         return rng.standard_normal((count, *shape), dtype=np.float32)
     channels, height, width = shape
     coarse = rng.standard_normal((count, channels, PATTERN_SIDE, PATTERN_SIDE), dtype=np.float32)
     rows = np.arange(height) * PATTERN_SIDE // height
     columns = np.arange(width) * PATTERN_SIDE // width
-    return coarse[:, :, rows[:, None], columns]  # (labels, C, H, W)
+    return coarse[:, :, rows[:, None], columns]
 
 
 def _word_batches(network: Network, batch: int, count: int, seed: int) -> Arrays:
-    """Each word has a few successors, drawn by Zipf's law: the frequent words of a real text are what a short training learns."""
+    """Draw texts in which each word has a few successors, by Zipf's law as in real text."""
     teacher = _stream(seed, "teacher")
     frequency = 1 / np.arange(1, network.vocabulary + 1)
     shares = frequency / frequency.sum()
@@ -231,7 +250,8 @@ def _word_batches(network: Network, batch: int, count: int, seed: int) -> Arrays
         turns = rng.integers(SUCCESSORS, size=(batch, length))
         text[number, :, 0] = rng.choice(network.vocabulary, size=batch, p=shares)
         for position in range(length):
-            text[number, :, position + 1] = successors[text[number, :, position], turns[:, position]]
+            words = text[number, :, position]
+            text[number, :, position + 1] = successors[words, turns[:, position]]
     return np.ascontiguousarray(text[:, :, :-1]), np.ascontiguousarray(text[:, :, 1:])
 
 

