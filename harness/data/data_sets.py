@@ -286,7 +286,8 @@ def _checked_images(name: str, images: np.ndarray, labels: np.ndarray, network: 
     other_size = math.prod(images.shape[1:]) != math.prod(network.input_shape)
     if network.vocabulary or other_size or labels.max() >= network.classes:
         raise WrongUse(f"{name}: images of {images.shape[1:]} with {labels.max() + 1} classes do "
-                       f"not fit {network.name}, which takes {takes}; train it on {network.data_set}")
+                       f"not fit {network.name}, which takes {takes}; train it on "
+                       f"{network.data_set}")
     if len(images) != len(labels):
         raise WrongUse(f"{name}: {len(images):,} images but {len(labels):,} labels; "
                        "fetch the set again")

@@ -1,8 +1,8 @@
-"""Runs a worker inside a public image: which engine is here, the exact command line, and how the container is ended.
+"""Runs a worker inside a public image: the engine, the command line, and how the container ends.
 
-A container sees the checkout (read-only), the folders that its commands name files in, under the same paths, the worker's own
-variables, and the GPUs where it is for `cuda`. It has no network, removes itself, and runs as the user; as root only where the
-recipe says so. Images' entry points are passed over, because NVIDIA's print a banner where the protocol answers.
+A container sees the checkout (read-only), the folders that its commands name, the worker's
+variables and, for `cuda`, the GPUs. It has no network, removes itself, and runs as the user. Entry
+points of images are skipped, because NVIDIA's print a banner where the protocol answers.
 """
 
 import json
@@ -15,9 +15,12 @@ from pathlib import Path
 
 from harness.validation import CHECKOUT
 
-ENGINES = ("docker", "podman", "apptainer")  # the first that answers is taken
-PROBES = {"docker": ("version", "--format", "{{.Server.Version}}"), "podman": ("info",), "apptainer": ("version",)}
-GPUS = {"docker": ["--gpus", "all"], "podman": ["--device", "nvidia.com/gpu=all"], "apptainer": ["--nv"]}  # podman: by CDI
+# The first that answers is used.
+ENGINES = ("docker", "podman", "apptainer")
+PROBES = {"docker": ("version", "--format", "{{.Server.Version}}"), "podman": ("info",),
+          "apptainer": ("version",)}
+GPUS = {"docker": ["--gpus", "all"], "podman": ["--device", "nvidia.com/gpu=all"],
+        "apptainer": ["--nv"]}
 _SELF = ["--user", f"{os.getuid()}:{os.getgid()}"]
 USER = {"docker": _SELF, "podman": [*_SELF, "--userns", "keep-id"], "apptainer": []}
 ROOT = {"docker": ["--user", "0:0"], "podman": ["--user", "0:0"], "apptainer": ["--fakeroot"]}
@@ -28,41 +31,49 @@ BASH = '{setup}PYTHONPATH="$0${{PYTHONPATH:+:$PYTHONPATH}}" exec "$@"'
 
 @dataclass(frozen=True)
 class Container:
-    """An image ready to run: by which engine, for which device, and what of the host it sees beside the checkout."""
+    """An image ready to run. `image` has its digest, or is the path of apptainer's image file.
+
+    `folders` are those of the host that it sees beside the checkout.
+    """
 
     engine: str
-    image: str  # with its digest, or the path of apptainer's image file
+    image: str
     device: str
     setup: str = ""
     root: bool = False
     folders: tuple[str, ...] = ()
 
-    def command(self, name: str, words: Sequence[str], variables: Mapping[str, str], folder: Path) -> list[str]:
-        """The command line that runs `words` in `folder`; `name` is the container's, to end it by."""
+    def command(self, name: str, words: Sequence[str], variables: Mapping[str, str],
+                folder: Path) -> list[str]:
+        """Return the command line that runs `words` in `folder`, in a container called `name`."""
         mounts = dict.fromkeys([str(folder), *self.folders])
         gpus = GPUS[self.engine] if self.device == "cuda" else []
         user = ROOT[self.engine] if self.root else USER[self.engine]
-        told = {key: value for key, value in variables.items() if key != "PYTHONPATH"}
+        passed = {key: value for key, value in variables.items() if key != "PYTHONPATH"}
         setup = f"{self.setup} && " if self.setup else ""
-        inner = ["-c", BASH.format(setup=setup), variables.get("PYTHONPATH", str(CHECKOUT)), *words]
+        python_path = variables.get("PYTHONPATH", str(CHECKOUT))
+        inner = ["-c", BASH.format(setup=setup), python_path, *words]
+        checkout = f"{CHECKOUT}:{CHECKOUT}:ro"
         if self.engine == "apptainer":
             binds = [word for each in mounts for word in ("--bind", each)]
-            given = [word for key, value in told.items() for word in ("--env", f"{key}={value}")]
-            return ["apptainer", "exec", "--containall", "--cleanenv", "--net", "--network", "none", *user, *gpus,
-                    "--bind", f"{CHECKOUT}:{CHECKOUT}:ro", *binds, "--pwd", str(folder), *given, self.image, "bash", *inner]
+            given = [word for key, value in passed.items() for word in ("--env", f"{key}={value}")]
+            return ["apptainer", "exec", "--containall", "--cleanenv", "--net", "--network", "none",
+                    *user, *gpus, "--bind", checkout, *binds, "--pwd", str(folder), *given,
+                    self.image, "bash", *inner]
         binds = [word for each in mounts for word in ("--volume", f"{each}:{each}")]
-        given = [word for key, value in {"HOME": "/tmp", **told}.items() for word in ("--env", f"{key}={value}")]
-        return [self.engine, "run", "--rm", "--init", "--interactive", "--name", name, "--network", "none",
-                *user, *gpus, "--volume", f"{CHECKOUT}:{CHECKOUT}:ro", *binds,
+        given = [word for key, value in {"HOME": "/tmp", **passed}.items()
+                 for word in ("--env", f"{key}={value}")]
+        return [self.engine, "run", "--rm", "--init", "--interactive", "--name", name,
+                "--network", "none", *user, *gpus, "--volume", checkout, *binds,
                 "--workdir", str(folder), *given, "--entrypoint", "bash", self.image, *inner]
 
     def end(self, name: str) -> None:
-        """End the container of that name and what runs in it; apptainer's processes are the worker's own and end with it."""
+        """End the container. Apptainer's processes are the worker's own and end with it."""
         if self.engine != "apptainer":
-            _ask([self.engine, "kill", name])  # one that has ended has removed itself
+            _ask([self.engine, "kill", name])
 
     def to_json(self) -> dict[str, str]:
-        """What a record says of it: all but the host's folders."""
+        """Return what a record says of it: all but the host's folders."""
         return {"engine": self.engine, "image": self.image, "device": self.device}
 
 
@@ -80,14 +91,14 @@ def engine() -> tuple[str | None, str]:
 
 
 def pull_command(name: str, image: str, folder: Path) -> list[str]:
-    """The command that fetches an image; apptainer keeps it as a file in `folder`."""
+    """Return the command that fetches an image; apptainer keeps it as a file in `folder`."""
     if name == "apptainer":
         return ["apptainer", "pull", "--force", str(image_file(image, folder)), f"docker://{image}"]
     return [name, "pull", image]
 
 
 def pinned(name: str, image: str, folder: Path) -> str | None:
-    """The image as it is here, with its digest (of apptainer, its file); None where it has not been fetched."""
+    """Return the image with its digest (apptainer: its file), or None if it is not here."""
     if name == "apptainer":
         file = image_file(image, folder)
         return str(file) if file.exists() else None
@@ -104,7 +115,8 @@ def image_file(image: str, folder: Path) -> Path:
 
 def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS,
+                              stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))
 

@@ -1,7 +1,7 @@
-"""Finds a Python X.Y to make an environment from: `pythonX.Y` on PATH, then pyenv's versions, then uv's.
+"""Finds a Python X.Y for an environment: `pythonX.Y` on PATH, then pyenv's versions, then uv's.
 
-Every candidate is run before it is believed: a pyenv shim `python3.9` stands on PATH whether or not it can run, and Debian's
-system Python cannot make virtual environments until python3-venv is installed.
+Every candidate is run first. A pyenv shim is on PATH whether or not it works, and Debian's Python
+cannot make virtual environments without python3-venv.
 """
 
 import os
@@ -15,11 +15,12 @@ from harness.errors import WrongUse
 
 PROBE_SECONDS = 20
 # The base interpreter, not a shim or an activated virtual environment: both may be gone tomorrow.
-PROBE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_executable', sys.executable))"
+PROBE = ("import sys, venv, ensurepip; "
+         "print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_executable', sys.executable))")
 
 
 def find(version: str) -> Path:
-    """Return a Python `version` (as "3.11") that runs and has venv and pip; raise `WrongUse` with what to install."""
+    """Return a Python `version` ("3.11") that has venv and pip. Raises WrongUse with a remedy."""
     faults = []
     for candidate in candidates(version):
         found, fault = _probe(candidate, version)
@@ -27,14 +28,16 @@ def find(version: str) -> Path:
             return found
         faults.append(f"\n  {candidate}: {fault}")
     raise WrongUse(
-        f"Python {version} is needed and was not found on PATH, in pyenv or in uv.{''.join(faults)}\n"
+        f"Python {version} is needed and was not found on PATH, in pyenv or in uv."
+        f"{''.join(faults)}\n"
         f"Install it with `uv python install {version}`, `pyenv install {version}`, "
-        f"or `apt-get install python{version} python{version}-venv` where the system has that version."
+        f"or `apt-get install python{version} python{version}-venv` "
+        "where the system has that version."
     )
 
 
 def candidates(version: str) -> Iterator[Path]:
-    """List the places where Python `version` may be, the best first; not all of them work."""
+    """List the places where Python `version` may be, the best first."""
     seen = set()
     for path in [*_on_path(version), *_in_pyenv(version), *_in_uv(version)]:
         if path not in seen and os.access(path, os.X_OK):
@@ -44,7 +47,8 @@ def candidates(version: str) -> Iterator[Path]:
 
 def _on_path(version: str) -> list[Path]:
     # Every folder of PATH, since a broken shim in one may hide a good Python in the next.
-    return [Path(folder) / f"python{version}" for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return [Path(folder) / f"python{version}" for folder in folders if folder]
 
 
 def _in_pyenv(version: str) -> list[Path]:
@@ -58,11 +62,12 @@ def _in_uv(version: str) -> list[Path]:
     if not uv:
         return []
     answer = _run([uv, "python", "find", "--no-project", version])
-    return [Path(answer.stdout.strip())] if answer and answer.returncode == 0 and answer.stdout.strip() else []
+    found = answer.stdout.strip() if answer and answer.returncode == 0 else ""
+    return [Path(found)] if found else []
 
 
 def _probe(candidate: Path, version: str) -> tuple[Path | None, str]:
-    """Run `candidate`: (the interpreter behind it, ""), or (None, what is wrong with it)."""
+    """Run `candidate`. Returns (the interpreter behind it, ""), or (None, what is wrong)."""
     answer = _run([str(candidate), "-c", PROBE])
     if answer is None:
         return None, "does not run"
@@ -76,26 +81,28 @@ def _probe(candidate: Path, version: str) -> tuple[Path | None, str]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    variables = {name: value for name, value in os.environ.items()
+                 if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, env=environment,
-                              stdin=subprocess.DEVNULL, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS,
+                              env=variables, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
 
 def _patch(version: str) -> int:
-    """Patch number of "3.11.7"; names such as "3.13.0t" or "3.9-dev" sort last."""
+    """Return the patch number of "3.11.7". Names such as "3.9-dev" sort last."""
     patch = version.rpartition(".")[2]
     return int(patch) if patch.isdigit() else -1
 
 
 def named(options: list[str] | None) -> dict[str, Path]:
-    """Read `--interpreter` options: `pytorch=/usr/bin/python3`, or of one release `pytorch==2.12.0=/usr/bin/python3`."""
+    """Read `--interpreter` options: `pytorch=PATH`, or for one release `pytorch==2.12.0=PATH`."""
     found = {}
     for option in options or []:
         match = re.fullmatch(r"([^=]+(?:==[^=]+)?)=([^=].*)", option)
         if not match:
-            raise WrongUse(f"--interpreter {option}: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3")
+            raise WrongUse(f"--interpreter {option}: write FRAMEWORK=PATH, "
+                           "for example pytorch=/usr/bin/python3")
         found[match[1]] = Path(match[2])
     return found

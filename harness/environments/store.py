@@ -1,9 +1,9 @@
-"""Makes and finds the environments that workers run in: one folder a recipe, under `.envs` or $DLBENCH_ENVS.
+"""Makes and finds the environments that workers run in, under `.envs` or $DLBENCH_ENVS.
 
-A folder is complete or absent: `environment.json` is written last, and a folder without it is cleared and made again. The name
-ends in a hash of the recipe and its script, so a changed recipe is another environment. A lock a folder lets two builds at once
-share one. Only `build/`, where a recipe's script compiles, outlives a failure, so that the next build goes on from there.
-An interpreter that already has the framework (a container, a cluster's module) is described by `existing`.
+Each recipe has a folder whose name ends in a hash of the recipe and its script. `environment.json`
+is written last; a folder without it is cleared and made again. A lock a folder lets two builds at
+once share one. Only `build/`, where a recipe's script compiles, outlives a failed build. `existing`
+describes an interpreter that already has the framework.
 """
 
 import fcntl
@@ -30,11 +30,12 @@ from harness.validation import CHECKOUT
 SCHEMA_VERSION = 1
 INDEX_SECONDS = 3
 PROBE_SECONDS = 60
-PIP_LINES = 15  # of pip's output in an error message
-# Lines worth showing while one waits: pip's, apt's, and those of a recipe's script that are meant to be shown.
-TOLD = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
+# Lines of pip's output in an error message.
+PIP_LINES = 15
+# Lines of output worth showing while the user waits.
+SHOWN = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
 
-# Runs in any Python from 3.6: release and locks come from the packages' own metadata, so the framework is not imported.
+# Runs in any Python from 3.6. It reads packages' metadata and does not import the framework.
 PROBE = """
 import json, sys
 try:
@@ -43,19 +44,24 @@ try:
 except ImportError:
     import pkg_resources
     found = [(each.project_name, each.version) for each in pkg_resources.working_set]
-print(json.dumps({"python": sys.version.split()[0], "packages": sorted(set((n, v) for n, v in found if n))}))
+packages = sorted(set((name, version) for name, version in found if name))
+print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 """
 
 Progress = Callable[[str], None]
 
 
 class BuildFailed(WrongUse):
-    """The environment could not be made; the message has the end of pip's log and the path of the whole."""
+    """The environment could not be made; the message has the end of pip's log and its path."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python that can run one framework: `packages` is its lock ("name==version"), `variables` go to the worker."""
+    """A Python that can run one framework.
+
+    `packages` is its lock ("name==version"), `variables` go to the worker, `origin` is built,
+    existing or container. With a `container`, `interpreter` is a path inside the image.
+    """
 
     framework: str
     release: str
@@ -65,25 +71,28 @@ class Environment:
     python: str
     packages: tuple[str, ...]
     variables: dict[str, str]
-    origin: str  # "built", "existing" or "container"
-    container: Container | None = None  # where `interpreter` is one inside an image
+    origin: str
+    container: Container | None = None
 
     def to_json(self) -> dict[str, Any]:
         container = {"container": self.container.to_json()} if self.container else {}
         fields = {key: value for key, value in asdict(self).items() if key != "container"}
-        return {**fields, **container, "interpreter": str(self.interpreter), "schema_version": SCHEMA_VERSION}
+        return {**fields, **container, "interpreter": str(self.interpreter),
+                "schema_version": SCHEMA_VERSION}
 
 
 def build(framework: str, release: str, device: Device, progress: Progress = print) -> Environment:
-    """Return the environment of a release on "cpu" or "cuda", made now where it is absent; raise `BuildFailed`."""
+    """Return the environment of a release, made now if it is absent. Raises BuildFailed."""
     recipe = _recipe(framework, release, device)
     if device in recipe.container:
         return _contained(framework, release, device, recipe.container[device], progress)
     folder = root() / _key(framework, release, device, recipe)
     with _lock(folder.name, progress):
         if found := _read(folder):
-            return replace(found, variables=_variables(recipe, folder))  # may have changed since: they are not in the key
-        shutil.rmtree(folder, ignore_errors=True)  # the half of a build that was killed
+            # Variables are not part of the key, so they may have changed since.
+            return replace(found, variables=_variables(recipe, folder))
+        # A killed build leaves a partial folder.
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             _make(folder, recipe, device, progress)
             environment = _describe(folder, framework, release, device, recipe)
@@ -95,20 +104,25 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
 
 
 def find(framework: str, release: str, device: Device) -> Environment | None:
-    """Return the environment of a release where it is complete, else None. Never builds."""
+    """Return the environment of a release if it is complete, else None. Never builds.
+
+    An image is inspected only when it is needed.
+    """
     recipe = _recipe(framework, release, device)
     if device in recipe.container:
-        return None  # an image is looked at when it is needed
+        return None
     folder = root() / _key(framework, release, device, recipe)
     found = _read(folder)
     return found and replace(found, variables=_variables(recipe, folder))
 
 
-def _contained(framework: str, release: str, device: Device, recipe: Image, progress: Progress) -> Environment:
-    """Fetch a release's image where it is not here yet and describe the Python inside; raise `BuildFailed`."""
+def _contained(framework: str, release: str, device: Device, recipe: Image,
+               progress: Progress) -> Environment:
+    """Fetch a release's image if it is absent and describe its Python. Raises BuildFailed."""
     engine, fault = containers.engine()
     if engine is None:
-        raise BuildFailed(f"{framework}=={release} runs in a container, and no engine is here: {fault}")
+        raise BuildFailed(f"{framework}=={release} runs in a container, "
+                          f"and no engine is here: {fault}")
     images = root() / "images"
     images.mkdir(parents=True, exist_ok=True)
     with _lock(f"image-{framework}-{release}", progress):
@@ -119,36 +133,48 @@ def _contained(framework: str, release: str, device: Device, recipe: Image, prog
             _logged(containers.pull_command(engine, recipe.image, images), log, progress)
     image = containers.pinned(engine, recipe.image, images)
     if image is None:
-        raise BuildFailed(f"{recipe.image}: was fetched and is not there; look with `{engine} image ls`")
+        raise BuildFailed(f"{recipe.image}: was fetched and is not there; "
+                          f"look with `{engine} image ls`")
     container = Container(engine, image, device, recipe.setup, recipe.root)
-    answer = _probe([*container.command(f"dlbench-probe-{os.getpid()}", [recipe.python, "-c", PROBE], {}, images)])
+    words = [recipe.python, "-c", PROBE]
+    answer = _probe(container.command(f"dlbench-probe-{os.getpid()}", words, {}, images))
     installed = _installed_release(recipes.load(framework).distributions, answer["packages"])
-    if installed and not release.startswith(installed):  # a framework that the image built from source is in no list
-        raise BuildFailed(f"{recipe.image}: release {release} was asked for, the image holds {installed}")
-    key = f"{framework}-{release}-{device}-{_digest([image, answer['python'], *_lock_lines(answer)])}"
+    # A framework that the image built from source is in no list.
+    if installed and not release.startswith(installed):
+        raise BuildFailed(f"{recipe.image}: release {release} was asked for, "
+                          f"the image holds {installed}")
+    packages = _lock_lines(answer)
+    key = f"{framework}-{release}-{device}-{_digest([image, answer['python'], *packages])}"
     variables = recipes.load(framework).recipe(release).variables
-    return Environment(framework, release, device, Path(recipe.python), key, answer["python"], _lock_lines(answer), variables,
-                       "container", container)
+    return Environment(framework, release, device, Path(recipe.python), key, answer["python"],
+                       packages, variables, "container", container)
 
 
-def sharing(ready: Mapping[str, "Environment | BuildFailed"], folder: Path) -> dict[str, "Environment | BuildFailed"]:
-    """Let the workers in containers see `folder` too: where weights, batches and answers are passed."""
-    return {name: replace(each, container=replace(each.container, folders=(*each.container.folders, str(folder))))
-            if isinstance(each, Environment) and each.container else each for name, each in ready.items()}
+def sharing(ready: Mapping[str, "Environment | BuildFailed"],
+            folder: Path) -> dict[str, "Environment | BuildFailed"]:
+    """Let the workers in containers see `folder`, which holds weights, batches and answers."""
+    shared: dict[str, Environment | BuildFailed] = dict(ready)
+    for name, each in ready.items():
+        if isinstance(each, Environment) and each.container:
+            folders = (*each.container.folders, str(folder))
+            shared[name] = replace(each, container=replace(each.container, folders=folders))
+    return shared
 
 
 def existing(framework: str, interpreter: Path, device: Device) -> Environment:
-    """Describe an interpreter that has the framework already; its release is what is installed there."""
+    """Describe an interpreter that has the framework; its release is what is installed there."""
     described = recipes.load(framework)
     answer = _probe([str(interpreter), "-c", PROBE])
     release = _installed_release(described.distributions, answer["packages"])
     if release is None:
-        raise WrongUse(f"{interpreter}: has none of {', '.join(described.distributions)}; install it there, or name another")
+        raise WrongUse(f"{interpreter}: has none of {', '.join(described.distributions)}; "
+                       "install it there, or name another")
     packages = _lock_lines(answer)
     digest = _digest([str(interpreter), answer["python"], *packages])
     key = f"{framework}-{release}-{device}-{digest}"
     variables = _variables(described.recipe(release), interpreter.absolute().parent.parent)
-    return Environment(framework, release, device, interpreter, key, answer["python"], packages, variables, "existing")
+    return Environment(framework, release, device, interpreter, key, answer["python"], packages,
+                       variables, "existing")
 
 
 def list_environments() -> list[Environment]:
@@ -170,7 +196,7 @@ def _recipe(framework: str, release: str, device: Device) -> Recipe:
 
 
 def _key(framework: str, release: str, device: Device, recipe: Recipe) -> str:
-    """Name the folder: variables and notes do not change what is installed, so they are not in the hash."""
+    """Name the folder. Variables and notes do not change what is installed: not in the hash."""
     indexes = recipe.indexes.get(device, [])
     script = [(CHECKOUT / recipe.script).read_text(encoding="utf-8")] if recipe.script else []
     digest = _digest([recipe.python, *recipe.packages[device], *indexes, *recipe.system, *script,
@@ -183,24 +209,27 @@ def _digest(parts: list[str]) -> str:
 
 
 def _variables(recipe: Recipe, folder: Path) -> dict[str, str]:
-    return {name: value.replace("{folder}", str(folder)) for name, value in recipe.variables.items()}
+    return {name: value.replace("{folder}", str(folder))
+            for name, value in recipe.variables.items()}
 
 
 def _make(folder: Path, recipe: Recipe, device: Device, progress: Progress) -> None:
-    """Make a virtual environment in `folder`, install the packages into it and run the script; output goes to `logs/`."""
+    """Make a virtual environment in `folder`, install packages and run the script."""
     interpreter = interpreters.find(recipe.python)
     indexes = [index for index in recipe.indexes.get(device, []) if _answers(index, progress)]
     log = root() / "logs" / f"{folder.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    progress(f"{folder.name}: pip install {' '.join(recipe.packages[device])} for {interpreter} (log: {log})")
+    progress(f"{folder.name}: pip install {' '.join(recipe.packages[device])} for {interpreter} "
+             f"(log: {log})")
     if recipe.system:
         _logged([str(CHECKOUT / "scripts" / "system-packages"), *recipe.system], log, progress)
     _logged([str(interpreter), "-m", "venv", str(folder)], log, progress)
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     for index in indexes:
         options += ["--extra-index-url", index]
-    _logged([str(_python(folder)), "-m", "pip", "install", *options, *recipe.packages[device]], log, progress)
+    pip = [str(_python(folder)), "-m", "pip", "install"]
+    _logged([*pip, *options, *recipe.packages[device]], log, progress)
     if recipe.script:
         compiled = root() / "build" / folder.name
         compiled.mkdir(parents=True, exist_ok=True)
@@ -209,76 +238,86 @@ def _make(folder: Path, recipe: Recipe, device: Device, progress: Progress) -> N
 
 
 def _logged(command: list[str], log: Path, progress: Progress) -> None:
-    """Run `command` with its output in `log`; raise `BuildFailed` with the last lines where it fails."""
+    """Run `command` with its output in `log`. Raises BuildFailed with the last lines."""
+    # The child inherits the lock, see _lock: hence close_fds=False.
     with (
         log.open("a", encoding="utf-8") as file,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                         errors="replace", env=_clean_variables(), close_fds=False) as process,  # inherits the lock, see _lock
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True, errors="replace",
+                         env=_clean_variables(), close_fds=False) as process,
     ):
         assert process.stdout is not None
         try:
             for line in process.stdout:
                 file.write(line)
                 file.flush()
-                if line.strip().startswith(TOLD):
+                if line.strip().startswith(SHOWN):
                     progress(f"  {line.strip()[:120]}")
         except BaseException:
             process.kill()
             raise
         code = process.wait()
     if code != 0:
-        tail = "".join(f"  {line}\n" for line in log.read_text(encoding="utf-8").splitlines()[-PIP_LINES:])
-        raise BuildFailed(f"`{' '.join(command)}` failed with exit code {code}:\n{tail}Whole log: {log}")
+        lines = log.read_text(encoding="utf-8").splitlines()[-PIP_LINES:]
+        tail = "".join(f"  {line}\n" for line in lines)
+        raise BuildFailed(f"`{' '.join(command)}` failed with exit code {code}:\n"
+                          f"{tail}Whole log: {log}")
 
 
-def _describe(folder: Path, framework: str, release: str, device: Device, recipe: Recipe) -> Environment:
-    """Ask the new environment what it has, and refuse one whose release is another than was asked for."""
+def _describe(folder: Path, framework: str, release: str, device: Device,
+              recipe: Recipe) -> Environment:
+    """Probe the new environment. Raises BuildFailed if it has another release."""
     answer = _probe([str(_python(folder)), "-c", PROBE], _clean_variables())
     installed = _installed_release(recipes.load(framework).distributions, answer["packages"])
     if installed != release.partition("+")[0]:
-        raise BuildFailed(f"{folder.name}: release {release} was asked for, {installed} was installed; "
-                          f"correct the recipe in configs/frameworks/{framework}.yaml")
-    return Environment(framework, release, device, _python(folder), folder.name, answer["python"], _lock_lines(answer),
-                       _variables(recipe, folder), "built")
+        raise BuildFailed(f"{folder.name}: release {release} was asked for, {installed} was "
+                          "installed; correct the recipe in "
+                          f"configs/frameworks/{framework}.yaml")
+    return Environment(framework, release, device, _python(folder), folder.name, answer["python"],
+                       _lock_lines(answer), _variables(recipe, folder), "built")
 
 
 def _write(folder: Path, environment: Environment) -> None:
-    """Write `environment.json` by an atomic rename: it marks the folder complete."""
+    """Write `environment.json` by an atomic rename. It marks the folder as complete."""
     draft = folder / "environment.json.draft"
     draft.write_text(json.dumps(environment.to_json(), indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / "environment.json")
 
 
 def _read(folder: Path) -> Environment | None:
-    """Read a complete environment; None where there is none, or its interpreter is gone (a Python that was uninstalled)."""
+    """Read a complete environment; None where it or its interpreter is gone."""
     try:
         stored = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     if stored.pop("schema_version") != SCHEMA_VERSION or not _python(folder).exists():
         return None
-    return Environment(**{**stored, "interpreter": _python(folder), "packages": tuple(stored["packages"])})
+    packages = tuple(stored["packages"])
+    return Environment(**{**stored, "interpreter": _python(folder), "packages": packages})
 
 
 def _probe(command: list[str], variables: dict[str, str] | None = None) -> dict[str, Any]:
-    """Ask an interpreter for its version and packages; a container's own PYTHONPATH counts unless `variables` leave it out."""
+    """Ask an interpreter for its version and packages. Raises WrongUse if it does not answer."""
     interpreter = command[0]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, cwd="/",
-                                stdin=subprocess.DEVNULL, env=variables, check=True)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS,
+                                cwd="/", stdin=subprocess.DEVNULL, env=variables, check=True)
         return json.loads(answer.stdout)  # type: ignore[no-any-return]
     except subprocess.CalledProcessError as error:
-        raise WrongUse(f"{interpreter}: cannot list its packages: {error.stderr.strip()[-300:]}") from None
+        raise WrongUse(f"{interpreter}: cannot list its packages: "
+                       f"{error.stderr.strip()[-300:]}") from None
     except subprocess.TimeoutExpired:
-        raise WrongUse(f"{interpreter}: no answer within {PROBE_SECONDS} s when asked for its packages") from None
+        raise WrongUse(f"{interpreter}: no answer within {PROBE_SECONDS} s "
+                       "when asked for its packages") from None
     except (OSError, ValueError) as error:
         raise WrongUse(f"{interpreter}: is not a Python interpreter that runs: {error}") from None
 
 
 def _installed_release(distributions: list[str], packages: list[list[str]]) -> str | None:
-    """Version of the first of `distributions` that is installed, without the local part (2.13.0+cpu is release 2.13.0)."""
+    """Return the version of the first installed distribution; 2.13.0+cpu is release 2.13.0."""
     versions = {name.lower().replace("_", "-"): version for name, version in packages}
-    return next((versions[name].partition("+")[0] for name in distributions if name in versions), None)
+    found = (versions[name].partition("+")[0] for name in distributions if name in versions)
+    return next(found, None)
 
 
 def _lock_lines(answer: dict[str, Any]) -> tuple[str, ...]:
@@ -286,24 +325,28 @@ def _lock_lines(answer: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _answers(index: str, progress: Progress) -> bool:
-    """Say whether an index can be reached: where it cannot, pip would try it five times for every package."""
+    """Return whether an index can be reached: pip would try it five times for every package."""
     try:
         urllib.request.urlopen(index, timeout=INDEX_SECONDS).close()
     except urllib.error.HTTPError as error:
-        reachable, why = error.code < 500, str(error)  # 403 and 404 for the index's root are answers too
+        # 403 and 404 for the index's root are answers too.
+        reachable, why = error.code < 500, str(error)
     except (OSError, ValueError) as error:
         reachable, why = False, str(error)
     else:
         return True
     if not reachable:
-        progress(f"{index} does not answer ({why}): pip's own configuration decides which build is installed")
+        progress(f"{index} does not answer ({why}): pip's own configuration decides "
+                 "which build is installed")
     return reachable
 
 
 @contextmanager
 def _lock(name: str, progress: Progress) -> Iterator[None]:
-    """Hold the lock of one environment. It ends with its processes, and pip inherits it: where a build is killed and its pip
-    lives on, the next build waits for that pip before it clears the folder."""
+    """Hold the lock of one environment.
+
+    pip inherits the lock: if a build is killed and its pip lives on, the next build waits for it.
+    """
     folder = root() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / name).open("w") as file:
@@ -321,5 +364,6 @@ def _python(folder: Path) -> Path:
 
 
 def _clean_variables() -> dict[str, str]:
-    """The environment variables without those that lead a foreign Python to this one's packages."""
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    """Return the variables without those that lead a foreign Python to our packages."""
+    return {name: value for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "PYTHONHOME")}

@@ -34,8 +34,8 @@ esac
 """
 
 BUILD = f"""
-from harness import environments
-environments.build("reference", "{RELEASE}", "cpu", lambda text: print(text, flush=True))
+from harness.environments import store
+store.build("reference", "{RELEASE}", "cpu", lambda text: print(text, flush=True))
 """
 
 
