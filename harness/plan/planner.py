@@ -1,7 +1,7 @@
-"""From a suite to its trials: every combination, written out and checked before anything starts.
+"""From a suite to its trials: every combination, checked before anything starts.
 
-A combination that cannot be (TF32 on a CPU, a real set for a synthetic network) becomes a trial with status "unsupported" and its
-reason, so that a table shows what was asked and why it is not there.
+An impossible combination (TF32 on a CPU, say) becomes an "unsupported" trial with its reason, so
+that a table shows what was asked for.
 """
 
 import random
@@ -15,14 +15,19 @@ from harness.environments import recipes
 from harness.plan.suite import Skip, Suite
 from networks import work
 
-GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}  # per second and per thread or device: only for the first estimate of a plan's time
+# Guesses for the first estimate of a plan's time; per second and thread or device.
+GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}
 GUESS_START_SECONDS = 15.0
-GUESS_PARTS = 5  # of a step, where a suite times them too
+GUESS_PARTS = 5
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One row: what is trained, by what, on what, how. `batch` is of one device, `flops_per_step` of all."""
+    """One row: what is trained, by what, on what, how.
+
+    `batch` is per device; `flops_per_step` and `global_batch` (0: batch x devices) are of all.
+    `side` is A or B in a comparison, `ranks` the number of processes that share the devices.
+    """
 
     framework: str
     release: str
@@ -41,20 +46,21 @@ class Trial:
     processes_planned: int
     status: str = "planned"
     reason: str = ""
-    side: str = ""  # A or B in a comparison, where both may be the same release
-    strategy: str = ""  # how several devices aggregate their gradients
-    ranks: int = 1  # processes that share the devices
-    global_batch: int = 0  # of all devices; 0 is written out as batch x devices
+    side: str = ""
+    strategy: str = ""
+    ranks: int = 1
+    global_batch: int = 0
     trial: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "global_batch", self.global_batch or self.batch * self.devices)
         even = self.batch * self.devices == self.global_batch
         batch = f"b{self.batch}" if even else f"b{self.global_batch}over{self.devices}"
-        where = f"{self.device_kind}x{self.devices}" + (f"-{self.strategy}" if self.strategy else "")
+        where = f"{self.device_kind}x{self.devices}"
+        where += f"-{self.strategy}" if self.strategy else ""
         where += f"-t{self.threads}" if self.device_kind == "cpu" else ""
-        parts = [self.framework, self.release, self.network, batch, where, self.precision, self.tuning, self.data]
-        parts += [self.side] if self.side else []
+        parts = [self.framework, self.release, self.network, batch, where, self.precision,
+                 self.tuning, self.data, *([self.side] if self.side else [])]
         object.__setattr__(self, "trial", "-".join(parts))
 
     def to_json(self) -> dict[str, Any]:
@@ -70,33 +76,41 @@ class Machine:
     devices: int
 
 
-def make_trials(suite: Suite, releases: dict[str, str], machine: Machine, has_set: Callable[[str], bool]) -> list[Trial]:
-    """Write out the suite. `releases` maps each framework spec to its release, `has_set` says which real sets are here."""
+def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
+                has_set: Callable[[str], bool]) -> list[Trial]:
+    """Expand the suite. `releases` maps framework specs, `has_set` says which sets are here."""
     trials = []
     for name, choice in suite.networks.items():
         network = networks.get(name)
         for batch, precision, tuning, data, devices, scaling in product(
-                choice.batches or suite.batches or network.batches, choice.precisions or suite.precisions,
-                choice.tunings or suite.tunings, _data(choice.data or suite.data, network, has_set), suite.devices, suite.scaling):
+                choice.batches or suite.batches or network.batches,
+                choice.precisions or suite.precisions, choice.tunings or suite.tunings,
+                _data(choice.data or suite.data, network, has_set), suite.devices, suite.scaling):
             whole = batch if scaling == "strong" else batch * devices
-            for threads, (spec, release) in product(_threads(suite, machine, devices), releases.items()):
+            threads_of_all = _threads(suite, machine, devices)
+            for threads, (spec, release) in product(threads_of_all, releases.items()):
                 for strategy in _strategies(suite, spec, devices, machine.device_kind):
                     trial = Trial(
-                        framework=spec.partition("==")[0], release=release, network=name, batch=whole // devices,
-                        devices=devices, device_kind=machine.device_kind, threads=threads, precision=precision,
-                        tuning=tuning, data=data, learning_rate=network.learning_rate,
-                        parameters=network.parameter_count, flops_per_step=work.flops_per_step(network, whole),
-                        dropout=network.has_dropout, processes_planned=suite.processes, strategy=strategy, global_batch=whole,
+                        framework=spec.partition("==")[0], release=release, network=name,
+                        batch=whole // devices, devices=devices, device_kind=machine.device_kind,
+                        threads=threads, precision=precision, tuning=tuning, data=data,
+                        learning_rate=network.learning_rate, parameters=network.parameter_count,
+                        flops_per_step=work.flops_per_step(network, whole),
+                        dropout=network.has_dropout, processes_planned=suite.processes,
+                        strategy=strategy, global_batch=whole,
                         ranks=devices if _in_ranks(spec) else 1,
                     )
-                    status, reason = _refusal(trial, machine, has_set)
-                    trials.append(replace(trial, status=status, reason=reason))
+                    if reason := _refusal(trial, machine, has_set):
+                        trial = replace(trial, status="unsupported", reason=reason)
+                    trials.append(trial)
     wanted = [trial for trial in trials if not any(_skipped(trial, skip) for skip in suite.skip)]
-    return list({trial.trial: trial for trial in wanted}.values())  # a value given twice is one trial
+    # A value given twice is one trial.
+    return list({trial.trial: trial for trial in wanted}.values())
 
 
 def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tuple[Trial, int]]:
-    """Order the processes: each round runs every trial once, in an order shuffled anew, so that slow drift hits all alike."""
+    """Order the processes. Each round runs every trial once in a new random order, so that slow
+    drift of the machine affects all trials alike."""
     generator = random.Random(seed)
     order = []
     for process in range(processes):
@@ -107,7 +121,7 @@ def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tupl
 
 
 def estimate_seconds(trial: Trial, suite: Suite) -> float:
-    """Guess one process's duration from the network's operations: start, check, warm-up, windows. A campaign soon knows better."""
+    """Guess one process's duration from the network's operations."""
     rate = GUESS_FLOPS[trial.device_kind] * (trial.threads if trial.device_kind == "cpu" else 1)
     step = trial.flops_per_step / rate
     warm_up = 8 * step + 4 * max(suite.window_seconds, step)
@@ -117,16 +131,19 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
 
 
 def shares_cores(trial: Trial, cores: int) -> bool:
-    """Whether a CPU has too few cores for a trial's devices, each with its threads."""
-    return trial.device_kind == "cpu" and trial.devices > 1 and trial.devices * trial.threads > cores
+    """Return whether a CPU has too few cores for a trial's devices, each with its threads."""
+    wanted = trial.devices * trial.threads
+    return trial.device_kind == "cpu" and trial.devices > 1 and wanted > cores
 
 
 def _skipped(trial: Trial, skip: Skip) -> bool:
-    return all(getattr(trial, key) == value for key, value in skip.model_dump(exclude_none=True).items())
+    wanted = skip.model_dump(exclude_none=True)
+    return all(getattr(trial, key) == value for key, value in wanted.items())
 
 
-def _data(asked: tuple[str, ...], network: networks.Network, has_set: Callable[[str], bool]) -> list[str]:
-    """Name the data of each trial: `real` and `auto` become the network's own set where that is meant."""
+def _data(asked: tuple[str, ...], network: networks.Network,
+          has_set: Callable[[str], bool]) -> list[str]:
+    """Name the data of each trial: `real` and `auto` become the network's own set."""
     named = []
     for data in asked:
         real = network.data_set
@@ -140,64 +157,70 @@ def _data(asked: tuple[str, ...], network: networks.Network, has_set: Callable[[
 
 
 def _threads(suite: Suite, machine: Machine, devices: int) -> list[int]:
-    """Threads of one device; several devices on a CPU share its cores evenly."""
+    """List the threads of one device; several devices on a CPU share its cores evenly."""
     if machine.device_kind != "cpu":
-        return [1]  # the host's threads are the framework's own affair there
+        return [1]
     share = max(1, machine.cores // devices)
-    return list(dict.fromkeys(share if threads == "all" else int(threads) for threads in suite.threads))
+    return list(dict.fromkeys(share if each == "all" else int(each) for each in suite.threads))
 
 
 def _strategies(suite: Suite, spec: str, devices: int, device_kind: str) -> list[str]:
-    """Name the strategies of a framework's trials; one device aggregates nothing."""
+    """List the aggregation strategies of a framework's trials; one device has none."""
     if devices == 1:
         return [""]
     parallel = recipes.load(spec.partition("==")[0]).parallel
     known = parallel.strategies.get(recipes.device_of(device_kind)) if parallel else None
     first = known[0] if known else ""
-    return list(dict.fromkeys(first if strategy == "default" else strategy for strategy in suite.strategies))
+    return list(dict.fromkeys(first if each == "default" else each for each in suite.strategies))
 
 
 def _in_ranks(spec: str) -> bool:
-    """Whether a framework gives each device a process of its own."""
+    """Return whether a framework runs one process a device."""
     parallel = recipes.load(spec.partition("==")[0]).parallel
     return parallel is not None and parallel.kind == "ranks"
 
 
-def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> tuple[str, str]:
+def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> str:
+    """Return why a trial cannot run on this machine, or ""."""
     network, data, kind = networks.get(trial.network), trial.data, machine.device_kind
     if trial.precision == "tf32" and kind == "cpu":
-        return "unsupported", "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU"
+        return "TF32 is a format of NVIDIA's tensor cores; this trial is on a CPU"
     if data == "real":
-        return "unsupported", f"{network.name} has no real data set; it is fed by the seeded teacher (data: device or host)"
+        return (f"{network.name} has no real data set; it is fed by the seeded teacher "
+                "(data: device or host)")
     if data not in ("device", "host"):
         if data != network.data_set:
-            return "unsupported", f"{network.name} is fed by {network.data_set}, not by {data}"
+            return f"{network.name} is fed by {network.data_set}, not by {data}"
         if not has_set(data):
-            return "unsupported", f"the set {data} is not on this machine: dlbench data fetch {data}, or set DLBENCH_DATA"
+            return (f"the set {data} is not on this machine: dlbench data fetch {data}, "
+                    "or set DLBENCH_DATA")
     if kind == "cuda" and not machine.devices:
-        return "unsupported", "no NVIDIA GPU answers on this machine"
+        return "no NVIDIA GPU answers on this machine"
     if trial.devices > 1 and (reason := _undivided(trial, machine)):
-        return "unsupported", reason
+        return reason
     if trial.threads > machine.cores:
-        return "unsupported", f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
-    return "planned", ""
+        return f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
+    return ""
 
 
 def _undivided(trial: Trial, machine: Machine) -> str:
-    """Say why a trial cannot train on several devices; empty where it can."""
+    """Return why a trial cannot train on several devices, or ""."""
     framework, kind = recipes.load(trial.framework), recipes.device_of(trial.device_kind)
     if kind == "cuda" and trial.devices > machine.devices:
         return f"{trial.devices} GPUs asked for, this machine has {machine.devices}"
     if not framework.parallel:
-        return f"{framework.title} trains on one device here: configs/frameworks/{trial.framework}.yaml has no key parallel"
+        return (f"{framework.title} trains on one device here: "
+                f"configs/frameworks/{trial.framework}.yaml has no key parallel")
     if framework.parallel.kind == "ranks" and kind in framework.recipe(trial.release).container:
-        return (f"{framework.title} {trial.release} runs in a container, where its ranks could not reach the driver's socket: "
-                "several devices need a release that is installed")
+        return (f"{framework.title} {trial.release} runs in a container, where its ranks could not "
+                "reach the driver's socket: several devices need a release that is installed")
     if kind in framework.parallel.reasons:
         return framework.parallel.reasons[kind]
     known = framework.parallel.strategies[kind]
     if trial.strategy not in known:
-        return f"{framework.title} has no strategy {trial.strategy} on {kind}: it has {', '.join(known)}"
+        return (f"{framework.title} has no strategy {trial.strategy} on {kind}: "
+                f"it has {', '.join(known)}")
     if trial.batch * trial.devices != trial.global_batch:
-        return f"a global batch of {trial.global_batch} does not divide into {trial.devices} equal parts"
+        return (f"a global batch of {trial.global_batch} does not divide into {trial.devices} "
+                "equal parts")
     return ""
