@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 class Strict(BaseModel):
     """The base of every model of a configuration file: unknown keys are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -1,11 +1,9 @@
 """Hooks of mkdocs: write the reference pages that follow from the code, and link to published campaigns.
 
-The typer application gives the command line. The pydantic model gives the suite's keys; their
-meaning is the comment above or behind each field. The pages are built beside the site of results,
-so a link to a campaign's folder becomes a link to the campaign's page there.
+The typer application gives the command line, the pydantic model the suite's keys. The pages are
+built beside the site of results, so a link to a campaign's folder becomes a link to its page there.
 """
 
-import inspect
 import logging
 import re
 from pathlib import Path
@@ -70,10 +68,9 @@ def suite_keys():
     for parent, model in SUITE.items():
         lines += ["", f"## `{parent}`" if parent else "", "", model.__doc__ or "", "",
                   "key | value | default | meaning", "--- | --- | --- | ---"]
-        said = meanings(model)
         for key, field in model.model_json_schema()["properties"].items():
             default = yaml.safe_dump(field.get("default"), default_flow_style=True, width=200)
-            cells = f"`{key}`", values(field), f"`{default.splitlines()[0]}`", said[key]
+            cells = f"`{key}`", values(field), f"`{default.splitlines()[0]}`", field["description"]
             lines.append(" | ".join(cells))
     return "\n".join(lines)
 
@@ -87,14 +84,3 @@ def values(field):
     choices = field.get("enum") or ([field["const"]] if "const" in field else [])
     kind = field.get("type", "object").replace("object", "mapping")
     return ", ".join(f"`{choice}`" for choice in choices) or kind
-
-
-def meanings(model):
-    """The comment above or behind each field of a model, by the field's name."""
-    found, above = {}, []
-    for line in inspect.getsource(model).splitlines():
-        if field := re.match(r"    (\w+): .*?(?:  # (.*))?$", line):
-            found[field[1]], above = " ".join(filter(None, [*above, field[2]])), []
-        else:
-            above = [*above, line.strip("# ")] if line.startswith("    # ") else []
-    return found

@@ -1,6 +1,7 @@
 """A suite: what to measure, read from YAML with `key=value` overrides and checked whole.
 
-Every key has a default and a reason beside it; an unknown key is an error. `harness.plan.planner` turns a suite into trials.
+Every key has a default, and below it a docstring that the documentation's page of suite keys shows.
+`harness.plan.planner` turns a suite into trials.
 """
 
 from pathlib import Path
@@ -40,21 +41,29 @@ SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "framework
 
 
 class NetworkChoice(Strict):
-    """What a suite changes for one network; empty means the suite's, then the network's own."""
+    """What a suite changes for one network. Empty: the suite's value, then the network's own."""
 
     batches: tuple[PositiveInt, ...] = ()
+    """As the suite's."""
     precisions: tuple[Precision, ...] = ()
+    """As the suite's."""
     tunings: tuple[Tuning, ...] = ()
+    """As the suite's."""
     data: tuple[str, ...] = ()
+    """As the suite's."""
 
 
 class Skip(Strict):
     """What a suite leaves out: every combination that has all the values given."""
 
     framework: str | None = None
+    """Its name."""
     network: str | None = None
+    """Its name."""
     precision: Precision | None = None
+    """One of the suite's."""
     tuning: Tuning | None = None
+    """One of the suite's."""
 
     @model_validator(mode="after")
     def _say_something(self) -> "Skip":
@@ -66,50 +75,88 @@ class Skip(Strict):
 class Check(Strict):
     """The proof of sameness that each trial gives before it is timed."""
 
-    batch: PositiveInt = 2  # the reference computes it in NumPy: small, whatever the trial's batch
-    steps: PositiveInt = 3  # momentum and its variants show from the second step on; each step more lets kinks turn
+    batch: PositiveInt = 2
+    """Samples. The reference computes them in NumPy, so few, whatever the trial's batch."""
+    steps: PositiveInt = 3
+    """Optimizer steps. Momentum shows from the second on; each further step lets kinks turn."""
 
 
 class Limits(Strict):
     """Seconds after which a worker counts as hung."""
 
-    start: PositiveFloat = 300  # imports of a cold disk cache
-    build: PositiveFloat = 900  # compilers
+    start: PositiveFloat = 300
+    """Importing the framework, from a cold disk cache."""
+    build: PositiveFloat = 900
+    """Building the network, compilers included."""
     check: PositiveFloat = 900
-    window: PositiveFloat = 600  # one window, the first (compiling) step included
+    """The check against the reference."""
+    window: PositiveFloat = 600
+    """One window. The first one compiles."""
 
 
 class Suite(Strict):
+    """What to measure. Unknown keys are errors; one value may stand for a list of one."""
+
     title: str = ""
-    frameworks: tuple[str, ...] = ("pytorch", "tensorflow")  # names, or releases as in pytorch==2.12.0
+    """The report's title."""
+    frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
+    """Names, or releases as in pytorch==2.12.0."""
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
-    batches: tuple[PositiveInt, ...] = ()  # per device; empty: each network's own
-    device: Literal["auto", "cpu", "cuda", "both"] = "auto"  # auto: cuda where a GPU is; both: each trial on cpu and on cuda
+    """Names, or a mapping with changes as in fcn5: {batch: 512}. Default: all."""
+    batches: tuple[PositiveInt, ...] = ()
+    """Samples in a mini-batch of one device. Empty: each network's own."""
+    device: Literal["auto", "cpu", "cuda", "both"] = "auto"
+    """auto: cuda if a GPU is present. both: each trial on cpu and on cuda."""
     devices: tuple[PositiveInt, ...] = (1,)
-    scaling: tuple[Scaling, ...] = ("weak",)  # weak: that batch on each device; strong: that batch split among them
-    strategies: tuple[str, ...] = ("default",)  # of gradient aggregation; default: the framework's first for this kind of device
-    phases: bool = False  # time nested parts of the step too: F, FB, FBA, FBAU and A (phases.csv)
-    threads: tuple[Threads, ...] = ("all",)  # on CPUs; pinned to as many cores
+    """How many devices train together."""
+    scaling: tuple[Scaling, ...] = ("weak",)
+    """weak: the batch on each device. strong: the batch split among them."""
+    strategies: tuple[str, ...] = ("default",)
+    """Gradient aggregation. default: the framework's first for this kind of device."""
+    phases: bool = False
+    """Time nested parts of the step too: F, FB, FBA, FBAU and A (phases.csv)."""
+    threads: tuple[Threads, ...] = ("all",)
+    """CPU threads of a worker, pinned to as many cores."""
     precisions: tuple[Precision, ...] = ("fp32",)
+    """fp32 is IEEE: TF32 off."""
     tunings: tuple[Tuning, ...] = ("stock",)
-    data: tuple[str, ...] = ("auto",)  # device, host, real, or auto: real where the set is here, else host
-    skip: tuple[Skip, ...] = ()  # combinations to leave out, as in [{framework: jax, tuning: tuned}]
-    processes: PositiveInt = 5  # repetitions: the unit of the interval, so at least 5 for an honest one
-    interval: PositiveFloat | None = None  # as 0.02: further processes until the interval is at most 2 % to either side
-    processes_most: PositiveInt = 20  # where `interval` asks for further ones; a width that has not come by then rarely comes
-    windows: PositiveInt = 8  # timed windows a process
-    window_seconds: PositiveFloat = 0.5  # at least: timer and synchronisation then cost under 0.1 %
-    telemetry: bool = True  # sample traffic, energy and clocks; false shows that sampling changes nothing
+    """stock: the documentation's loop. tuned: its documented performance settings."""
+    data: tuple[str, ...] = ("auto",)
+    """device, host, real, or auto: real if the data set is present, else host."""
+    skip: tuple[Skip, ...] = ()
+    """Combinations to leave out, as in [{framework: jax, tuning: tuned}]."""
+    processes: PositiveInt = 5
+    """Repetitions: the unit of the confidence interval, which needs 3 and is honest from 5 on."""
+    interval: PositiveFloat | None = None
+    """As 0.02: run further processes until the interval is at most 2 % to either side."""
+    processes_most: PositiveInt = 20
+    """The limit of `interval`. A width that has not come by then rarely comes."""
+    windows: PositiveInt = 8
+    """Timed windows of a process."""
+    window_seconds: PositiveFloat = 0.5
+    """Shortest timed window. Timer and synchronization then cost below 0.1 %."""
+    telemetry: bool = True
+    """Sample traffic, energy and clocks. false shows that sampling changes nothing."""
     seed: WholeNumber = 1
-    trace: bool = True  # on CUDA devices: one more worker a trial, never timed, says what the GPU did (kernels.csv)
-    profile: bool = False  # on CPUs: one more worker a trial, under the framework's own profiler (operators.csv); for explain only
-    peaks: bool = True  # measure the machine's matrix-product peak first: seconds that give mfu and a bound on every row
+    """Of weights, batches and execution order."""
+    trace: bool = True
+    """On CUDA devices: trace each trial's kernels in one more worker (kernels.csv), never timed."""
+    profile: bool = False
+    """On CPUs: profile each trial in one more worker (operators.csv), for `dlbench explain`."""
+    peaks: bool = True
+    """Measure the machine's matrix-product peak: gives mfu and a bound on every row."""
     check: Check = Check()
-    check_jobs: PositiveInt = 1  # checks at a time; with more than one, all are made before anything is timed
-    prepare_jobs: PositiveInt = 1  # processes got ready at a time, then timed one by one; they share the device's memory
-    keep_workers: bool = False  # let a worker serve one process of several trials alike: ranks of many GPUs take long to start
+    """The proof of sameness."""
+    check_jobs: PositiveInt = 1
+    """Checks at a time. With more than one, all checks run before anything is timed."""
+    prepare_jobs: PositiveInt = 1
+    """Processes that get ready at a time. They share device memory and are timed one by one."""
+    keep_workers: bool = False
+    """Let a worker serve one process of several similar trials: ranks of many GPUs start slowly."""
     limits: Limits = Limits()
-    interpreters: dict[str, Path] = Field(default_factory=dict)  # framework[==release]: an interpreter that has it
+    """Time limits."""
+    interpreters: dict[str, Path] = Field(default_factory=dict)
+    """framework[==release]: an interpreter that has it."""
 
     @model_validator(mode="before")
     @classmethod

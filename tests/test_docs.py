@@ -1,0 +1,87 @@
+"""The documentation says what the code does: columns, suite keys, examples and links are held current."""
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from analysis.compare import verdicts
+from analysis.records import reader
+from analysis.trials import summary
+from harness.cli import verify
+from harness.environments.recipes import Framework
+from networks import catalogue
+from scripts import docs_hooks
+
+ROOT = Path(__file__).parents[1]
+RECORDS = (ROOT / "docs/reference/records.md").read_text(encoding="utf-8")
+FILES = ("explain", "explain_details", "bisect", "links", "fits", "predictions", "overlap", "what_if",
+         "article", "points", "measurements")
+
+
+def example(page, language):
+    """The first example of a language on a page of how-to/."""
+    text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
+
+
+def columns_of(name):
+    """The columns of a file that no constant lists, as it was published."""
+    first = min(ROOT.glob(f"results/**/{name}.csv*"))
+    opener = gzip.open if first.suffix == ".gz" else open
+    with opener(first, "rt", encoding="utf-8") as file:
+        return file.readline().strip().split(",")
+
+
+def undocumented(columns, page=RECORDS):
+    """Columns that a page does not name; an interval's ends are said once for all."""
+    said = set(re.findall(r"`(\w+)`", page))
+    return [name for name in columns if name and re.sub("_(low|high)$", "", name) not in said]
+
+
+@pytest.mark.parametrize("columns", [
+    reader.PROCESS_COLUMNS, reader.WINDOW_COLUMNS, reader.COUNTER_COLUMNS, reader.KERNEL_COLUMNS,
+    reader.PHASE_COLUMNS, reader.TRIAL_KEYS, reader.META_KEYS, summary.COLUMNS, verdicts.COLUMNS, verify.COLUMNS,
+])
+def test_every_column_is_documented(columns):
+    assert undocumented(columns) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_column_of_what_was_published_is_documented(name):
+    assert undocumented(columns_of(name)) == []
+
+
+def test_a_column_that_the_page_does_not_name_is_found():
+    assert undocumented(["trial", "step_seconds_low", "colour"]) == ["colour"]
+
+
+@pytest.mark.parametrize("model", docs_hooks.SUITE.values(), ids=lambda model: model.__name__)
+def test_every_key_of_a_suite_has_a_meaning(model):
+    assert [key for key, field in model.model_fields.items() if not field.description] == []
+
+
+def test_the_command_line_has_every_command_and_no_path_of_this_machine():
+    page = docs_hooks.command_line()
+    assert "`dlbench study aggregation`" in page and "`dlbench bisect`" in page
+    assert str(ROOT) not in page
+
+
+def test_the_example_of_a_recipe_is_one():
+    recipe = Framework.model_validate(yaml.safe_load(example("add-a-framework", "yaml")))
+    assert recipe.default in recipe.releases
+
+
+def test_the_example_of_a_network_has_the_parameters_that_its_page_says(monkeypatch):
+    monkeypatch.setattr(catalogue, "_makers", dict(catalogue._makers))
+    exec(example("add-a-network", "python"), {"__name__": "lenet"})
+    page = (ROOT / "docs/how-to/add-a-network.md").read_text(encoding="utf-8")
+    assert f"{catalogue.get('lenet5').parameter_count:,} parameters" in page
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_the_first_pages_lead_to_files(page):
+    links = re.findall(r"\]\((?!http)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
