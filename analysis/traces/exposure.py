@@ -1,7 +1,7 @@
-"""Gives each moment of a timeline to what ran in it, once: so the parts of overlapping activities add up to the time they cover.
+"""Assigns each moment of a timeline once, so that overlapping activities add up to their time.
 
-On a device a computing kernel hides a copy or a collective that runs beside it; on a processor an operator hides the one that
-called it. Works on plain arrays and knows no class and no file.
+On a device a computing kernel hides a copy or a collective that runs beside it. On a processor an
+operator hides its caller.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,21 @@ Times = NDArray[np.float64]
 
 
 def exposed(starts: Any, ends: Any, ranks: Any) -> Times:
-    """Return how much of each activity counts as its own, in the unit of its times; all together are the union of all.
+    """Return each activity's own share, in the unit of its times; the sum is the union of all.
 
-    A moment belongs to the activities of the lowest rank that run in it, in equal parts. An activity without length gets nothing.
+    A moment belongs in equal parts to the activities of the lowest rank that run in it.
     """
     starts, ends, ranks = np.asarray(starts, float), np.asarray(ends, float), np.asarray(ranks, int)
     edges = np.unique(np.concatenate([starts, ends]))
     opens, closes = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
-    free = np.ones(max(len(edges) - 1, 0), bool)  # segments between edges that no lower rank has taken
+    # Segments between edges that no lower rank has taken.
+    free = np.ones(max(len(edges) - 1, 0), bool)
     own = np.zeros(len(starts))
     for rank in np.unique(ranks):
         mine = ranks == rank
-        running = np.cumsum(np.bincount(opens[mine], minlength=len(edges)) - np.bincount(closes[mine], minlength=len(edges)))[:-1]
+        begun, ended = (np.bincount(places[mine], minlength=len(edges))
+                        for places in (opens, closes))
+        running = np.cumsum(begun - ended)[:-1]
         taken = free & (running > 0)
         each = np.where(taken, np.diff(edges) / np.maximum(running, 1), 0.0)
         until = np.concatenate([[0.0], np.cumsum(each)])
@@ -34,14 +37,16 @@ def exposed(starts: Any, ends: Any, ranks: Any) -> Times:
     return own
 
 
-def innermost(starts: Sequence[float], ends: Sequence[float]) -> tuple[NDArray[np.int64], Times, Times]:
-    """Cut the nested calls of one thread into pieces, each of the innermost call that runs: (call, start, end) of every piece.
+def innermost(starts: Sequence[float],
+              ends: Sequence[float]) -> tuple[NDArray[np.int64], Times, Times]:
+    """Cut one thread's nested calls into pieces of the innermost call: (call, start, end) of each.
 
-    A call that outlives its caller, as clocks of microseconds let it, is cut off with it.
+    A call that outlives its caller (clocks of microseconds allow it) is cut off with it.
     """
     order = sorted(range(len(starts)), key=lambda call: (starts[call], -ends[call]))
     pieces: list[tuple[int, float, float]] = []
-    stack: list[tuple[int, float]] = []  # calls that run, each with its end
+    # Running calls, each with its end.
+    stack: list[tuple[int, float]] = []
     clock = 0.0
 
     def advance(until: float) -> None:
