@@ -12,11 +12,9 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +25,19 @@ from rich.table import Table
 
 import networks
 from analysis.statistics import bootstrap
-from harness.campaign import campaign
+from harness.campaign.campaign import prepare
+from harness.campaign.session import Plan, Session
+from harness.cli.verify import Printer
 from harness.data import arrays
-from harness.data.inputs import Inputs
-from harness.environments import recipes
 from harness.environments.interpreters import named
 from harness.environments.store import Environment
 from harness.errors import WrongUse
-from harness.machine import hardware
 from harness.plan.planner import Trial, execution_order
 from harness.plan.suite import Suite
-from harness.proof.checks import pins, variables
 from harness.validation import did_you_mean, validate
-from harness.workers.worker import Failed, Unsupported, Worker
+from harness.workers.cores import cores
+from harness.workers.launch import variables
+from harness.workers.worker import Failed, Unsupported
 
 LOOPS = Path(__file__).resolve().parent / "overhead_loops"
 FRAMEWORKS = ("pytorch", "tensorflow")
@@ -53,28 +51,14 @@ LIMIT_SECONDS = 600
 TimedRun = Callable[[int], float]  # steps -> seconds
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What both sides share."""
-
-    trial: Trial
-    environment: Environment
-    inputs: Inputs
-    log: Path
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print; 0 when every process was timed, 1 when one failed, 2 for wrong use."""
     options = _arguments(words)
     console = Console()
-
-    def note(text: str) -> None:
-        console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
-
     try:
-        suite, prepared = _plan(options)
-        environments = campaign.make_environments(prepared, note)
-        rows, failures = measure(prepared.trials, environments, suite, note)
+        plan = _plan(options)
+        with Session.open(plan, Printer(console)) as session:
+            rows, failures = measure(plan.trials, session)
         if options.out:
             write(rows, options.out)
     except (WrongUse, networks.UnknownNetwork) as error:
@@ -88,32 +72,29 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def measure(trials: Sequence[Trial], environments: dict[str, Environment], suite: Suite,
-            note: Callable[[str], None]) -> tuple[list[dict[str, Any]], int]:
-    """Run both sides of every trial, interleaved in random order; return a row a window, and how many processes failed."""
-    planned = [trial for trial in trials if trial.status == "planned"]
-    for trial in trials:
-        if trial.status != "planned":
-            note(f"{trial.trial}: {trial.status}: {trial.reason}")
+def measure(trials: list[Trial], session: Session) -> tuple[list[dict[str, Any]], int]:
+    """Run both sides of every trial in random order; return a row a window, and the failures."""
+    suite, note = session.suite, session.listener.note
+    refused = [trial for trial in trials if trial.status != "planned"]
+    for trial in refused:
+        note(f"{trial.trial}: {trial.status}: {trial.reason}")
     generator = random.Random(suite.seed)
     rows: list[dict[str, Any]] = []
-    failures = len(trials) - len(planned)
-    with tempfile.TemporaryDirectory(prefix="dlbench-") as scratch:
-        inputs = Inputs(Path(scratch), suite.seed)
-        for trial, process in execution_order(planned, suite.processes, suite.seed):
-            environment = environments[f"{trial.framework}=={trial.release}"]
-            for name, side in generator.sample(sorted(SIDES.items()), len(SIDES)):
-                setting = Setting(trial, environment, inputs, Path(scratch) / "logs" / f"{trial.trial}-{name}-{process}.log")
-                try:
-                    with side(setting) as timed_run:
-                        found = take_windows(timed_run, suite.windows, suite.window_seconds)
-                except (Failed, Unsupported) as error:
-                    note(f"{trial.trial} {name} process {process}: {error}")
-                    failures += 1
-                    continue
-                step = float(np.median([row["step_seconds"] for row in found]))
-                note(f"{trial.trial} {name} process {process}: {1000 * step:.4g} ms a step")
-                rows += [{**_names(trial), "side": name, "process": process, **row} for row in found]
+    failures = len(refused)
+    for trial, process in execution_order(trials, suite.processes, suite.seed):
+        for name, side in generator.sample(sorted(SIDES.items()), len(SIDES)):
+            log = session.logs / f"{trial.trial}-{name}-{process}.log"
+            try:
+                with side(session, trial, log) as timed_run:
+                    found = take_windows(timed_run, suite.windows, suite.window_seconds)
+            except (Failed, Unsupported) as error:
+                note(f"{trial.trial} {name} process {process}: {error}")
+                failures += 1
+                continue
+            step = float(np.median([row["step_seconds"] for row in found]))
+            note(f"{trial.trial} {name} process {process}: {1000 * step:.4g} ms a step")
+            same = {**_names(trial), "side": name, "process": process}
+            rows += [{**same, **row} for row in found]
     return rows, failures
 
 
@@ -182,16 +163,11 @@ def write(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def dlbench_side(setting: Setting) -> Iterator[TimedRun]:
-    """A worker as `dlbench run` starts it, without the check; its steps timed by runners.protocol."""
-    trial, network, environment = setting.trial, networks.get(setting.trial.network), setting.environment
-    module = recipes.load(trial.framework).runner
-    with Worker(environment.interpreter, module, setting.log, variables(environment, trial), pins(trial)) as worker:
+def dlbench_side(session: Session, trial: Trial, log: Path) -> Iterator[TimedRun]:
+    """A worker as `dlbench run` starts it, without the check; runners.protocol times its steps."""
+    with session.start(trial, log) as worker:
         worker.ask("hello", LIMIT_SECONDS)
-        worker.ask("build", LIMIT_SECONDS, network=network.to_json(), batch=trial.batch, dropout=True, seed=1,
-                   device=trial.device_kind, threads=trial.threads, precision=trial.precision, tuning=trial.tuning)
-        worker.ask("load", LIMIT_SECONDS, weights=str(setting.inputs.weights(network)))
-        worker.ask("feed", LIMIT_SECONDS, batches=str(setting.inputs.batches(network, trial.batch, "device")), residence="device")
+        session.build(worker, trial)
 
         def timed_run(steps: int) -> float:
             answer = worker.ask("run", LIMIT_SECONDS, steps=steps)
@@ -201,20 +177,25 @@ def dlbench_side(setting: Setting) -> Iterator[TimedRun]:
 
 
 @contextlib.contextmanager
-def bare_side(setting: Setting) -> Iterator[TimedRun]:
-    """The loop written by hand in a process of its own; refused where it trains another number of parameters."""
-    trial, network = setting.trial, networks.get(setting.trial.network)
-    command = [str(setting.environment.interpreter), str(LOOPS / f"{trial.framework}_loops.py"), "--network", trial.network,
-               "--batch", str(trial.batch), "--batches", str(arrays.ring_length(network, trial.batch)),
-               "--device", trial.device_kind, "--threads", str(trial.threads), "--cores", *map(str, _cores(trial))]
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    setting.log.parent.mkdir(parents=True, exist_ok=True)
-    with setting.log.open("w") as log, subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-        env={**inherited, **variables(setting.environment, trial), "PYTHONNOUSERSITE": "1"},
+def bare_side(session: Session, trial: Trial, log: Path) -> Iterator[TimedRun]:
+    """The loop written by hand, in its own process; refused for another number of parameters."""
+    network, environment = networks.get(trial.network), session.environment(trial)
+    assert isinstance(environment, Environment)
+    pinned = cores(trial.threads) if trial.device_kind == "cpu" else []
+    command = [str(environment.interpreter), str(LOOPS / f"{trial.framework}_loops.py"),
+               "--network", trial.network, "--batch", str(trial.batch),
+               "--batches", str(arrays.ring_length(network, trial.batch)),
+               "--device", trial.device_kind, "--threads", str(trial.threads),
+               "--cores", *map(str, pinned)]
+    inherited = {name: value for name, value in os.environ.items()
+                 if name not in ("PYTHONPATH", "PYTHONHOME")}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as errors, subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+        env={**inherited, **variables(environment, trial), "PYTHONNOUSERSITE": "1"},
     ) as process:
         try:
-            parameters = int(_answer(process, setting.log))
+            parameters = int(_answer(process, log))
             if parameters != network.parameter_count:
                 raise Failed("different", f"the loop written by hand trains {parameters:,} parameters, "
                                           f"{network.name} has {network.parameter_count:,}")
@@ -223,7 +204,7 @@ def bare_side(setting: Setting) -> Iterator[TimedRun]:
                 assert process.stdin is not None
                 with contextlib.suppress(BrokenPipeError):  # it has died: its missing answer says so
                     os.write(process.stdin.fileno(), f"{steps}\n".encode())
-                return _answer(process, setting.log)
+                return _answer(process, log)
 
             yield timed_run
         finally:
@@ -248,18 +229,17 @@ def _answer(process: "subprocess.Popen[str]", log: Path) -> float:
         timer.cancel()
 
 
-def _plan(options: argparse.Namespace) -> tuple[Suite, campaign.Campaign]:
+def _plan(options: argparse.Namespace) -> Plan:
     for what, chosen, known in (("frameworks", options.frameworks, FRAMEWORKS), ("networks", options.networks, SMALL_BATCHES)):
         for name in chosen:
             if name.partition("==")[0] not in known:
                 raise WrongUse(f"--{what} {name}: there is no loop written by hand for it{did_you_mean(name, known)}")
     wanted = {
         "frameworks": options.frameworks, "device": options.device, "data": "device", "processes": options.processes,
-        "windows": options.windows, "window_seconds": WINDOW_SECONDS, "interpreters": named(options.interpreter),
+        "windows": options.windows, "window_seconds": WINDOW_SECONDS, "telemetry": False, "interpreters": named(options.interpreter),
         "networks": {name: {"batches": options.batches or [SMALL_BATCHES[name]]} for name in options.networks},
     }
-    suite = validate(wanted, Suite, "overhead")
-    return suite, campaign.prepare(suite, "overhead")
+    return prepare(validate(wanted, Suite, "overhead"), "overhead")
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -282,10 +262,6 @@ def _words(text: str) -> list[str]:
 
 def _numbers(text: str) -> list[int]:
     return [int(word) for word in _words(text)]
-
-
-def _cores(trial: Trial) -> list[int]:
-    return hardware.cores(trial.threads) if trial.device_kind == "cpu" else []
 
 
 def _names(trial: Trial) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def interpreter_of():
 
 
 def started(framework, module, log, task):
-    """Start a worker for `task`, as `harness.proof.checks.start` does for a trial; notes in `task` how many processes it is."""
+    """Start a worker for `task`, as `harness.workers.launch.start` does for a trial; notes in `task` how many processes it is."""
     environment, devices = environment_of(framework), task.get("devices", 1)
     module = module or recipes.load(framework).runner
     variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}

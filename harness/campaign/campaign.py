@@ -1,14 +1,11 @@
-"""One execution of a suite: prepare environments, run the processes in their order, keep the records, tell a watcher.
+"""One execution of a suite: plan its trials, run their processes in order, and keep the records.
 
-A failed process is a row; only wrong input stops a campaign, and that before anything starts.
+A failed process is a row. Only wrong input stops a campaign, before anything starts.
 """
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,141 +13,113 @@ import networks
 from analysis.records import manifest
 from harness import VERSION
 from harness.campaign import peaks, profiling, tracing
-from harness.campaign.pipeline import Ahead
-from harness.campaign.process import Bench, Outcome, Sight
-from harness.campaign.recorder import SCHEMA, Records, refuse_existing
+from harness.campaign.events import Event, Listener
+from harness.campaign.pipeline import Pipeline
+from harness.campaign.process import now
+from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing
 from harness.campaign.rounds import Rounds
+from harness.campaign.session import Environments, Plan, Session
 from harness.data import data_sets
-from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, store
-from harness.environments.store import BuildFailed, Environment
+from harness.environments.store import Environment
 from harness.errors import WrongUse
-from harness.machine import hardware as machine
+from harness.machine import hardware
 from harness.machine.preflight import pass_gate
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
-from harness.proof.checks import Checks
-from harness.proof.judge import Judge
-from harness.telemetry.sampler import Sampler, open_sampler
-from harness.workers.scratch import make_large_folder
 
-TELLING = ("NCCL_", "GLOO_", "XLA_", "CUDA_")  # variables of the driver, inherited by workers, that change what is measured
+# Variables of the driver that workers inherit and that change what is measured.
+INHERITED = ("NCCL_", "GLOO_", "XLA_", "CUDA_")
 
 
-@dataclass(frozen=True)
-class Campaign:
-    """A suite made ready: what it plans, on what machine, in which environments."""
-
-    suite: Suite
-    suite_file: str
-    trials: list[Trial]
-    machine: dict[str, Any]
-    device_kind: recipes.Device  # cuda where the suite says both
-    comparison: dict[str, Any] | None = None  # of a live comparison: its sides as they were asked for, and its repeats
-    allow_dirty: bool = False  # whether GPUs that others use, or that are throttled, may be measured on
-
-    @property
-    def gpus(self) -> int:
-        """How many GPUs its trials use."""
-        return max((trial.devices for trial in self.trials if trial.status == "planned" and trial.device_kind == "cuda"), default=0)
-
-
-def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Campaign:
-    """Plan a suite for this machine. Raises WrongUse for what cannot be meant; starts and builds nothing."""
-    described = machine.describe()
-    kinds: list[recipes.Device] = ["cpu", "cuda"] if suite.device == "both" else [choose_device(suite.device, described)]
-    gpus = [gpu for gpu in described["gpus"] if gpu["cuda_index"] is not None]  # that CUDA_VISIBLE_DEVICES does not hide
+def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
+    """Plan a suite for this machine; start and build nothing. Raises WrongUse for wrong input."""
+    machine = hardware.describe()
+    kinds: list[recipes.Device] = ["cpu", "cuda"]
+    if suite.device != "both":
+        kinds = [choose_device(suite.device, machine)]
+    visible = [gpu for gpu in machine["gpus"] if gpu["cuda_index"] is not None]
     planned: list[Trial] = []
     for kind in kinds:
         releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
-        here = Machine(kind, described["cpu"]["allowed"], len(gpus))
+        here = Machine(kind, machine["cpu"]["allowed"], len(visible))
         trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
         planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]
-    return Campaign(suite, suite_file, planned, described, kinds[-1], allow_dirty=allow_dirty)
+    return Plan(suite, suite_file, planned, machine, kinds[-1], allow_dirty=allow_dirty)
 
 
-def run(campaign: Campaign, folder: Path, resume: bool, watch: Callable[[Sight], None],
-        note: Callable[[str], None], done: Callable[[Outcome, int, int], None]) -> None:
-    """Run a campaign into `folder`. `watch` hears of windows, `done` of each finished process, `note` of environments that are
-    built and of memory that runs short.
+def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> None:
+    """Run a campaign into `folder`; `listener` hears of its progress.
 
-    Raises WrongUse, before anything starts, where the folder or the machine is not fit for it.
+    Raises WrongUse, before anything starts, if the folder or the machine is not fit for it.
     """
-    planned = [trial.trial for trial in campaign.trials]
     if not resume:
-        refuse_existing(folder)  # before environments are built
-    dirty = pass_gate(campaign.machine, campaign.gpus, campaign.allow_dirty)
-    records = Records.resume(folder, planned, _conditions(campaign)) if resume else None
-    ready = make_environments(campaign, note)
-    suite = campaign.suite
-    workshop = peaks.Workshop(ready, folder / "logs", note)
-    if records is None:
-        before = peaks.measure(campaign.trials, workshop) if suite.peaks else []
-        records = Records.create(folder, {**first_page(campaign, folder, ready), "peaks": before})
-        records.summarise()  # so that a campaign stopped in its first process has its table too
-    records.add("dirty", dirty)
-    finished = records.finished()
-    rounds, ran = Rounds(campaign.trials, suite, folder), 0
-    with make_large_folder() as scratch, _sampler(campaign) as sampler:
-        records.update(telemetry=sampler.describe())
-        ready = store.sharing(ready, Path(scratch))
-        judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
-        checks = Checks(judge, ready, suite.limits, folder / "logs")
-        inputs = Inputs(Path(scratch), suite.seed, keep=max(KEPT_BATCHES, suite.prepare_jobs))
-        bench = Bench(suite, ready, inputs, checks, folder / "logs", watch, sampler)
-        if suite.check_jobs > 1:
-            unproved = [trial for trial, process in rounds.planned
-                        if process == 0 and not trial.dropout and (trial.trial, 0) not in finished]
-            checks.ahead(unproved, suite.check_jobs, lambda trial, _: watch(Sight(trial, 0, "checked")))
-        waiting = [(trial, process, number) for number, (trial, process) in enumerate(rounds.planned)
-                   if (trial.trial, process) not in finished]
-        with records.in_agreement(), Ahead(bench, waiting, partial(_note_shortage, records, note)) as ahead:
-            for number, (trial, process) in enumerate(rounds):
-                if (trial.trial, process) not in finished:
-                    outcome = ahead.run(trial, process, number)
-                    records.append(outcome.row, outcome.windows, outcome.counters, outcome.phases)
-                    done(outcome, number + 1, rounds.total)
-                    ran += 1
-                if process == 0 and tracing.wanted(suite, trial) and records.untraced(trial.trial):
-                    records.append_kernels(ahead.beside(tracing.trace, trial))
-                if process == 0 and profiling.wanted(suite, trial) and records.untraced(trial.trial, "operators"):
-                    records.append_kernels(ahead.beside(profiling.profile, trial), "operators")
-    if ran:  # else nothing has run since the peaks were measured
-        _measure_peaks_again(campaign, records, workshop)
-    records.update(finished=datetime.now(UTC).isoformat(timespec="seconds"))
-    records.summarise()
+        refuse_existing(folder)
+    dirty = pass_gate(plan.machine, plan.gpus, plan.allow_dirty)
+    trials = [trial.trial for trial in plan.trials]
+    recorder = Recorder.resume(folder, trials, _conditions(plan)) if resume else None
+    with Session.open(plan, listener, folder / "logs") as session:
+        recorder = recorder or _begin(plan, folder, session)
+        recorder.add("dirty", dirty)
+        recorder.update(telemetry=session.sampler.describe())
+        with recorder.in_agreement():
+            ran = _run_processes(plan, session, recorder)
+        if ran:
+            _measure_peaks_again(plan, session, recorder)
+    recorder.update(finished=now())
+    recorder.summarise()
     manifest.write_manifest(folder)
 
 
-def make_environments(campaign: Campaign, built: Callable[[str], None]) -> dict[str, Environment | BuildFailed]:
-    """Build, or find, the environment of every release that a planned trial needs, by `framework==release`.
-
-    One that cannot be built stands there as its failure: it costs its own trials and no others. Trials on both kinds of device
-    share the GPU's environment, so that a speed-up is that of one build.
-    """
-    on_gpus = {(trial.framework, trial.release) for trial in campaign.trials
-               if trial.status == "planned" and recipes.device_of(trial.device_kind) == "cuda"}
-    ready: dict[str, Environment | BuildFailed] = {}
-    for trial in campaign.trials:
-        name = f"{trial.framework}=={trial.release}"
-        if trial.status == "planned" and name not in ready:
-            kind: recipes.Device = "cuda" if (trial.framework, trial.release) in on_gpus else "cpu"
-            interpreter = campaign.suite.interpreters.get(name) or campaign.suite.interpreters.get(trial.framework)
-            if interpreter:
-                ready[name] = store.existing(trial.framework, interpreter, kind)
-                continue
-            try:
-                ready[name] = store.build(trial.framework, trial.release, kind, built)
-            except BuildFailed as failure:
-                built(str(failure))
-                ready[name] = failure
-    return ready
+def _begin(plan: Plan, folder: Path, session: Session) -> Recorder:
+    measured = peaks.measure(plan.trials, session) if plan.suite.peaks else []
+    page = first_page(plan, folder, session.environments)
+    recorder = Recorder.create(folder, {**page, "peaks": measured})
+    recorder.summarise()  # a campaign that stops in its first process has a table too
+    return recorder
 
 
-def release_of(spec: str, interpreters: dict[str, Path], device_kind: recipes.Device) -> str:
-    """The release that a spec means: its own, that of an existing interpreter, or the framework's default.
+def _run_processes(plan: Plan, session: Session, recorder: Recorder) -> bool:
+    """Run the processes that are not finished, with traces and profiles; return whether any ran."""
+    suite, listener, finished = plan.suite, session.listener, recorder.finished()
 
-    Raises WrongUse where a spec names one release and the interpreter has another.
+    def note(text: str) -> None:
+        listener.note(text)
+        recorder.add("shortages", [text])
+
+    rounds = Rounds(plan.trials, suite, recorder.folder)
+    waiting = [(trial, process, order) for order, (trial, process) in enumerate(rounds.planned)
+               if (trial.trial, process) not in finished]
+    if suite.check_jobs > 1:
+        first = [trial for trial, process, _ in waiting if process == 0 and not trial.dropout]
+        session.checks.make(first, suite.check_jobs,
+                            lambda trial, _: listener.watch(Event(trial, 0, "checked")))
+    pipeline, ran = Pipeline(session, waiting, note), False
+    for order, (trial, process) in enumerate(rounds):
+        if (trial.trial, process) not in finished:
+            outcome = pipeline.run(trial, process, order)
+            recorder.append(outcome)
+            listener.done(outcome, order + 1, rounds.total)
+            ran = True
+        if process == 0 and tracing.wanted(suite, trial) and recorder.untraced(trial.trial):
+            recorder.append_kernels(pipeline.record(tracing.trace, trial))
+        if (process == 0 and profiling.wanted(suite, trial)
+                and recorder.untraced(trial.trial, "operators")):
+            recorder.append_kernels(pipeline.record(profiling.profile, trial), "operators")
+    return ran
+
+
+def _measure_peaks_again(plan: Plan, session: Session, recorder: Recorder) -> None:
+    """Add the peaks after the last process, and a concern for each that fell."""
+    meta = recorder.meta()
+    measured = [*meta["peaks"], *peaks.measure_again(plan.trials, meta["peaks"], session)]
+    recorder.update(peaks=measured, concerns=[*meta["concerns"], *peaks.concerns(measured)])
+
+
+def release_of(spec: str, interpreters: Mapping[str, Path], device_kind: recipes.Device) -> str:
+    """Return a spec's release: its own, its interpreter's, or the framework's default.
+
+    Raises WrongUse if a spec names one release and the interpreter has another.
     """
     framework, release = recipes.parse(spec)
     interpreter = interpreters.get(spec) or interpreters.get(framework)
@@ -162,82 +131,71 @@ def release_of(spec: str, interpreters: dict[str, Path], device_kind: recipes.De
     return found
 
 
-def choose_device(asked: str, described: dict[str, Any]) -> recipes.Device:
+def choose_device(asked: str, machine: Mapping[str, Any]) -> recipes.Device:
     if asked == "auto":
-        return "cuda" if described["gpus"] else "cpu"
+        return "cuda" if machine["gpus"] else "cpu"
     return "cuda" if asked == "cuda" else "cpu"
 
 
 def _refuse_missing(trial: Trial) -> Trial:
-    """Refuse a trial whose framework's recipe has nothing for this kind of device."""
-    reason = recipes.unsupported(trial.framework, trial.release, recipes.device_of(trial.device_kind))
+    """Refuse a trial if the framework's recipe has nothing for this kind of device."""
+    kind = recipes.device_of(trial.device_kind)
+    reason = recipes.unsupported(trial.framework, trial.release, kind)
     return replace(trial, status="unsupported", reason=reason) if reason else trial
 
 
 def _refuse_scarce(trial: Trial) -> Trial:
-    """Refuse a trial whose mini-batch has more samples than there are of its set."""
+    """Refuse a trial if its mini-batch is larger than its data set."""
     if trial.status != "planned" or trial.data not in data_sets.names():
         return trial
     here = data_sets.samples(trial.data, networks.get(trial.network))
     if trial.global_batch <= here:
         return trial
-    reason = (f"a mini-batch of {trial.global_batch:,} does not fit into the {here:,} samples of {trial.data} that are here: ask "
-              f"for a smaller batch or data=host, or fetch the whole set with `dlbench data fetch {trial.data}`")
+    reason = (f"a mini-batch of {trial.global_batch:,} does not fit into the {here:,} samples of "
+              f"{trial.data} that are here: ask for a smaller batch or data=host, or fetch the whole "
+              f"set with `dlbench data fetch {trial.data}`")
     return replace(trial, status="unsupported", reason=reason)
 
 
-def _sources(trials: list[Trial]) -> dict[str, str]:
-    """What the planned trials' sets were read from, by name."""
-    sources = (data_sets.available(name) for name in sorted({trial.data for trial in trials if trial.status == "planned"})
-               if name in data_sets.names())
+def first_page(plan: Plan, folder: Path, environments: Environments) -> dict[str, Any]:
+    """Return what campaign.json opens with: when, what, on what machine, in which environments."""
+    checkout = plan.machine["checkout"]
+    return {
+        "schema": SCHEMA, "name": folder.name, "started": now(), "finished": None,
+        "dlbench": VERSION, "git_commit": checkout["commit"], "git_dirty": checkout["dirty"],
+        "git_commit_stated": checkout["stated"],
+        **_conditions(plan), "suite_file": plan.suite_file, "seed": plan.suite.seed,
+        "concerns": [concern.text for concern in hardware.concerns(plan.machine)],
+        "environments": {name: _lock(found) for name, found in environments.items()
+                         if isinstance(found, Environment)},
+        "trials": [trial.to_json() for trial in plan.trials],
+        **({"comparison": plan.comparison} if plan.comparison else {}),
+    }
+
+
+def _conditions(plan: Plan) -> dict[str, Any]:
+    """Return the part of the first page that must not change while a campaign runs."""
+    return {
+        "source_hash": manifest.source_hash(), "suite": plan.suite.model_dump(mode="json"),
+        "machine": plan.machine,
+        "variables": {name: value for name, value in sorted(os.environ.items())
+                      if name.startswith(INHERITED)},
+        "data_sets": _sources(plan),
+    }
+
+
+def _sources(plan: Plan) -> dict[str, str]:
+    """Return where each real data set was read from, by name."""
+    names = {trial.data for trial in plan.planned} & set(data_sets.names())
+    sources = map(data_sets.available, sorted(names))
     return {source.name: source.text for source in sources if source}
 
 
-def _note_shortage(records: Records, note: Callable[[str], None], text: str) -> None:
-    """Tell that memory ran short, and keep it in the record."""
-    note(text)
-    records.add("shortages", [text])
-
-
-def _sampler(campaign: Campaign) -> AbstractContextManager[Sampler]:
-    if not campaign.suite.telemetry:
-        return nullcontext(Sampler(reasons=["traffic, energy and clocks: the suite says telemetry: false"]))
-    return open_sampler(campaign.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def first_page(campaign: Campaign, folder: Path, ready: dict[str, Environment | BuildFailed]) -> dict[str, Any]:
-    """What the records of a campaign or study open with: when, what, on what machine, in which environments."""
-    return {
-        "schema": SCHEMA, "name": folder.name, "started": datetime.now(UTC).isoformat(timespec="seconds"), "finished": None,
-        "dlbench": VERSION, "git_commit": campaign.machine["checkout"]["commit"],
-        "git_dirty": campaign.machine["checkout"]["dirty"], "git_commit_stated": campaign.machine["checkout"]["stated"],
-        **_conditions(campaign), "suite_file": campaign.suite_file, "seed": campaign.suite.seed,
-        "concerns": [concern.text for concern in machine.concerns(campaign.machine)],
-        "environments": {name: _lock(found) for name, found in ready.items() if isinstance(found, Environment)},
-        "trials": [trial.to_json() for trial in campaign.trials],
-        **({"comparison": campaign.comparison} if campaign.comparison else {}),
-    }
-
-
-def _conditions(campaign: Campaign) -> dict[str, Any]:
-    """What the first page says of that under which a campaign measures, and must go on to measure."""
-    return {
-        "source_hash": manifest.source_hash(), "suite": campaign.suite.model_dump(mode="json"), "machine": campaign.machine,
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)},
-        "data_sets": _sources(campaign.trials),
-    }
-
-
-def _measure_peaks_again(campaign: Campaign, records: Records, workshop: peaks.Workshop) -> None:
-    """Add the peaks after the last process to those before the first, and what a difference says of the machine."""
-    meta = records.meta()
-    before = meta.get("peaks", [])  # none in a campaign that an older release began
-    measured = [*before, *peaks.measure_again(campaign.trials, before, workshop)]
-    records.update(peaks=measured, concerns=[*meta["concerns"], *peaks.concerns(measured)])
-
-
 def _lock(environment: Environment) -> dict[str, Any]:
-    """What a published record says of an environment: all but where it lies, which is this machine's own affair."""
-    lock = {key: value for key, value in environment.to_json().items() if key != "interpreter"}
+    """Return what a record says of an environment: everything but its place on this machine."""
     folder = str(environment.interpreter.parents[1])
-    return {**lock, "variables": {name: value.replace(folder, "{folder}") for name, value in environment.variables.items()}}
+    variables = {name: value.replace(folder, "{folder}")
+                 for name, value in environment.variables.items()}
+    lock = {**environment.to_json(), "variables": variables}
+    del lock["interpreter"]
+    return lock

@@ -7,14 +7,13 @@ framework does all that again: a machine that slowed down meanwhile shows there.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from harness.environments.store import BuildFailed, Environment
+from harness.campaign.session import Session
+from harness.environments.store import Environment
 from harness.plan.planner import Trial
-from harness.proof.checks import start
 from harness.workers.worker import Failed, Unsupported, Worker
 from networks.work import FLOAT_BYTES
 
@@ -31,38 +30,29 @@ NUMPY = "runners.reference.runner"  # needs NumPy alone, so every worker's inter
 Peak = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Workshop:
-    """Where peaks are measured: the environments by `framework==release`, a folder for logs, and who hears of each."""
-
-    environments: Mapping[str, Environment | BuildFailed]
-    logs: Path
-    note: Callable[[str], None]
-
-
-def measure(trials: Sequence[Trial], workshop: Workshop) -> list[Peak]:
+def measure(trials: Sequence[Trial], session: Session) -> list[Peak]:
     """Measure what frameworks reach at the threads and precisions of `trials`; NumPy stands in where none can, on CPUs.
 
     On CPUs every framework is measured, for they bring their own libraries. On GPUs the first that can is enough: all call the
     vendor's (on an H200 PyTorch and JAX reached 51.4 and 51.6 TFLOP/s in fp32, 363 and 379 in tf32).
     """
     found: list[Peak] = []
-    for trial in _contenders(trials, workshop):
+    for trial in _contenders(trials, session):
         if trial.device_kind == "cpu" or not _best(found, trial):
-            found.append(_measure(trial, workshop, "before"))
-    for trial in _contenders(trials, workshop):
+            found.append(_measure(trial, session, "before"))
+    for trial in _contenders(trials, session):
         if trial.device_kind == "cpu" and trial.precision == "fp32" and not _best(found, trial):
-            found.append(_measure(trial, workshop, "before", NUMPY))
+            found.append(_measure(trial, session, "before", NUMPY))
     return found
 
 
-def measure_again(trials: Sequence[Trial], peaks: Sequence[Peak], workshop: Workshop) -> list[Peak]:
+def measure_again(trials: Sequence[Trial], peaks: Sequence[Peak], session: Session) -> list[Peak]:
     """Measure each best one of `peaks` once more, after the campaign."""
     again = []
-    for trial in _contenders(trials, workshop):
+    for trial in _contenders(trials, session):
         best = _best(peaks, trial)
         if best and best["framework"] in (trial.framework, "numpy"):
-            again.append(_measure(trial, workshop, "after", NUMPY if best["framework"] == "numpy" else ""))
+            again.append(_measure(trial, session, "after", NUMPY if best["framework"] == "numpy" else ""))
             peaks = [peak for peak in peaks if _key(peak) != _key(best)]  # NumPy's stands for several frameworks: once is enough
     return again
 
@@ -78,11 +68,11 @@ def concerns(peaks: Sequence[Peak]) -> list[str]:
             for key, flops in reached["after"].items() if flops < SLOWED * reached["before"].get(key, 0.0)]
 
 
-def _contenders(trials: Sequence[Trial], workshop: Workshop) -> Iterator[Trial]:
+def _contenders(trials: Sequence[Trial], session: Session) -> Iterator[Trial]:
     """One planned trial for each framework, thread count and precision; fp32 always, since it may stand in for the others."""
     seen = set()
     for planned in trials:
-        environment = workshop.environments.get(f"{planned.framework}=={planned.release}")
+        environment = session.environments.get(f"{planned.framework}=={planned.release}")
         if planned.status != "planned" or not isinstance(environment, Environment):
             continue
         for precision in dict.fromkeys(("fp32", planned.precision)):
@@ -92,21 +82,20 @@ def _contenders(trials: Sequence[Trial], workshop: Workshop) -> Iterator[Trial]:
                 yield replace(planned, precision=precision, devices=1, ranks=1, strategy="", global_batch=0)
 
 
-def _measure(trial: Trial, workshop: Workshop, when: str, module: str = "") -> Peak:
+def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Peak:
     framework = "numpy" if module == NUMPY else trial.framework
     peak: Peak = {"device_kind": trial.device_kind, "threads": trial.threads, "precision": trial.precision,
                   "framework": framework, "flops": None, "size": None, "when": when, "reason": ""}
-    environment = workshop.environments[f"{trial.framework}=={trial.release}"]
-    log = workshop.logs / f"peak-{framework}-{trial.device_kind}-t{trial.threads}-{trial.precision}-{when}.log"
+    log = session.logs / f"peak-{framework}-{trial.device_kind}-t{trial.threads}-{trial.precision}-{when}.log"
     try:
-        with start(environment, trial, log, module) as worker:
+        with session.start(trial, log, module) as worker:
             peak["flops"], peak["size"] = _reach(worker, trial)
             if trial.precision == "fp32":
                 peak["bytes_per_second"] = _stream(worker, trial)
     except (Failed, Unsupported) as error:
         peak["reason"] = str(error)
-    told = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
-    workshop.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}, {trial.threads} threads: {told}")
+    reached = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
+    session.listener.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}, {trial.threads} threads: {reached}")
     return peak
 
 

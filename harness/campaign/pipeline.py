@@ -1,126 +1,129 @@
-"""Runs a campaign's processes, several of which get ready at a time: it need not wait for each one's imports and compilers alone.
+"""Runs a campaign's processes; several of them get ready at a time.
 
-Timing stays one at a time: while a process is timed the others of its group wait and compute nothing, and none gets ready or ends.
-They hold memory of the device, though, and a little of the host's, so a suite asks for it (`prepare_jobs`). A process, trace or
-profile that runs out of memory beside others runs once more, alone, a process also for a part of its step; after that fewer get
-ready at a time, and no worker is kept. Of a trial that was refused, whose first process hung until its limit or gave no answer to
-its check, no further one is started: it would do so again, and nothing would prove its numbers.
+A single process would wait for its imports and compilers alone. Timing stays one at a time: while a
+process is timed, the others of its group wait and compute nothing, and no process gets ready or ends.
+The waiting ones hold memory, so a suite has to ask for them (`prepare_jobs`).
+
+A process, trace or profile that runs out of memory beside others runs once more, alone; this
+includes a part of its step. After that fewer processes get ready at a time and no worker is kept.
+No further process of a trial is started if the trial was refused, or its first process timed out or
+gave no answer to its check: the next one would do the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, TypeVar
 
-from harness.campaign.process import Bench, Outcome, Ready, get_ready, time_process
+from harness.campaign.events import Outcome
+from harness.campaign.process import Process, now
+from harness.campaign.session import Session
 from harness.plan.planner import Trial
 from harness.workers.alive import results
 from harness.workers.pool import leaves_traces
 from harness.workers.worker import Failed, Unsupported, Worker
 
-REST_SECONDS = 60.0  # for a worker to let go of its network; one that takes longer is not worth keeping
+REST_SECONDS = 60.0  # for a worker to free its network; a slower one is not worth keeping
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Record = Callable[[Session, Trial], list[dict[str, Any]]]  # a trace or a profile
 
 
-class Ahead:
-    """The processes of a campaign, in groups of `jobs` in the order of `waiting`: trial, process, place in the order.
+class Pipeline:
+    """The processes of a campaign in groups of `jobs`, in the order of `waiting`.
 
-    `note` hears, in a line, of memory that ran short.
+    An item of `waiting` is a trial, its process and the place in the order. `note` hears of memory
+    that ran short.
     """
 
-    def __init__(self, bench: Bench, waiting: Sequence[tuple[Trial, int, int]], note: Callable[[str], None]):
-        self.bench = bench
+    def __init__(self, session: Session, waiting: Sequence[tuple[Trial, int, int]],
+                 note: Callable[[str], None]):
+        self.session = session
         self.waiting = list(waiting)
         self.note = note
-        self.jobs = bench.suite.prepare_jobs
-        self.keep = bench.suite.keep_workers
-        self.company = False  # whether there were other workers when this group got ready
-        self.ready: list[Ready] = []
+        self.jobs = session.suite.prepare_jobs
+        self.keep = session.suite.keep_workers
+        self.beside_others = False  # whether other workers lived when this group got ready
+        self.ready: list[Process] = []
         self.timed: list[tuple[Worker, Trial]] = []
-        self.given_up: dict[str, Outcome] = {}  # by trial: how the process ended after which none is started
-
-    def __enter__(self) -> "Ahead":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.bench.checks.at_work.stop()
+        self.hopeless: dict[str, Outcome] = {}  # by trial: after this outcome no process is started
 
     def run(self, trial: Trial, process: int, order: int) -> Outcome:
-        """Run the process that is next; one that was not among those waiting gets ready now."""
-        if trial.trial in self.given_up and not self._is_ready(trial, process):
-            return _not_started(self.given_up[trial.trial], process, order)
-        outcome = self._time(self._take(trial, process, order))
+        """Run the next process. One that is not in `waiting` gets ready now."""
+        if trial.trial in self.hopeless and not self._is_ready(trial, process):
+            return _not_started(self.hopeless[trial.trial], process, order)
+        outcome = self._measure(self._take(trial, process, order))
         short = outcome.shortage
-        if short and self.company:
-            self._make_room(f"process {process}" + (f", part {short['variant']}," if "variant" in short else ""), short)
-            outcome = self._time(get_ready(self.bench, trial, process, order))
+        if short and self.beside_others:
+            part = f", part {short['variant']}," if "variant" in short else ""
+            self._make_room(f"process {process}{part}", short)
+            outcome = self._measure(Process(self.session, trial, process, order).get_ready())
         if _is_hopeless(trial, outcome):
-            self.given_up[trial.trial] = outcome
+            self.hopeless[trial.trial] = outcome
             self.waiting = [each for each in self.waiting if each[0].trial != trial.trial]
         if not self.ready:
-            self._let_go()
+            self._end_group()
         return outcome
 
-    def beside(self, look: Callable[[Bench, Trial], list[dict[str, Any]]], trial: Trial) -> list[dict[str, Any]]:
-        """Trace or profile a trial in one more worker beside those that wait, and alone where memory runs out; return its rows."""
-        rows = look(self.bench, trial)
-        others = [worker for worker in self.bench.checks.at_work.workers if not worker.ended]
+    def record(self, record: Record, trial: Trial) -> list[dict[str, Any]]:
+        """Trace or profile a trial beside the waiting workers, or alone if memory runs out."""
+        rows = record(self.session, trial)
+        others = [worker for worker in self.session.live.workers if not worker.ended]
         if others and str(rows[0].get("reason")).startswith("out_of_memory"):
-            self._make_room(look.__name__, rows[0])
-            rows = look(self.bench, trial)
+            self._make_room(record.__name__, rows[0])
+            rows = record(self.session, trial)
         return rows
 
     def _is_ready(self, trial: Trial, process: int) -> bool:
-        return bool(self.ready) and (self.ready[0].trial, self.ready[0].outcome.row["process"]) == (trial, process)
+        return bool(self.ready) and (self.ready[0].trial, self.ready[0].number) == (trial, process)
 
-    def _take(self, trial: Trial, process: int, order: int) -> Ready:
+    def _take(self, trial: Trial, process: int, order: int) -> Process:
         if not self.ready:
             group = [(trial, process, order)]
             if self.waiting and self.waiting[0][:2] == (trial, process):
                 group, self.waiting = self.waiting[:self.jobs], self.waiting[self.jobs:]
-            self.company = len(group) > 1 or bool(self.bench.shelf.waiting)
-            self.ready = self._side_by_side(lambda each: get_ready(self.bench, *each), group)
+            self.beside_others = len(group) > 1 or bool(self.session.pool.idle)
+            self.ready = self._in_parallel(Process.get_ready,
+                                           [Process(self.session, *each) for each in group])
         return self.ready.pop(0)
 
-    def _time(self, ready: Ready) -> Outcome:
-        outcome = time_process(self.bench, ready)
-        if ready.worker:
-            self.timed.append((ready.worker, ready.trial))
+    def _measure(self, process: Process) -> Outcome:
+        outcome = process.measure()
+        if process.worker:
+            self.timed.append((process.worker, process.trial))
             if self.ready or (self.keep and self.waiting):
-                _rest(ready.worker)  # at once, so that of a group only the one being timed holds what training takes
+                # At once, so that only the process being timed holds the memory of training.
+                _rest(process.worker)
         return outcome
 
     def _make_room(self, what: str, row: Mapping[str, Any]) -> None:
-        """End all workers, for what has run out of memory, as its row says. Those that were ready get ready again later.
+        """End all workers, because `what` ran out of memory. Those that were ready start again later.
 
-        Workers are not kept any more because those of some frameworks never give memory back while they live.
+        No worker is kept from now on: those of some frameworks never give memory back.
         """
         self.jobs = max(1, self.jobs // 2)
         self.keep = False
-        self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs again alone; "
-                  f"from now on processes get ready {self.jobs} at a time and no worker is kept")
-        self.waiting = [(each.trial, each.outcome.row["process"], each.outcome.row["order"]) for each in self.ready] + self.waiting
+        self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs again "
+                  f"alone; from now on processes get ready {self.jobs} at a time and no worker is kept")
+        self.waiting = [(each.trial, each.number, each.order) for each in self.ready] + self.waiting
         self.timed += [(each.worker, each.trial) for each in self.ready if each.worker]
         self.ready = []
-        self._let_go()
+        self._end_group()
 
-    def _let_go(self) -> None:
-        """Keep the workers of the group for the next one, or let them end; those that nobody took from the shelf end too."""
-        ended = self.bench.shelf.clear()
+    def _end_group(self) -> None:
+        """Keep the group's workers for the next one, or end them; end those left in the pool."""
+        ended = self.session.pool.clear()
         for worker, trial in self.timed:
             if self.keep and self.waiting and not worker.ended and not leaves_traces(trial):
-                self.bench.shelf.put(worker, trial)
+                self.session.pool.put(worker, trial)
             else:
                 ended.append(worker)
-        self._side_by_side(Worker.finish, ended)
-        self.bench.checks.at_work.discard(ended)
+        self._in_parallel(Worker.finish, ended)
+        self.session.live.discard(ended)
         self.timed = []
 
-    def _side_by_side(self, job: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Do a job for each of these; where that is stopped, nobody waits for the workers that are still at it."""
+    def _in_parallel(self, job: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Do a job for each item. If it is stopped, end the workers instead of waiting for them."""
         if len(items) < 2:
             return [job(item) for item in items]
         pool = ThreadPoolExecutor(len(items))
@@ -128,7 +131,7 @@ class Ahead:
             return list(results([pool.submit(job, item) for item in items]))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            self.bench.checks.at_work.stop()
+            self.session.live.stop()
             raise
         finally:
             pool.shutdown()
@@ -136,21 +139,27 @@ class Ahead:
 
 def _is_hopeless(trial: Trial, outcome: Outcome) -> bool:
     row = outcome.row
-    unproved = not trial.dropout and "check" not in row  # networks with dropout are checked in each process
-    return row["status"] == "unsupported" or (row["status"] == "failed" and row["process"] == 0 and (outcome.timed_out or unproved))
+    if row["status"] == "unsupported":
+        return True
+    # Networks with dropout are checked in each process.
+    unproved = not trial.dropout and "check" not in row
+    first_failed = row["status"] == "failed" and row["process"] == 0
+    return first_failed and (outcome.timed_out or unproved)
 
 
 def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:
-    """The outcome of a process that is not started, because an earlier one of its trial was refused or failed for all."""
-    told = earlier.row
-    kind, _, why = told["reason"].partition(": ")
-    reason = told["reason"] if told["status"] == "unsupported" else f"{kind}: not started, as process 0 ended so: {why}"
-    return Outcome({"trial": told["trial"], "process": process, "order": order, "status": told["status"], "reason": reason,
-                    "started": datetime.now(UTC).isoformat(timespec="seconds"), "log": told.get("log", "")})
+    """The outcome of a process that is not started because an earlier one was hopeless."""
+    row = earlier.row
+    reason = row["reason"]
+    if row["status"] != "unsupported":
+        kind, _, why = reason.partition(": ")
+        reason = f"{kind}: not started, as process 0 ended so: {why}"
+    return Outcome({"trial": row["trial"], "process": process, "order": order, "reason": reason,
+                    "status": row["status"], "started": now(), "log": row.get("log", "")})
 
 
 def _rest(worker: Worker) -> None:
-    """Let a worker let go of its network; one that fails at it is ended."""
+    """Let a worker free its network; end one that fails at it."""
     if not worker.ended:
         try:
             worker.ask("rest", REST_SECONDS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.traces import kernels, operators
 from analysis.traces.exposure import exposed, innermost
-from harness.campaign.process import Bench
+from harness.campaign.session import Session
 from harness.campaign.tracing import Pass, record
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
@@ -24,14 +24,14 @@ def wanted(suite: Suite, trial: Trial) -> bool:
     return suite.profile and trial.device_kind == "cpu"
 
 
-def profile(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
+def profile(session: Session, trial: Trial) -> list[dict[str, Any]]:
     """Profile a trial in a worker of its own; its rows for operators.csv, or one row with the reason why there is none.
 
     A trial on several devices has that row without a worker.
     """
     if trial.devices > 1:
         return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": ONE_DEVICE}]
-    return record(bench, trial, Pass("profile", UNBULKED, rows_of))
+    return record(session, trial, Pass("profile", UNBULKED, rows_of))
 
 
 def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:

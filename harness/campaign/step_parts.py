@@ -1,12 +1,14 @@
-"""Times nested parts of the training step in a process whose timed windows are done: rows of phases.csv.
+"""Times nested parts of the training step, in a process whose timed windows are done.
 
-F is forward and loss, FB backward too, FBA gradient aggregation too, FBAU the whole step; A is the aggregation alone. Windows of
-the parts take turns, so that slow drift hits all alike; their differences are for `analysis`. A part that a runner does not offer,
-or fails at, is a row with its reason, and costs neither the process nor the other parts, as long as its worker can go on.
+F is forward and loss, FB adds the backward pass, FBA gradient aggregation, and FBAU is the whole
+step; A is the aggregation alone. Windows of the parts take turns, so that slow drift affects all
+alike. A part that a runner does not offer, or fails at, is a row of phases.csv with its reason. It
+costs neither the process nor the other parts, as long as its worker can continue.
 """
 
 import contextlib
 import math
+from itertools import product
 from typing import Any
 
 from harness.plan.planner import Trial
@@ -14,40 +16,42 @@ from harness.plan.suite import Suite
 from harness.workers.worker import Failed, Unsupported, Worker
 
 PARTS = ("F", "FB", "FBA", "FBAU", "A")
-PILOT = 4  # of a window of whole steps, whose parts take less time
+PILOT = 4  # a pilot has a quarter of a window's steps
 SHORTEST_SECONDS = 1e-6  # of a pilot
 
 
-def measure(worker: Worker, suite: Suite, trial: Trial, process: int, window_steps: int) -> list[dict[str, Any]]:
-    """Time every part that the runner offers, as many windows as the suite has; one device has no aggregation alone.
+def measure(worker: Worker, suite: Suite, trial: Trial, process: int,
+            window_steps: int) -> list[dict[str, Any]]:
+    """Time every part that the runner offers, as many windows as the suite has.
 
-    `window_steps` whole steps made a window of this process. A worker that is lost with a part is ended, and asked nothing more.
+    A window of this process has `window_steps` whole steps. A worker that is lost with a part ends.
     """
     parts = PARTS[:-1] if trial.devices == 1 else PARTS
     rows: list[dict[str, Any]] = []
     lengths: dict[str, int] = {}
-    turns = [*((part, -1) for part in parts), *((part, window) for window in range(suite.windows) for part in parts)]
-    for part, window in turns:
+    for window, part in product(range(-1, suite.windows), parts):
         try:
             if window < 0:
                 lengths[part] = _length(worker, suite, part, window_steps)
             elif part in lengths:
-                rows.append({"variant": part, "window": window, **_window(worker, suite, part, lengths[part])})
+                timed = _window(worker, suite, part, lengths[part])
+                rows.append({"variant": part, "window": window, **timed})
         except (Unsupported, Failed) as why:
             lengths.pop(part, None)
             rows.append({"variant": part, "reason": str(why)})
             if not _goes_on(worker, why):
-                told = {row["variant"] for row in rows}
+                known = {row["variant"] for row in rows}
                 rows += [{"variant": other, "reason": f"the worker was lost with part {part}"}
-                         for other in parts if other not in told]
+                         for other in parts if other not in known]
                 break
     return [{"trial": trial.trial, "process": process, **row} for row in rows]
 
 
 def _length(worker: Worker, suite: Suite, part: str, window_steps: int) -> int:
-    """Build a part, run it once, and find by a short window how many steps make a whole one.
+    """Build a part, run it once, and find by a pilot how many steps a window has.
 
-    No rank runs it before all have built it: what one alone cannot build would keep the others waiting in its first run.
+    No rank runs a part before all have built it, because one that cannot build it would keep the
+    others waiting.
     """
     for steps in (0, 1):
         worker.ask("phase", suite.limits.build, variant=part, steps=steps)
@@ -59,19 +63,20 @@ def _length(worker: Worker, suite: Suite, part: str, window_steps: int) -> int:
 
 def _window(worker: Worker, suite: Suite, part: str, steps: int) -> dict[str, Any]:
     answer = worker.ask("phase", suite.limits.window, variant=part, steps=steps)
-    return {"steps": answer["steps"], "start": answer["start"], "stop": answer["stop"], "seconds": answer["stop"] - answer["start"]}
+    return {"steps": answer["steps"], "start": answer["start"], "stop": answer["stop"],
+            "seconds": answer["stop"] - answer["start"]}
 
 
 def _goes_on(worker: Worker, why: Unsupported | Failed) -> bool:
-    """Whether a worker can be asked for other parts: it has answered, and no rank still waits in the part for one that failed.
+    """Whether a worker can run other parts: it answered, and none of its ranks waits for another.
 
-    Ends it where not, for the next part would meet its ranks out of step.
+    If not, end it, because its ranks would be out of step in the next part.
     """
     if isinstance(why, Unsupported):
         return not worker.ended
     if why.answered and not worker.ended:
         with contextlib.suppress(Failed, Unsupported):
-            worker.ask("hello", worker.patience)
+            worker.ask("hello", worker.timeouts.shortage)
             return True
     worker.end()
     return False

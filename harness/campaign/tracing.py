@@ -15,11 +15,12 @@ import numpy as np
 
 from analysis.traces import kernels
 from analysis.traces.exposure import exposed
-from harness.campaign.process import Bench, Sight, prepare
+from harness.campaign.events import Event
+from harness.campaign.session import Session
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.proof.checks import start, variables
+from harness.workers.launch import variables
 from harness.workers.scratch import make_large_folder
 from harness.workers.worker import Failed, Unsupported
 
@@ -40,26 +41,25 @@ def wanted(suite: Suite, trial: Trial) -> bool:
     return suite.trace and trial.device_kind == "cuda"
 
 
-def trace(bench: Bench, trial: Trial) -> list[dict[str, Any]]:
+def trace(session: Session, trial: Trial) -> list[dict[str, Any]]:
     """Trace a trial in a worker of its own; its rows for kernels.csv, or one row with the reason why there is no trace."""
-    extra = copies_in_sight(bench.environments[f"{trial.framework}=={trial.release}"], trial)
-    return record(bench, trial, Pass("trace", extra, rows_of))
+    extra = copies_in_sight(session.environment(trial), trial)
+    return record(session, trial, Pass("trace", extra, rows_of))
 
 
-def record(bench: Bench, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
+def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
     """Let a worker of its own warm a trial up and record a few steps; the rows of what it wrote, or one with its reason."""
-    bench.watch(Sight(trial, 0, "tracing"))
-    log = bench.logs / f"{trial.trial}-{asked.command}.log"
+    session.listener.watch(Event(trial, 0, "tracing"))
+    log = session.logs / f"{trial.trial}-{asked.command}.log"
     log.unlink(missing_ok=True)
-    environment = bench.environments[f"{trial.framework}=={trial.release}"]
     try:
         with (make_large_folder() as folder,
-              start(environment, trial, log, extra=asked.variables) as worker):
+              session.start(trial, log, extra=asked.variables) as worker):
             out = Path(folder) / "trace.json"
-            worker.ask("hello", bench.suite.limits.start)
-            prepare(bench, trial, worker)
-            worker.ask("run", bench.suite.limits.window, steps=WARM_UP_STEPS)
-            worker.ask(asked.command, bench.suite.limits.window, steps=STEPS, out=str(out))
+            worker.ask("hello", session.suite.limits.start)
+            session.build(worker, trial)
+            worker.ask("run", session.suite.limits.window, steps=WARM_UP_STEPS)
+            worker.ask(asked.command, session.suite.limits.window, steps=STEPS, out=str(out))
             return asked.rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))
     except (Unsupported, Failed) as why:
         return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": str(why)}]

@@ -1,4 +1,4 @@
-"""The words of `dlbench compare` and `dlbench bisect`: they read options, call harness.campaign.comparison and harness.campaign.bisection, and print."""
+"""`dlbench compare` and `dlbench bisect`: two sides run live or recorded, with a verdict on each workload."""
 
 import shlex
 import sys
@@ -16,7 +16,8 @@ from harness.validation import CHECKOUT
 if TYPE_CHECKING:
     from analysis.compare.report import Comparison
     from harness.campaign.bisection import Step
-    from harness.campaign.comparison import Wish
+    from harness.campaign.comparison import Request
+    from harness.campaign.session import Plan
 
 console = Console()
 
@@ -45,27 +46,28 @@ def compare(
 ) -> None:
     """Compare two releases or variants, run live and interleaved, or two recorded campaigns; a verdict a workload."""
     from analysis.compare import verdicts
-    from harness.campaign import comparison as comparing
+    from harness.campaign.comparison import Request, is_recorded
     from harness.environments.interpreters import named
 
-    threshold = comparing.parse_threshold(fail_on_regression)
+    threshold = parse_threshold(fail_on_regression)
     if resume and out is None:
         raise WrongUse("--resume: name the comparison's folder with --out DIR")
-    live = bool(b) and not (comparing.is_recorded(a) or comparing.is_recorded(b))
+    live = bool(b) and not (is_recorded(a) or is_recorded(b))
     given = {"--resume": resume, "--repeats": repeats > 1, "--interpreter": interpreter, "KEY=VALUE": overrides}
     if not live and any(given.values()):
         raise WrongUse(f"{', '.join(word for word, value in given.items() if value)}: meant for live comparisons; "
                        "what is recorded stays as it was measured")
     if not b:
-        folder, found = Path(a), comparing.judge(Path(a), threshold)
+        folder, found = Path(a), judge(Path(a), threshold)
     elif not live:
         folder = Path("results") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
-        found = comparing.judge_recorded(Path(a), Path(b), across_machines, threshold)
+        found = judge_recorded(Path(a), Path(b), across_machines, threshold)
     else:
         folder = out or Path("results") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
-        wish = comparing.Wish(a, b, suite, tuple(overrides or ()), tuple(named(interpreter).items()), repeats)
-        _live(wish, folder, resume, allow_dirty, _again(folder, "--resume"))
-        found = comparing.judge(folder, threshold)
+        interpreters = tuple(named(interpreter).items())
+        request = Request(a, b, suite, tuple(overrides or ()), interpreters, repeats)
+        _live(request, folder, resume, allow_dirty, _again(folder, "--resume"))
+        found = judge(folder, threshold)
     _show(found, out or folder)
     regressed = threshold is not None and len(verdicts.regressions(found.rows, threshold)[0])
     if regressed or (found.rows["verdict"] == verdicts.NOT_COMPARED).any():
@@ -84,8 +86,8 @@ def bisect(
     interpreter: Interpreter = None,
 ) -> None:
     """Find the first release in a list that shows a regression of one workload, by live comparisons with the first."""
-    from harness.campaign import bisection as bisecting
-    from harness.campaign import comparison as comparing
+    from harness.campaign import bisection
+    from harness.campaign.comparison import Request, split_side
     from harness.environments.interpreters import named
 
     interpreters = tuple(named(interpreter).items())
@@ -93,46 +95,115 @@ def bisect(
     listed = [release.strip() for release in releases.split(",") if release.strip()]
     if len(listed) < 2:
         raise WrongUse(f"--releases {releases}: write two or more, with commas")
-    share = comparing.parse_threshold(threshold) or 0.0
-    name, tuning = comparing.split_side(framework)
+    share = parse_threshold(threshold) or 0.0
+    name, tuning = split_side(framework)
     sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
     words = (*(overrides or ()), f"networks={network}")
-    ends = comparing.Wish(sides[listed[0]], sides[listed[-1]], suite, words, interpreters)
-    planned = comparing.prepare(ends, allow_dirty)
-    bisecting.refuse_several(planned.suite, [trial for trial in planned.trials if trial.side == "A"])
+    ends = Request(sides[listed[0]], sides[listed[-1]], suite, words, interpreters)
+    plan = _prepare(ends, allow_dirty)
+    bisection.refuse_several(plan.suite, [trial for trial in plan.trials if trial.side == "A"])
     steps: list[Step] = []
 
     def measure(release: str, attempt: int, cut: float) -> "Step":
-        more = bisecting.more_processes(planned.suite, attempt)
-        wish = replace(ends, b=sides[release], overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
+        more = bisection.more_processes(plan.suite, attempt)
+        request = replace(ends, b=sides[release], overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
         place = folder / f"{release}-{more['processes']}"
-        _live(wish, place, (place / "campaign.json").exists(), allow_dirty, _again(folder))
-        found = comparing.judge(place, None)
+        _live(request, place, (place / "campaign.json").exists(), allow_dirty, _again(folder))
+        found = judge(place, None)
         _show(found, place)
-        steps.append(bisecting.step_of(release, found.rows, cut))
-        bisecting.write(steps, folder / "bisect.csv")
+        steps.append(bisection.step_of(release, found.rows, cut))
+        bisection.write(steps, folder / "bisect.csv")
         return steps[-1]
 
-    answer = bisecting.search(listed, share, measure)
-    _say(bisecting.tell(answer))
+    answer = bisection.search(listed, share, measure)
+    _say(bisection.tell(answer))
     _say(f"Every comparison: {folder / 'bisect.csv'}")
     if not answer.first:
         raise typer.Exit(1)
 
 
-def _live(wish: "Wish", folder: Path, resume: bool, allow_dirty: bool, again: str) -> None:
-    """Run a live comparison's campaign, with what a person sees of it; `again` is the command that goes on with a stopped one."""
-    from harness.campaign import campaign as campaigns
-    from harness.campaign import comparison as comparing
+def judge(folder: Path, threshold: float | None) -> "Comparison":
+    """Compare the sides of the live comparison in `folder`, each repeat by itself."""
+    import pandas as pd
+
+    from analysis.compare import verdicts
+    from analysis.compare.report import Comparison
+    from analysis.records import reader
+
+    whole = reader.read(folder)
+    repeats = verdicts.repeats_of(whole)
+    rows = [verdicts.compare(*verdicts.sides_of(each)).assign(repeat=number)
+            for number, each in enumerate(repeats)]
+    a, b = verdicts.sides_of(whole)
+    return Comparison(pd.concat(rows, ignore_index=True), a, b, threshold, len(repeats))
+
+
+def judge_recorded(a: Path, b: Path, across_machines: bool, threshold: float | None) -> "Comparison":
+    """Compare two recorded campaigns. Raises NotComparable for different hardware."""
+    from analysis.compare import verdicts
+    from analysis.compare.report import Comparison
+    from analysis.records import reader
+
+    sides = [verdicts.recorded(reader.read(folder)) for folder in (a, b)]
+    if not across_machines:
+        verdicts.refuse_other_hardware(*sides)
+    return Comparison(verdicts.compare(*sides), sides[0], sides[1], threshold)
+
+
+def write_page(comparison: "Comparison", out: Path) -> Path:
+    """Write a comparison's files into `out`, and hashes in a campaign's folder; return its page."""
+    from analysis.compare.report import write
+    from analysis.records import manifest
+
+    try:
+        paths = write(comparison, out)
+        if (out / "campaign.json").exists():
+            manifest.write_manifest(out)
+    except OSError as error:
+        raise WrongUse(f"{error.filename or out}: {error.strerror}; name another folder with --out") from None
+    return next(path for path in paths if path.suffix == ".html")
+
+
+def parse_threshold(text: str | None) -> float | None:
+    """Read `3%` or `0.03` as a share."""
+    if text is None:
+        return None
+    try:
+        share = float(text.rstrip("% ")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 10:
+        raise WrongUse(f"--fail-on-regression {text}: write a share such as 3% or 0.03")
+    return share
+
+
+def _prepare(request: "Request", allow_dirty: bool) -> "Plan":
+    """Plan a live comparison; refuse what could not be compared once it is measured."""
+    from analysis.compare import verdicts
+    from harness.campaign import comparison
+
+    plan = comparison.prepare(request, allow_dirty)
+    try:
+        if plan.trials:
+            trials = [trial.to_json() for trial in plan.trials]
+            verdicts.refuse_twice({"A": request.a, "B": request.b}, trials)
+    except verdicts.NotComparable as error:
+        raise WrongUse(str(error)) from None
+    return plan
+
+
+def _live(request: "Request", folder: Path, resume: bool, allow_dirty: bool, again: str) -> None:
+    """Run a live comparison's campaign; `again` is the command that continues a stopped one."""
+    from harness.campaign import campaign
     from harness.cli.progress import Display
     from harness.plan.planner import execution_order
 
-    prepared = comparing.prepare(wish, allow_dirty)
-    work = execution_order(prepared.trials, prepared.suite.processes, prepared.suite.seed)
-    _say(f"A: {wish.a}, B: {wish.b}: {len(prepared.trials)} trials, {len(work)} processes, records in {folder}")
+    plan = _prepare(request, allow_dirty)
+    work = execution_order(plan.trials, plan.suite.processes, plan.suite.seed)
+    _say(f"A: {request.a}, B: {request.b}: {len(plan.trials)} trials, {len(work)} processes, records in {folder}")
     try:
-        with Display(console, prepared.suite, work) as display:
-            campaigns.run(prepared, folder, resume, display.watch, display.note, display.done)
+        with Display(console, plan.suite, work) as display:
+            campaign.run(plan, folder, display, resume)
     except KeyboardInterrupt:
         _say(f"\nStopped; every finished process is kept. Go on with: {again}")
         raise typer.Exit(1) from None
@@ -147,12 +218,11 @@ def _again(folder: Path, *options: str) -> str:
 
 def _show(found: "Comparison", out: Path) -> None:
     from analysis.compare import report
-    from harness.campaign import comparison as comparing
 
     console.print(report.terminal_table(found))
     for line in report.lines(found):
         _say(line)
-    _say(f"Page: {comparing.publish(found, out)}")
+    _say(f"Page: {write_page(found, out)}")
 
 
 def _say(text: str) -> None:

@@ -29,7 +29,7 @@ from harness.errors import WrongUse
 from networks import UnknownNetwork, work
 
 if TYPE_CHECKING:
-    from harness.campaign.campaign import Campaign
+    from harness.campaign.session import Plan
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Train the same networks in several frameworks, prove that they are the same, and time a mini-batch.")
@@ -123,7 +123,7 @@ def run(
     console.print(f"{suite.title or suite_file.stem}: {counts}, records in {folder}", markup=False, highlight=False, soft_wrap=True)
     try:
         with Display(console, suite, work_list) as display:
-            campaigns.run(prepared, folder, resume, display.watch, display.note, display.done)
+            campaigns.run(prepared, folder, display, resume)
     except KeyboardInterrupt:
         words = [*(overrides or []), *(["--allow-dirty"] if allow_dirty else [])]
         again = _resumption(suite_file, words, interpreter, folder)
@@ -247,7 +247,7 @@ def _resumption(suite_file: Path, overrides: list[str] | None, interpreter: list
     return shlex.join(["dlbench", "run", str(suite_file), *(overrides or []), *options, "--out", str(folder), "--resume"])
 
 
-def _print_plan(prepared: "Campaign") -> None:
+def _print_plan(prepared: "Plan") -> None:
     from harness.cli.progress import count, duration
     from harness.plan.planner import estimate_seconds, shares_cores
 
@@ -273,7 +273,7 @@ def _print_plan(prepared: "Campaign") -> None:
     console.print(f"{size}, {wanted}. Nothing was started.", soft_wrap=True)
 
 
-def _looks(prepared: "Campaign") -> str:
+def _looks(prepared: "Plan") -> str:
     """How many traces and profiles a campaign makes beside its processes, each in a worker of its own."""
     from harness.campaign import profiling, tracing
     from harness.cli.progress import count

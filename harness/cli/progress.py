@@ -7,13 +7,13 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from harness.campaign.process import Outcome, Sight
+from harness.campaign.events import Event, Listener, Outcome
 from harness.plan.planner import Trial, estimate_seconds
 from harness.plan.suite import Suite
 
 
-class Display:
-    """Watches a campaign; a context manager around it."""
+class Display(Listener):
+    """Shows a campaign's progress; a context manager around it."""
 
     def __init__(self, console: Console, suite: Suite, work: list[tuple[Trial, int]]):
         self.console = console
@@ -42,11 +42,11 @@ class Display:
         """Say something that is worth keeping on the screen, such as an environment being built."""
         self.progress.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
-    def watch(self, sight: Sight) -> None:
+    def watch(self, event: Event) -> None:
         """Show what the process at work does. Checks made ahead are no process's own time."""
-        if sight.phase == "checked":
+        if event.phase == "checked":
             self.began = time.monotonic()
-        self.progress.update(self.task, now=describe(sight, self.suite.windows))
+        self.progress.update(self.task, now=describe(event, self.suite.windows))
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
         """Count a finished process and learn from how long it took; in a log, print its line."""
@@ -74,15 +74,15 @@ class Display:
         return f"about {duration(pace * (sum(self.left.values()) + self.further * self.typical))} left{more}"
 
 
-def describe(sight: Sight, windows: int) -> str:
+def describe(event: Event, windows: int) -> str:
     """One line on the process at work: what runs, how far it is, its loss and step time."""
-    trial = sight.trial
+    trial = event.trial
     what = f"{trial.network} b{trial.batch}" + (f" x{trial.devices} {trial.strategy}" if trial.devices > 1 else "")
-    text = f"{trial.framework} {what} {trial.precision} {trial.tuning} #{sight.process} {sight.phase}"
-    if sight.phase == "timing":
-        text += f" {sight.window}/{windows}"
-    if math.isfinite(sight.step_seconds):
-        text += f" · {duration(sight.step_seconds)} a step · loss {sight.loss:.4g}"
+    text = f"{trial.framework} {what} {trial.precision} {trial.tuning} #{event.process} {event.phase}"
+    if event.phase == "timing":
+        text += f" {event.window}/{windows}"
+    if math.isfinite(event.step_seconds):
+        text += f" · {duration(event.step_seconds)} a step · loss {event.loss:.4g}"
     return text
 
 

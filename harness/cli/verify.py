@@ -1,4 +1,7 @@
-"""`dlbench verify`: every framework's networks against the NumPy reference, a verdict a row, and one matrix at the end."""
+"""`dlbench verify`: checks every framework's networks against the NumPy reference.
+
+It prints a verdict for each and a matrix of all of them.
+"""
 
 import csv
 from pathlib import Path
@@ -8,74 +11,87 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.campaign import campaign
-from harness.environments import store
+from harness.campaign.campaign import prepare
+from harness.campaign.events import Listener
+from harness.campaign.session import Session
 from harness.errors import WrongUse
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.proof.checks import Checks
-from harness.proof.judge import Judge, Verdict
+from harness.proof.judge import Verdict
 from harness.validation import validate
-from harness.workers.scratch import make_large_folder
 
-COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error", "verdict", "reason")
+COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error",
+           "verdict", "reason")
 OF_SEVERAL = ("devices", "copies_error")
 COLOURS = {"same": "green", "different": "bold red", "unsupported": "yellow"}
+ONE_PROCESS = {"data": "device", "batches": 2, "processes": 1, "telemetry": False}
+
+
+class Printer(Listener):
+    """Prints notes about environments."""
+
+    def __init__(self, console: Console):
+        self.console = console
+
+    def note(self, text: str) -> None:
+        self.console.print(text, style="dim", markup=False, highlight=False)
 
 
 def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict[str, Any]]:
-    """Check every network in every framework, `jobs` at a time, and print the verdicts; `wanted` has a suite's keys."""
-    suite = validate({**wanted, "data": "device", "batches": 2, "processes": 1}, Suite, "dlbench verify")
-    prepared = campaign.prepare(suite, "dlbench verify")
-    ready = campaign.make_environments(prepared, lambda text: console.print(text, style="dim", markup=False, highlight=False))
-    rows = []
+    """Check every network in every framework, `jobs` at a time, and print the verdicts.
 
-    def note(trial: Trial, verdict: Verdict) -> None:
-        row = {"framework": trial.framework, "network": trial.network, "devices": trial.devices, **verdict.__dict__}
+    `wanted` has a suite's keys.
+    """
+    suite = validate({**wanted, **ONE_PROCESS}, Suite, "dlbench verify")
+    plan = prepare(suite, "dlbench verify")
+    rows: list[dict[str, Any]] = []
+
+    def keep(trial: Trial, verdict: Verdict) -> None:
+        row = {"framework": trial.framework, "network": trial.network, "devices": trial.devices,
+               **verdict.__dict__}
         rows.append({column: row[column] for column in (*COLUMNS, *OF_SEVERAL)})
         console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
 
-    for trial in prepared.trials:
+    for trial in plan.trials:
         if trial.status != "planned":
-            note(trial, Verdict("unsupported", trial.reason))
-    with make_large_folder() as scratch:
-        ready = store.sharing(ready, Path(scratch))
-        judge = Judge(Path(scratch), suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
-        checks = Checks(judge, ready, suite.limits, Path(scratch) / "logs")
-        planned = [trial for trial in prepared.trials if trial.status == "planned"]
-        checks.ahead(planned, jobs, lambda trial, checked: note(trial, checked.verdict))
+            keep(trial, Verdict("unsupported", trial.reason))
+    with Session.open(plan, Printer(console)) as session:
+        session.checks.make(plan.planned, jobs, lambda trial, checked: keep(trial, checked.verdict))
     console.print(matrix(rows))
     return rows
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the verdicts as CSV, where there are several devices with their number and how far their copies differ."""
+    """Write the verdicts as CSV; with several devices also their number and their copies' error."""
     columns = [*COLUMNS, *(OF_SEVERAL if any(row["devices"] > 1 for row in rows) else ())]
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
             writer.writeheader()
-            writer.writerows({key: "" if _missing(key, value) else value for key, value in row.items()} for row in rows)
+            writer.writerows({key: "" if _missing(key, value) else value
+                              for key, value in row.items()} for row in rows)
     except OSError as error:
         raise WrongUse(f"--out {path}: cannot be written ({error.strerror})") from None
 
 
 def _missing(key: str, value: Any) -> bool:
-    """Say whether a value was not measured: an error that is NaN, a count of parameters that nobody built."""
+    """Whether a value was not measured: an error is NaN, a count of parameters is 0."""
     return value != value or (key == "parameters" and not value)
 
 
 def matrix(rows: list[dict[str, Any]]) -> Table:
-    """Frameworks by networks: the largest gradient error where they are the same, else the verdict."""
+    """Lay out frameworks by networks: the gradient error if they are the same, else the verdict."""
     names = list(dict.fromkeys(_name(row) for row in rows))
-    table = Table("network", *names, title="Largest relative gradient error against the reference", caption="same unless said")
+    table = Table("network", *names, caption="same unless said",
+                  title="Largest relative gradient error against the reference")
     for network in dict.fromkeys(row["network"] for row in rows):
         cells = {_name(row): row for row in rows if row["network"] == network}
         table.add_row(network, *(_cell(cells[name]) for name in names))
     same = [row for row in rows if row["verdict"] == "same"]
     errors = {name: [row["gradient_error"] for row in same if _name(row) == name] for name in names}
     table.add_section()
-    table.add_row("largest", *(f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names))
+    largest = [f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names]
+    table.add_row("largest", *largest)
     return table
 
 
@@ -89,8 +105,8 @@ def _line(row: dict[str, Any]) -> str:
     reason = escape(row["reason"])  # a framework's error may hold what looks like rich's markup
     if row["verdict"] == "unsupported":
         return f"{text}  {reason}"
-    text += (f"  {row['parameters']:>11,} parameters, relative errors: loss {row['loss_error']:.1e}, "
-             f"gradient {row['gradient_error']:.1e}, trajectory {row['trajectory_error']:.1e}")
+    text += (f"  {row['parameters']:>11,} parameters, relative errors: loss {row['loss_error']:.1e},"
+             f" gradient {row['gradient_error']:.1e}, trajectory {row['trajectory_error']:.1e}")
     if row["copies_error"] == row["copies_error"]:
         text += f", copies {row['copies_error']:.1e}"
     return f"{text}  {reason}".rstrip()

@@ -15,8 +15,8 @@ import psutil
 
 from harness.machine import gpus
 from harness.validation import CHECKOUT
+from harness.workers.cores import processors_of, text_of
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # tell libraries how many threads to use
 LOAD_PER_CORE = 0.5
 CORES_WANTED = 4
 MEMORY_WANTED_BYTES = 4 * 2**30
@@ -95,22 +95,6 @@ def spoilers(gpu: dict[str, Any]) -> list[Concern]:
     return found
 
 
-def cores(threads: int, root: Path = Path("/"), allowed: set[int] | None = None) -> list[int]:
-    """Choose `threads` logical processors to pin to: one of each physical core first, socket by socket, then their siblings.
-
-    Only processors that this process may use are chosen (`allowed`, by default its affinity); fewer come back where fewer are.
-    """
-    allowed = os.sched_getaffinity(0) if allowed is None else allowed
-    taken: dict[tuple[int, ...], int] = {}
-    order = []
-    for processor in sorted(allowed):
-        topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
-        siblings = _processors(_text(topology / "thread_siblings_list")) or (processor,)
-        rank = taken[siblings] = taken.get(siblings, -1) + 1
-        order.append((rank, int(_text(topology / "physical_package_id") or 0), processor))
-    return [processor for _, _, processor in sorted(order)][:threads]
-
-
 def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
     """Return the git commit of dlbench and whether files other than results differ from it; both None outside a clone.
 
@@ -126,7 +110,7 @@ def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
 
 def _cpu(root: Path) -> dict[str, Any]:
     system = root / "sys/devices/system"
-    info = (_text(root / "proc/cpuinfo") or "").splitlines()
+    info = (text_of(root / "proc/cpuinfo") or "").splitlines()
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(info))}
     return {
         "model": fields.get("model name") or platform.processor() or platform.machine(),
@@ -135,7 +119,7 @@ def _cpu(root: Path) -> dict[str, Any]:
         "allowed": len(os.sched_getaffinity(0)),
         "quota_cores": _quota_cores(root),
         "numa": _numa(system / "node"),
-        "governor": _text(system / "cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": text_of(system / "cpu/cpu0/cpufreq/scaling_governor"),
         "turbo": _turbo(system / "cpu"),
         "hypervisor": "hypervisor" in fields.get("flags", "").split(),
     }
@@ -145,14 +129,14 @@ def _numa(nodes: Path) -> list[dict[str, Any]]:
     """List the memory nodes: number, processors as the kernel writes them, and how many of these this process may use."""
     found = []
     for folder in sorted(nodes.glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])):
-        processors = _text(folder / "cpulist") or ""
-        allowed = len(os.sched_getaffinity(0).intersection(_processors(processors)))
+        processors = text_of(folder / "cpulist") or ""
+        allowed = len(os.sched_getaffinity(0).intersection(processors_of(processors)))
         found.append({"node": int(folder.name[4:]), "processors": processors, "allowed": allowed})
     return found
 
 
 def _turbo(cpu: Path) -> bool | None:
-    no_turbo, boost = _text(cpu / "intel_pstate/no_turbo"), _text(cpu / "cpufreq/boost")
+    no_turbo, boost = text_of(cpu / "intel_pstate/no_turbo"), text_of(cpu / "cpufreq/boost")
     if no_turbo is not None:
         return no_turbo == "0"
     return None if boost is None else boost == "1"
@@ -160,31 +144,14 @@ def _turbo(cpu: Path) -> bool | None:
 
 def _quota_cores(root: Path) -> float | None:
     """Processors' worth of time that the control group allows (cgroup v2, cpu.max), None where it is unlimited."""
-    quota, _, period = (_text(root / "sys/fs/cgroup/cpu.max") or "max").partition(" ")
+    quota, _, period = (text_of(root / "sys/fs/cgroup/cpu.max") or "max").partition(" ")
     return None if quota == "max" else int(quota) / int(period)
 
 
 def _os_name(root: Path) -> str:
-    lines = (_text(root / "etc/os-release") or "").splitlines()
+    lines = (text_of(root / "etc/os-release") or "").splitlines()
     fields = dict(line.split("=", 1) for line in lines if "=" in line)
     return fields.get("PRETTY_NAME", platform.system()).strip('"')
-
-
-def _processors(text: str | None) -> tuple[int, ...]:
-    """Read the kernel's list form: "0-2,8" is (0, 1, 2, 8)."""
-    found: list[int] = []
-    for part in (text or "").split(","):
-        first, _, last = part.partition("-")
-        if first:
-            found += range(int(first), int(last or first) + 1)
-    return tuple(found)
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

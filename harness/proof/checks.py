@@ -1,7 +1,7 @@
-"""A trial's worker, and the proof of sameness that a trial gives in a worker of its own before it is timed.
+"""The proof of sameness that a trial gives in a worker of its own before it is timed.
 
-Of its own, because compilers and caches that a check fills must not touch a timed process. Checks are not timed, so several may run
-at a time, ahead of the timing; then the machine is quiet again.
+A worker of its own, because compilers and caches that a check fills must not affect a timed process.
+Checks are not timed, so several may run at a time before the timing starts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from harness.environments import recipes
 from harness.environments.store import BuildFailed, Environment
-from harness.machine.hardware import THREAD_VARIABLES, cores
 from harness.plan.planner import Trial
 from harness.plan.suite import Limits
 from harness.proof.judge import Judge, Verdict
 from harness.workers.alive import results
-from harness.workers.ranks import Launch, Ranks
+from harness.workers.launch import start, task_of
 from harness.workers.worker import Failed, Unsupported, Worker
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A verdict, and what the worker said of itself on the way."""
+    """A verdict, the worker's greeting and its log."""
 
     verdict: Verdict
     hello: Mapping[str, Any]
@@ -33,34 +31,34 @@ class Checked:
 
 
 class Checks:
-    """Makes each trial's check and keeps what came of it."""
+    """Makes each trial's check once and keeps the result."""
 
-    def __init__(self, judge: Judge, environments: Mapping[str, Environment | BuildFailed], limits: Limits, logs: Path):
+    def __init__(self, judge: Judge, environments: Mapping[str, Environment | BuildFailed],
+                 limits: Limits, logs: Path):
         self.judge = judge
         self.environments = environments
         self.limits = limits
         self.logs = logs
         self.made: dict[str, Checked] = {}
-        self.at_work = judge.at_work
+        self.live = judge.live
 
-    def ahead(self, trials: Sequence[Trial], jobs: int, made: Callable[[Trial, Checked], None]) -> None:
-        """Make the checks of these trials, `jobs` at a time; `made` hears of each in the order of the trials."""
+    def make(self, trials: Sequence[Trial], jobs: int,
+             made: Callable[[Trial, Checked], None]) -> None:
+        """Make the checks of `trials`, `jobs` at a time; call `made` for each, in their order."""
         pool = ThreadPoolExecutor(jobs)
         try:
-            for trial, checked in zip(trials, results([pool.submit(self.of, trial) for trial in trials]), strict=True):
+            checks = results([pool.submit(self.of, trial) for trial in trials])
+            for trial, checked in zip(trials, checks, strict=True):
                 made(trial, checked)
-        except BaseException:  # Ctrl-C: nobody waits for what the checks at work would still say
+        except BaseException:  # Ctrl-C must not wait for running checks
             pool.shutdown(wait=False, cancel_futures=True)
-            self.at_work.stop()
+            self.live.stop()
             raise
         finally:
             pool.shutdown()
 
     def of(self, trial: Trial) -> Checked:
-        """Return the trial's check. Whatever happens to its worker is in the verdict.
-
-        It is made now where it is not made yet, or where it failed of what may have passed since.
-        """
+        """Return the trial's check; make it now if there is none or if repeating it may help."""
         made = self.made.get(trial.trial)
         if made is None or made.verdict.may_pass:
             self.made[trial.trial] = made = self._make(trial)
@@ -72,67 +70,16 @@ class Checks:
         try:
             with self._worker(trial, log) as worker:
                 hello = worker.ask("hello", self.limits.start)
-                return Checked(self.judge.judge(worker, networks.get(trial.network), task_of(trial)), hello, log)
+                verdict = self.judge.judge(worker, networks.get(trial.network), task_of(trial))
         except Unsupported as refusal:
-            return Checked(Verdict("unsupported", str(refusal)), hello, log)
+            verdict = Verdict("unsupported", str(refusal))
         except Failed as failure:
-            return Checked(Verdict("different", str(failure), failure=failure.kind), hello, log)
+            verdict = Verdict("different", str(failure), failure=failure.kind)
+        return Checked(verdict, hello, log)
 
     @contextmanager
     def _worker(self, trial: Trial, log: Path) -> Iterator[Worker]:
         log.unlink(missing_ok=True)
-        with start(self.environments[f"{trial.framework}=={trial.release}"], trial, log) as worker, self.at_work.of(worker):
+        environment = self.environments[f"{trial.framework}=={trial.release}"]
+        with start(environment, trial, log) as worker, self.live.holding(worker):
             yield worker
-
-
-def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",
-          extra: Mapping[str, str] | None = None) -> Worker:
-    """Start a worker for `trial`, of its framework's runner or of `module`, with `extra` variables. Raises Failed where its
-    environment was not built."""
-    if isinstance(environment, BuildFailed):
-        raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
-    framework = recipes.load(trial.framework)
-    module = module or framework.runner
-    told = {**variables(environment, trial), **(extra or {})}
-    if trial.ranks > 1 and framework.parallel:
-        launch = Launch(framework.parallel, trial.devices)
-        return Ranks(launch, environment.interpreter, module, log, told, cores=pins(trial))
-    return Worker(environment.interpreter, module, log, told, pins(trial), container=environment.container)
-
-
-def pins(trial: Trial, allowed: set[int] | None = None) -> str:
-    """The cores of a worker, as "0,1"; of ranks a share each, as "0,1;2,3". Ranks for which there are none left share some.
-
-    On GPUs nothing is pinned.
-    """
-    if trial.device_kind != "cpu":
-        return ""
-    chosen = cores(trial.threads * trial.devices, allowed=allowed)
-    if trial.ranks == 1:
-        return ",".join(map(str, chosen))
-    shares = [[chosen[(rank * trial.threads + thread) % len(chosen)] for thread in range(trial.threads)]
-              for rank in range(trial.devices)]
-    return ";".join(",".join(map(str, share)) for share in shares)
-
-
-def variables(environment: Environment, trial: Trial) -> dict[str, str]:
-    """Environment variables of a worker: as many threads as the trial says, IEEE products under fp32, no GPU under cpu."""
-    threads = dict.fromkeys(THREAD_VARIABLES, str(trial.threads))
-    pinned = threads if trial.device_kind == "cpu" else {}
-    # By bus, so that CUDA numbers GPUs as NVML does and the counters are those of the GPU that trains.
-    gpus = {"CUDA_VISIBLE_DEVICES": ""} if trial.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
-    parallel = recipes.load(trial.framework).parallel if trial.devices > 1 else None
-    several = parallel.variables_of(recipes.device_of(trial.device_kind), trial.devices) if parallel else {}
-    return {**environment.variables, **pinned, **gpus, **ieee, **several}
-
-
-def task_of(trial: Trial) -> dict[str, Any]:
-    """What a worker is told of a trial, its network and batch apart."""
-    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision, "tuning": trial.tuning,
-            "devices": trial.devices, "ranks": trial.ranks, "strategy": trial.strategy}
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, for a cell of a table."""
-    return str(error).strip().partition("\n")[0]

@@ -17,9 +17,9 @@ import numpy as np
 import networks
 from analysis.proof.tolerances import LATER, LATER_STEPS, LOSSY, Tolerance, kinks_of, tolerance_of
 from harness.data import arrays
-from harness.machine.hardware import THREAD_VARIABLES, cores
 from harness.proof import copies, distances
-from harness.workers.alive import AtWork
+from harness.workers.alive import LiveWorkers
+from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Unsupported, Worker
 from networks import work
 
@@ -80,7 +80,7 @@ class Judge:
         self.limit = limit
         self.losses: dict[Path, list[float]] = {}
         self.locks: dict[Path, threading.Lock] = {}  # one a question: several checks may ask the same one at a time
-        self.at_work = AtWork()
+        self.live = LiveWorkers()
 
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any]) -> Verdict:
         """Ask `worker` for its check of `network` under `task` (device, threads, precision, tuning) and compare.
@@ -155,7 +155,7 @@ class Judge:
         task = {"device": "cpu", "threads": threads, "precision": "fp32", "tuning": "stock", "devices": asked.devices}
         log = question.reference.with_suffix(".log")
         try:
-            with Worker(sys.executable, REFERENCE, log, variables) as worker, self.at_work.of(worker):
+            with Worker(sys.executable, REFERENCE, log, variables) as worker, self.live.holding(worker):
                 _, self.losses[question.reference] = _ask(worker, asked, task, question.steps, question.reference)
         except Failed as failure:
             raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None

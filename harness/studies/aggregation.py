@@ -14,6 +14,7 @@ import typer
 
 from analysis.records import manifest, reader
 from harness.campaign import campaign as campaigns
+from harness.campaign.session import Plan, build_environments
 from harness.cli.compare import AllowDirty, Interpreter, Out
 from harness.cli.options import Device, Processes, WindowSeconds, say
 from harness.environments.interpreters import named
@@ -61,7 +62,7 @@ def aggregation(
         reasons = "; ".join(dict.fromkeys(trial.reason for trial in campaign.trials))
         raise WrongUse(f"no group of devices can be measured here: {reasons}; choose others with --devices and --device")
     dirty = pass_gate(campaign.machine, campaign.gpus, allow_dirty)
-    ready = campaigns.make_environments(campaign, say)
+    ready = build_environments(campaign, say)
     groups = groups_of(campaign.trials)
     say(f"{len(groups)} groups of devices in {processes} processes, records in {folder}")
     (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -81,7 +82,7 @@ def _refuse_what_measures(**options: Any) -> None:
                        "that away, or copy the folder and derive the copy")
 
 
-def _plan(devices: str, device: str, interpreter: list[str] | None, effort: dict[str, Any]) -> campaigns.Campaign:
+def _plan(devices: str, device: str, interpreter: list[str] | None, effort: dict[str, Any]) -> Plan:
     """Plan groups as trials of PyTorch: how many threads a rank has, and why a group cannot be, is decided as for a campaign."""
     wanted: dict[str, Any] = {"title": "Links", "frameworks": ["pytorch"], "networks": ["tiny_fcn"], "device": device,
                               "data": "device", "interpreters": named(interpreter), **effort}

@@ -15,7 +15,7 @@ from typing import Any
 from analysis.aggregation.links import COLUMNS, HOST_SUMS, WIRED
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
-from harness.proof.checks import start, task_of
+from harness.workers.launch import start, task_of
 from harness.workers.worker import Failed, Unsupported, Worker
 
 MODULE = "runners.studies.links"

@@ -21,8 +21,9 @@ from harness.environments import recipes, store
 from harness.environments.store import BuildFailed, Environment
 from harness.errors import WrongUse
 from harness.machine import hardware, preflight
-from harness.proof.checks import first_line
 from harness.studies.recorder import Records, open_records
+from harness.workers.cores import THREAD_VARIABLES, cores
+from harness.workers.launch import first_line
 from harness.workers.worker import Failed, Unsupported, Worker
 
 START_SECONDS, POINT_SECONDS = 300.0, 300.0  # limits of an answer
@@ -130,9 +131,9 @@ def _environment_or_reason(framework: str, place: Place, note: Callable[[str], N
 def _starter(bench: Bench, environment: Environment | Failed | Unsupported, place: Place, log: Path, records: Records
              ) -> Callable[[], Worker]:
     """A function that starts the bench's worker and opens its session, or raises what stands in the environment's place."""
-    threads = dict.fromkeys(hardware.THREAD_VARIABLES, str(place.threads))
+    threads = dict.fromkeys(THREAD_VARIABLES, str(place.threads))
     gpus = {"CUDA_VISIBLE_DEVICES": ""} if place.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    pinned = ",".join(map(str, hardware.cores(place.threads))) if place.device_kind == "cpu" else ""
+    pinned = ",".join(map(str, cores(place.threads))) if place.device_kind == "cpu" else ""
 
     def begin() -> Worker:
         if not isinstance(environment, Environment):

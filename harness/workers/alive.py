@@ -1,4 +1,4 @@
-"""The workers that are alive in any thread, so that whoever stops a campaign ends them all and waits for no thread in vain."""
+"""The live workers of all threads, so that whoever stops a campaign ends every one of them."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from harness.workers.worker import Failed, Worker
 
-SIGNAL_SECONDS = 0.5  # at most, until a signal is heard
+SIGNAL_SECONDS = 0.5  # until a signal is handled, at most
 
 Result = TypeVar("Result")
 
 
-class AtWork:
-    """A set of workers that can be stopped for good: one that is added later is ended at once."""
+class LiveWorkers:
+    """The workers that are alive. After `stop`, every worker that is added ends at once."""
 
     def __init__(self) -> None:
         self.workers: set[Worker] = set()
@@ -22,7 +22,7 @@ class AtWork:
         self.lock = threading.Lock()
 
     def add(self, worker: Worker) -> None:
-        """Note a worker. Raises Failed, with the worker ended, where all have been stopped while it started."""
+        """Add a worker. If all were stopped while it started, end it and raise Failed."""
         with self.lock:
             self.workers.add(worker)
             stopped = self.stopped
@@ -31,8 +31,8 @@ class AtWork:
             raise Failed("crashed", "stopped with its campaign")
 
     @contextmanager
-    def of(self, worker: Worker) -> Iterator[None]:
-        """Note a worker for as long as the block lasts."""
+    def holding(self, worker: Worker) -> Iterator[None]:
+        """Add a worker for as long as the block lasts."""
         self.add(worker)
         try:
             yield
@@ -40,21 +40,25 @@ class AtWork:
             self.discard([worker])
 
     def discard(self, workers: Sequence[Worker]) -> None:
-        """Forget workers that somebody else ends."""
+        """Remove workers that somebody else ends."""
         with self.lock:
             self.workers.difference_update(workers)
 
     def stop(self) -> None:
-        """End all workers, side by side, because a launcher takes seconds to clear away."""
+        """End all workers in parallel, because a launcher takes seconds to clean up."""
         with self.lock:
             self.stopped = True
             workers = list(self.workers)
         with ThreadPoolExecutor(max(1, len(workers))) as pool:
-            list(pool.map(lambda worker: worker.end(), workers))  # not Worker.end, for ranks end in their own way
+            # Not Worker.end: ranks override it.
+            list(pool.map(lambda worker: worker.end(), workers))
 
 
 def results(futures: Sequence[Future[Result]]) -> Iterator[Result]:
-    """Yield the results in their order. Waits are short, for one without an end does not hear a signal that comes as it begins."""
+    """Yield the results in order.
+
+    It waits in short turns: a wait without a timeout misses a signal that comes as it begins.
+    """
     for future in futures:
         while not future.done():
             wait([future], SIGNAL_SECONDS)

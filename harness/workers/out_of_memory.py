@@ -1,20 +1,22 @@
-"""A framework's own words in a worker's log that an operation failed because memory ran out.
+"""Finds a framework's message in a worker's log that an operation ran out of memory.
 
-One replica that fails so leaves the others waiting in their collective: no answer comes, and the worker beats on. Frameworks also
-write of allocations that they try again or do without, so few words count: TensorFlow's of an operation. No other framework is
-known to hang so: an exception is an answer, and the words of exceptions stand in runners/protocol.py (`OUT_OF_MEMORY`).
+One replica that fails so leaves the others waiting in their collective: no answer comes, and the
+worker's heartbeat goes on. Frameworks also log allocations that they retry or do without, so the
+pattern is narrow: TensorFlow's message about an operation. No other framework is known to hang this
+way. Exceptions are answers; `OUT_OF_MEMORY` in runners/protocol.py finds theirs.
 """
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-WORDS = re.compile(r"(OP_REQUIRES failed at \S+ : |op_kernel\.cc:\d+\] )"  # with and without the place, seen on an H200
-                   r"(RESOURCE_EXHAUSTED|Resource exhausted): (OOM|failed to allocate|Out of memory).*")
+# With and without the place in the source: both were seen on an H200.
+MESSAGE = re.compile(r"(OP_REQUIRES failed at \S+ : |op_kernel\.cc:\d+\] )"
+                     r"(RESOURCE_EXHAUSTED|Resource exhausted): (OOM|failed to allocate|Out of memory).*")
 
 
-class Shortage:
-    """Looks for those words in what comes to a log from now on."""
+class MemoryMessages:
+    """Searches what is written to a log from now on."""
 
     def __init__(self, log: Path, clock: Callable[[], float]):
         self.log = log
@@ -23,16 +25,17 @@ class Shortage:
         self.line = ""
         self.seen = 0.0
 
-    def told(self, ago: float = 0.0) -> str:
-        """The first line with them, from the words on; empty where there is none that was seen `ago` seconds ago or earlier."""
+    def first(self, age: float = 0.0) -> str:
+        """Return the first message; empty if there is none that was seen `age` seconds ago or earlier."""
         if not self.line:
             self._read()
-        return self.line if self.clock() - self.seen >= ago else ""
+        return self.line if self.clock() - self.seen >= age else ""
 
     def _read(self) -> None:
         with self.log.open("rb") as file:
             file.seek(self.place)
-            whole, end, _ = file.read().rpartition(b"\n")  # of a line that is still being written the rest comes later
+            # The rest of a line that is still being written comes later.
+            whole, end, _ = file.read().rpartition(b"\n")
         self.place += len(whole + end)
-        if found := WORDS.search(whole.decode(errors="replace")):
+        if found := MESSAGE.search(whole.decode(errors="replace")):
             self.line, self.seen = found[0].strip(), self.clock()

@@ -1,9 +1,9 @@
-"""Workers that have timed a trial and may time others like it, where a suite says `keep_workers`.
+"""Workers that have timed a trial and may time others, where a suite says `keep_workers`.
 
-A process of a trial needs a worker that has not served this trial before: that is what makes a trial's processes independent of
-each other. It may have served another one, for a worker builds every network anew. Alike are trials whose workers are started
-alike: of one framework, kind and number of devices, threads, precision and tuning, and of one side of a comparison. Here they rest:
-they hold no network. A trial that leaves its traces in a worker is its last one (`leaves_traces`).
+Each process of a trial needs a worker that has not served this trial before: this keeps a trial's
+processes independent. The worker may have served other trials that start it with the same settings,
+because a worker builds every network anew. Workers in the pool hold no network. A trial that
+`leaves_traces` is the last one of its worker.
 """
 
 from threading import Lock
@@ -13,48 +13,52 @@ from harness.plan.planner import Trial
 from harness.workers.worker import Worker
 
 
-class Shelf:
-    """The workers that wait for a trial."""
+class WorkerPool:
+    """The idle workers, each with the trials that it has served."""
 
     def __init__(self) -> None:
-        self.lock = Lock()  # processes may get ready several at a time
-        self.waiting: list[Worker] = []
+        self.lock = Lock()  # several processes may get ready at a time
+        self.idle: list[Worker] = []
         self.served: dict[Worker, list[Trial]] = {}
 
     def put(self, worker: Worker, trial: Trial) -> None:
-        """Keep a worker that has served `trial` for another one."""
+        """Keep a worker that has served `trial`."""
         with self.lock:
             self.served.setdefault(worker, []).append(trial)
-            self.waiting.append(worker)
+            self.idle.append(worker)
 
     def take(self, trial: Trial) -> Worker | None:
-        """Take a worker that served trials like this one, but not this one; None where there is none."""
+        """Take a worker with this trial's settings that has not served it; None if there is none."""
         with self.lock:
-            for worker in self.waiting:
+            for worker in self.idle:
                 earlier = self.served[worker]
-                if _alike(earlier[0]) == _alike(trial) and trial.trial not in [each.trial for each in earlier]:
-                    self.waiting.remove(worker)
+                new = trial.trial not in [each.trial for each in earlier]
+                if new and _settings(earlier[0]) == _settings(trial):
+                    self.idle.remove(worker)
                     return worker
         return None
 
     def clear(self) -> list[Worker]:
-        """Take all workers that wait."""
+        """Take all idle workers."""
         with self.lock:
-            left, self.waiting = self.waiting, []
+            left, self.idle = self.idle, []
         return left
 
 
 def leaves_traces(trial: Trial) -> bool:
-    """Whether a trial changes how fast its worker trains another one: where GPUs aggregate while the backward pass runs.
+    """Whether a trial changes how fast its worker trains another one.
 
-    On two H200s (torch 2.11) four processes whose worker had run AlexNet with bf16_compress or power_sgd took 1 to 8 % longer for
-    AlexNet with gather, tree, ring or one_bit, and received 2 to 7 GB/s by PCIe where others of their rows received less than 0.1;
-    two whose worker had run ResNet-50 with ddp received as much. Why is not shown. Strategies that wait for the backward pass left
-    nothing.
+    It does where GPUs aggregate during the backward pass. On two H200s (torch 2.11) four processes
+    whose worker had run AlexNet with bf16_compress or power_sgd took 1 to 8 % longer for AlexNet with
+    gather, tree, ring or one_bit. They received 2 to 7 GB/s by PCIe, other processes of these rows
+    less than 0.1 GB/s. Two whose worker had run ResNet-50 with ddp received as much. The cause is
+    unknown. Strategies that wait for the backward pass left no trace.
     """
-    return trial.device_kind == "cuda" and trial.devices > 1 and trial.strategy not in AFTER_BACKWARD
+    return (trial.device_kind == "cuda" and trial.devices > 1
+            and trial.strategy not in AFTER_BACKWARD)
 
 
-def _alike(trial: Trial) -> tuple[object, ...]:
-    return (trial.framework, trial.release, trial.side, trial.device_kind, trial.devices, trial.threads, trial.precision,
-            trial.tuning)
+def _settings(trial: Trial) -> tuple[object, ...]:
+    """What a worker is started with."""
+    return (trial.framework, trial.release, trial.side, trial.device_kind, trial.devices,
+            trial.threads, trial.precision, trial.tuning)

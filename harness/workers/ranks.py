@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.environments.recipes import Parallel
-from harness.workers.out_of_memory import Shortage
+from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import (
     POLL_SECONDS,
     Failed,
@@ -75,7 +75,7 @@ class Ranks(Worker):
         """Send one command to all ranks, wait at most `limit` seconds for all their answers, and merge them."""
         self.number += 1
         deadline = self.clock() + limit
-        self.shortage = Shortage(self.log, self.clock)
+        self.memory = MemoryMessages(self.log, self.clock)
         self.signs = dict.fromkeys(range(self.launch.ranks), self.clock())
         self.used = {rank: cpu_seconds(pid) for rank, pid in list(self.pids.items())}
         while len(self.links) < self.launch.ranks:  # before the first command
@@ -98,7 +98,7 @@ class Ranks(Worker):
                 answers[rank] = self._checked(command, rank, message)
                 if refusal is None and answers[rank]["status"] == "unsupported":
                     refusal = answers[rank]["reason"]
-                    deadline = min(deadline, self.clock() + self.patience)
+                    deadline = min(deadline, self.clock() + self.timeouts.shortage)
         self.closed = command == "close"
         return merged(command, [answers[rank] for rank in sorted(answers)])
 
@@ -194,11 +194,11 @@ class Ranks(Worker):
     def _notice_silence(self, command: str, done: set[int]) -> None:
         """A rank that neither beats nor computes is hung; one long call that holds Python's lock is not."""
         for rank, pid in list(self.pids.items()):
-            if rank not in done and self.clock() - self.signs[rank] > self.silence:
+            if rank not in done and self.clock() - self.signs[rank] > self.timeouts.silence:
                 now = cpu_seconds(pid)
                 if now == self.used.get(rank):
                     raise self._failed("timed_out", f"rank {rank}: '{command}': no heartbeat and no processor time "
-                                                    f"for {self.silence:.0f} s")
+                                                    f"for {self.timeouts.silence:.0f} s")
                 self.signs[rank], self.used[rank] = self.clock(), now
 
     def _checked(self, command: str, rank: int, answer: dict[str, Any]) -> dict[str, Any]:

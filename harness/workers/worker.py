@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -24,11 +25,12 @@ import psutil
 
 from harness.environments.containers import Container
 from harness.workers import scratch
-from harness.workers.out_of_memory import Shortage
+from harness.workers.out_of_memory import MemoryMessages
 
 ROOT = Path(__file__).resolve().parents[2]
 SILENCE_SECONDS = 60.0
-PATIENCE_SECONDS = 20.0  # for an answer after words of a shortage: TensorFlow tries for 10 s what other operations ask for
+# For an answer after a message about memory: TensorFlow retries other allocations for 10 s.
+SHORTAGE_SECONDS = 20.0
 POLL_SECONDS = 0.5
 KILLING_SECONDS = 30.0  # for killed processes to be gone; one that waits within a broken driver never is, and must not hang ours
 TOKEN = "DLBENCH_WORKER"
@@ -53,26 +55,38 @@ class Failed(Exception):
         self.answered = answered
 
 
+@dataclass(frozen=True)
+class Timeouts:
+    """How many seconds a worker may be silent, and how many it has after it ran out of memory."""
+
+    silence: float = SILENCE_SECONDS
+    shortage: float = SHORTAGE_SECONDS
+    clock: Callable[[], float] = time.monotonic
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
 class Worker:
     """A worker of `module` under `interpreter`; a context manager that leaves no process behind."""
 
-    def __init__(self, interpreter: Path | str, module: str, log: Path, variables: Mapping[str, str] | None = None,
-                 cores: str = "", clock: Callable[[], float] = time.monotonic, silence: float = SILENCE_SECONDS,
-                 patience: float = PATIENCE_SECONDS, container: Container | None = None):
+    def __init__(self, interpreter: Path | str, module: str, log: Path,
+                 variables: Mapping[str, str] | None = None, cores: str = "",
+                 container: Container | None = None, timeouts: Timeouts = DEFAULT_TIMEOUTS):
         self.log = log
-        self.clock = clock
-        self.silence = silence
-        self.patience = patience
+        self.timeouts = timeouts
+        self.clock = timeouts.clock
         self.token = uuid.uuid4().hex
         self.number = 0
         self.ended = False
-        self.last_sign = clock()
+        self.last_sign = self.clock()
         self.oom_kills = oom_kills()
         self.container = container
         self.ours = (*(variables or {}), *OURS)
         self.folder = scratch.make_folder()
         log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**_environment(variables or {}, cores, self.token), **scratch.variables(self.folder.name)}
+        environment = {**_environment(variables or {}, cores, self.token),
+                       **scratch.variables(self.folder.name)}
         with log.open("ab") as log_file:
             self.process = self._start(str(interpreter), module, environment, log_file)
 
@@ -97,7 +111,7 @@ class Worker:
         """Send one command and wait at most `limit` seconds for its answer."""
         self.number += 1
         self.last_sign = self.clock()
-        self.shortage = Shortage(self.log, self.clock)
+        self.memory = MemoryMessages(self.log, self.clock)
         message = json.dumps({"id": self.number, "command": command, **arguments})
         try:
             assert self.process.stdin is not None
@@ -193,10 +207,10 @@ class Worker:
                 self._notice_shortage(command)
                 if self.clock() > deadline:
                     raise self._late(command, limit) from None
-                if self.clock() - self.last_sign > self.silence:
+                if self.clock() - self.last_sign > self.timeouts.silence:
                     now = self._cpu_seconds()
                     if now == used:
-                        raise self._failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.silence:.0f} s"
+                        raise self._failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.timeouts.silence:.0f} s"
                                            ) from None
                     self.last_sign, used = self.clock(), now  # a long call that holds Python's lock: alive
                 continue
@@ -214,15 +228,15 @@ class Worker:
 
     def _notice_shortage(self, command: str) -> None:
         """Raise Failed where a part of the worker has run out of memory and the others seem to wait for it."""
-        if self.shortage.told(self.patience):
-            raise self._failed("timed_out", f"no answer to '{command}' in the {self.patience:.0f} s after that") from None
+        if self.memory.first(self.timeouts.shortage):
+            raise self._failed("timed_out", f"no answer to '{command}' in the {self.timeouts.shortage:.0f} s after that") from None
 
     def _late(self, command: str, limit: float) -> Failed:
         return self._failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}")
 
     def _failed(self, kind: str, reason: str) -> Failed:
         """The failure of a worker that gave no answer: for want of memory where it has written so since it was asked."""
-        line = self.shortage.told()
+        line = self.memory.first()
         return Failed("out_of_memory", f"{line[:300]}; {reason}") if line else Failed(kind, reason)
 
     def _read(self, process: "subprocess.Popen[str]") -> None:

@@ -8,17 +8,29 @@ from typing import Any
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from harness.campaign import campaign
-from harness.campaign.process import Sight
+from harness.campaign.events import Event, Listener
 from harness.plan.suite import Suite
 
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2, "window_seconds": 0.01,
          "peaks": False, "data": "host", "check": {"steps": 4}}
 
 
-def run(folder: Path, resume: bool = False, watch: Callable[[Sight], None] = lambda sight: None, allow_dirty: bool = False,
-        note: Callable[[str], None] = lambda text: None, **suite: Any) -> Campaign:
-    prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml", allow_dirty)
-    campaign.run(prepared, folder, resume, watch, note, lambda outcome, number, total: None)
+class Heard(Listener):
+    """Hands on what it hears."""
+
+    def __init__(self, watch: Callable[[Event], None] | None = None,
+                 note: Callable[[str], None] | None = None):
+        if watch:
+            self.watch = watch  # type: ignore[method-assign]
+        if note:
+            self.note = note  # type: ignore[method-assign]
+
+
+def run(folder: Path, resume: bool = False, watch: Callable[[Event], None] | None = None,
+        allow_dirty: bool = False, note: Callable[[str], None] | None = None,
+        **suite: Any) -> Campaign:
+    plan = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml", allow_dirty)
+    campaign.run(plan, folder, Heard(watch, note), resume)
     return reader.read(folder)
 
 

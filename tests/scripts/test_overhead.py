@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.campaign.events import Listener
+from harness.campaign.session import Session
 from harness.environments.store import Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
@@ -96,14 +98,14 @@ def test_words_that_cannot_be_read_end_with_2(words):
 def test_a_loop_with_other_parameters_is_refused(monkeypatch, tmp_path):
     (tmp_path / "pytorch_loops.py").write_text("print(14205961, flush=True)\n")
     monkeypatch.setattr(overhead, "LOOPS", tmp_path)
-    with pytest.raises(Failed, match="trains 14,205,961 parameters, fcn5 has 14,205,962"), overhead.bare_side(setting(tmp_path)):
+    with pytest.raises(Failed, match="trains 14,205,961 parameters, fcn5 has 14,205,962"), overhead.bare_side(*setting(tmp_path)):
         pass
 
 
 def test_a_loop_that_crashes_is_named_with_the_end_of_its_log(monkeypatch, tmp_path):
     (tmp_path / "pytorch_loops.py").write_text("raise ValueError('no such layer')\n")
     monkeypatch.setattr(overhead, "LOOPS", tmp_path)
-    with pytest.raises(Failed, match="no such layer"), overhead.bare_side(setting(tmp_path)):
+    with pytest.raises(Failed, match="no such layer"), overhead.bare_side(*setting(tmp_path)):
         pass
 
 
@@ -111,39 +113,39 @@ def test_a_loop_is_asked_for_steps_and_answers_with_seconds(monkeypatch, tmp_pat
     (tmp_path / "pytorch_loops.py").write_text(
         "import sys\nprint(14205962, flush=True)\nfor line in sys.stdin:\n    print(int(line) / 8, flush=True)\n")
     monkeypatch.setattr(overhead, "LOOPS", tmp_path)
-    with overhead.bare_side(setting(tmp_path)) as timed_run:
+    with overhead.bare_side(*setting(tmp_path)) as timed_run:
         assert [timed_run(1), timed_run(4)] == [0.125, 0.5]
 
 
 def test_a_loop_that_dies_between_two_windows_is_named(monkeypatch, tmp_path):
     (tmp_path / "pytorch_loops.py").write_text("print(14205962, flush=True)\nprint(int(input()), flush=True)\n")
     monkeypatch.setattr(overhead, "LOOPS", tmp_path)
-    with overhead.bare_side(setting(tmp_path)) as timed_run:
+    with overhead.bare_side(*setting(tmp_path)) as timed_run:
         assert timed_run(1) == 1.0
         with pytest.raises(Failed, match="the loop written by hand answered ''"):
             timed_run(1)
 
 
-def test_both_sides_of_every_process_are_timed_and_a_failure_is_counted(monkeypatch):
+def test_both_sides_of_every_process_are_timed_and_a_failure_is_counted(monkeypatch, tmp_path):
     @contextmanager
-    def quick(setting):
+    def quick(session, trial, log):
         yield lambda steps: 0.25 * steps
 
     @contextmanager
-    def broken(setting):
+    def broken(session, trial, log):
         raise Failed("crashed", "the worker ended")
         yield
 
-    said, trials = [], [planned()]
-    suite = Suite(processes=3, windows=2, window_seconds=0.3)
+    trials, session = [planned()], session_of(tmp_path, Suite(processes=3, windows=2, window_seconds=0.3))
+    said = session.listener.said
     monkeypatch.setattr(overhead, "SIDES", {"bare": quick, "dlbench": quick})
-    rows, failures = overhead.measure(trials, {"pytorch==2.13.0": None}, suite, said.append)
+    rows, failures = overhead.measure(trials, session)
     assert (len(rows), failures) == (12, 0)
     assert sorted({(row["side"], row["process"]) for row in rows}) == [
         ("bare", 0), ("bare", 1), ("bare", 2), ("dlbench", 0), ("dlbench", 1), ("dlbench", 2)]
 
     monkeypatch.setattr(overhead, "SIDES", {"bare": quick, "dlbench": broken})
-    rows, failures = overhead.measure(trials, {"pytorch==2.13.0": None}, suite, said.append)
+    rows, failures = overhead.measure(trials, session)
     assert (len(rows), failures) == (6, 3)
     assert sum("dlbench process" in text and "crashed: the worker ended" in text for text in said) == 3
 
@@ -154,6 +156,18 @@ def planned():
                  dropout=False, processes_planned=3)
 
 
+class Notes(Listener):
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
+
+def session_of(folder, suite, environment=None):
+    return Session(suite, {"pytorch==2.13.0": environment}, folder, None, None, Notes())
+
+
 def setting(folder):
     environment = Environment("pytorch", "2.13.0", "cpu", Path(sys.executable), "key", "3.11", (), {}, "existing")
-    return overhead.Setting(planned(), environment, None, folder / "loop.log")
+    return session_of(folder, Suite(), environment), planned(), folder / "loop.log"

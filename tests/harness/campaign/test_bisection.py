@@ -187,12 +187,12 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": ratio * 0.98, "ratio_high": ratio * 1.02,
                                                    "reason": "", "processes_a": 5, "processes_b": 5, "batch": 4}]))
 
-    monkeypatch.setattr(cli_compare, "_live", lambda wish, *arguments: asked.append((wish.a, wish.b, wish.overrides,
-                                                                                     wish.interpreters)))
+    monkeypatch.setattr(cli_compare, "_live", lambda request, *arguments: asked.append(
+        (request.a, request.b, request.overrides, request.interpreters)))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
-    monkeypatch.setattr(comparing, "judge", judge)
-    monkeypatch.setattr(comparing, "prepare", lambda wish, dirty: SimpleNamespace(suite=Suite(processes=5),
-                                                                                  trials=[SimpleNamespace(side="A")]))
+    monkeypatch.setattr(cli_compare, "judge", judge)
+    monkeypatch.setattr(cli_compare, "_prepare", lambda request, dirty: SimpleNamespace(
+        suite=Suite(processes=5), trials=[SimpleNamespace(side="A")]))
     monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", "jax:tuned", "--releases", releases, "--network", "fcn5", "--threshold",
                                       "10%", "batch=4", "--out", str(tmp_path / "out"), "--interpreter", f"jax={sys.executable}"])
     with pytest.raises(SystemExit) as end:
@@ -243,9 +243,9 @@ def planned(monkeypatch):
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": low, "ratio_high": high, "reason": "",
                                                    "processes_a": 3, "processes_b": 3}]))
 
-    monkeypatch.setattr(cli_compare, "_live", lambda wish, *arguments: suites.append(comparing.prepare(wish).suite))
+    monkeypatch.setattr(cli_compare, "_live", lambda request, *arguments: suites.append(comparing.prepare(request).suite))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
-    monkeypatch.setattr(comparing, "judge", judge)
+    monkeypatch.setattr(cli_compare, "judge", judge)
     return shown, suites
 
 
@@ -271,13 +271,17 @@ def test_a_search_that_ends_in_wrong_use_keeps_the_comparisons_it_made(bisect, p
 def test_the_command_that_a_stopped_search_prints_goes_on_with_it(bisect, monkeypatch, place):
     run, ran = campaign.run, []
 
-    def stop_after_three(prepared, folder, resume, watch, note, done):
+    def stop_after_three(plan, folder, listener, resume):
+        done = listener.done
+
         def stop(outcome, number, total):
             done(outcome, number, total)
             ran.append((folder, resume, outcome.row["trial"], outcome.row["process"]))
             if len(ran) == 3:
                 raise KeyboardInterrupt
-        run(prepared, folder, resume, watch, note, stop)
+
+        listener.done = stop
+        run(plan, folder, listener, resume)
 
     monkeypatch.setattr(campaign, "run", stop_after_three)
     code, out, error = bisect(*WORDS, "--releases", "1.0,1.1", "--threshold", "50%", *place)

@@ -18,8 +18,8 @@ import yaml
 
 from analysis.records import reader
 from analysis.trials import summary as trials
-from harness.campaign import campaign
-from harness.campaign.process import Sight
+from harness.campaign import campaign, session
+from harness.campaign.events import Event
 from harness.environments import store
 from harness.environments.store import Environment
 from harness.errors import WrongUse
@@ -27,8 +27,8 @@ from harness.machine import preflight
 from harness.machine.hardware import Concern
 from harness.plan.planner import Machine, execution_order, make_trials
 from harness.plan.suite import Suite
-from harness.proof.checks import variables
 from harness.telemetry.sampler import PERIODS
+from harness.workers.launch import variables
 from tests.harness.campaigns import SMALL, run, table
 
 ROOT = Path(__file__).parents[3]
@@ -52,9 +52,9 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     checked = {(row.trial, row.process) for row in processes.itertuples() if row.check}
     assert checked == {(trial, process) for trial, process in order if process == 0 or "tiny_dropout" in trial}
     assert all((tmp_path / log).is_file() for log in processes["log"])
-    assert [sight.phase for sight in seen if sight.trial.trial.startswith("one") and not sight.process
-            and not sight.trial.dropout][:3] == ["checking", "starting", "building"]
-    assert Counter((sight.trial.trial, sight.process) for sight in seen if sight.phase == "starting") == Counter(order)
+    assert [event.phase for event in seen if event.trial.trial.startswith("one") and not event.process
+            and not event.trial.dropout][:3] == ["checking", "starting", "building"]
+    assert Counter((event.trial.trial, event.process) for event in seen if event.phase == "starting") == Counter(order)
 
     assert set(zip(done.windows["trial"], done.windows["process"], strict=True)) == set(order)
     for row in processes.itertuples():
@@ -173,7 +173,7 @@ def test_checks_may_all_be_made_before_anything_is_timed(tmp_path, stand_in):
     stand_in(good="reference", bad="reference:Nesterov", broken="wire:Raises")
     seen = []
     done = run(tmp_path, frameworks=["good", "bad", "broken"], networks=NETWORKS, check_jobs=2, watch=seen.append)
-    phases = [sight.phase for sight in seen]
+    phases = [event.phase for event in seen]
     assert phases[: phases.index("starting")].count("checked") == 6
     rows = table(tmp_path)
     assert {name: (row["status"], row["verified"]) for name, row in rows.items()} == {
@@ -223,9 +223,9 @@ def test_an_interrupt_leaves_readable_records_and_no_worker(tmp_path, stand_in, 
     stand_in(one="reference")
     seen = Counter()
 
-    def interrupt(sight: Sight) -> None:
-        seen[sight.phase] += 1
-        if sight.phase == "timing" and seen["starting"] == 2:
+    def interrupt(event: Event) -> None:
+        seen[event.phase] += 1
+        if event.phase == "timing" and seen["starting"] == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -243,7 +243,7 @@ def test_an_interrupt_leaves_readable_records_and_no_worker(tmp_path, stand_in, 
 def test_an_interrupt_in_the_first_process_leaves_a_table_of_what_was_not_run(tmp_path, stand_in):
     stand_in(one="reference")
 
-    def interrupt(sight: Sight) -> None:
+    def interrupt(event: Event) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -363,7 +363,7 @@ def test_another_wire_cannot_resume_a_campaign_and_other_sources_are_noted(begun
     monkeypatch.delenv("NCCL_P2P_DISABLE")
     header = (begun / "processes.csv").read_text().splitlines()[0]
     (begun / "processes.csv").write_text(f"{header}\n")  # as if it had been killed in its first process
-    monkeypatch.setattr(campaign.hashes, "source_hash", lambda: "b" * 64)
+    monkeypatch.setattr(campaign.manifest, "source_hash", lambda: "b" * 64)
     done = run(begun, resume=True, frameworks="one", processes=1)
     assert done.meta["resumed"] == ["with other sources of dlbench (SHA-256 bbbbbbbbbbbb)"]
     assert table(begun)["one tiny_fcn"]["reason"].endswith("; resumed with other sources of dlbench (SHA-256 bbbbbbbbbbbb)")
@@ -408,8 +408,8 @@ def test_a_worker_gets_threads_and_ieee_products_and_no_gpu():
 
 
 def test_a_suite_on_both_kinds_of_device_has_each_trial_twice_and_refuses_the_gpus_that_are_not_here(monkeypatch):
-    described = {**campaign.machine.describe(), "gpus": []}
-    monkeypatch.setattr(campaign.machine, "describe", lambda: described)
+    described = {**campaign.hardware.describe(), "gpus": []}
+    monkeypatch.setattr(campaign.hardware, "describe", lambda: described)
     suite = {**SMALL, "device": "both", "frameworks": "pytorch==2.13.0"}
     prepared = campaign.prepare(Suite.model_validate(suite), "suite.yaml")
     assert [(trial.device_kind, trial.status) for trial in prepared.trials] == [("cpu", "planned"), ("cuda", "unsupported")]
@@ -421,7 +421,7 @@ def test_trials_on_both_kinds_of_device_share_the_gpus_environment(monkeypatch):
     trials = [trial for kind in ("cpu", "cuda")
               for trial in make_trials(suite, {"pytorch": "2.13.0"}, Machine(kind, 2, 1), lambda name: False)]
     made = []
-    monkeypatch.setattr(campaign.environments, "build", lambda framework, release, kind, say: made.append((framework, kind)))
-    campaign.make_environments(campaign.Campaign(suite, "suite.yaml", trials, {}, "cuda"), print)
-    campaign.make_environments(campaign.Campaign(suite, "suite.yaml", trials[:1], {}, "cuda"), print)
+    monkeypatch.setattr(session.store, "build", lambda framework, release, kind, say: made.append((framework, kind)))
+    session.build_environments(session.Plan(suite, "suite.yaml", trials, {}, "cuda"), print)
+    session.build_environments(session.Plan(suite, "suite.yaml", trials[:1], {}, "cuda"), print)
     assert made == [("pytorch", "cuda"), ("pytorch", "cpu")]

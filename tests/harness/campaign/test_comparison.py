@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from harness.campaign import campaign
-from harness.campaign.comparison import Wish, parse_threshold, prepare, split_side
+from harness.campaign.comparison import Request, prepare, split_side
 from harness.cli import main
+from harness.cli.compare import parse_threshold
 from harness.environments import recipes
 from harness.errors import WrongUse
 from tests.analysis.conftest import make_records
@@ -216,7 +217,7 @@ def test_batches_that_differ_only_over_all_devices_are_compared_live(dlbench, st
 
 def test_a_tuning_is_a_variant(sides, tmp_path):
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    prepared = prepare(Wish("same:stock", "same:tuned", tmp_path / "small.yaml"))
+    prepared = prepare(Request("same:stock", "same:tuned", tmp_path / "small.yaml"))
     assert [(trial.tuning, trial.side) for trial in prepared.trials] == [("stock", "A"), ("tuned", "B")]
     assert json.loads(prepared.suite.model_dump_json())["tunings"] == ["stock", "tuned"]
     assert prepared.comparison == {"a": "same:stock", "b": "same:tuned", "repeats": 1}

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from harness.campaign import campaign, peaks
+from harness.campaign.events import Listener
+from harness.campaign.session import Session
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import Suite
@@ -31,17 +33,26 @@ def planned(**suite):
     return make_trials(suite, dict.fromkeys(suite.frameworks, np.__version__), Machine("cpu", 2, 0), lambda name: False)
 
 
-def workshop(folder, *names, told=None):
+class Notes(Listener):
+    def __init__(self, told):
+        self.note = told.append
+
+
+def session_of(folder, ready, told=None):
+    return Session(Suite(), ready, folder, None, None, Notes([] if told is None else told))
+
+
+def opened(folder, *names, told=None):
     here = Environment("", np.__version__, "cpu", Path(sys.executable), "", "3.11", (), {}, "built")
     ready = {f"{name}=={np.__version__}": replace(here, framework=name) for name in names}
-    return peaks.Workshop(ready, folder, (told if told is not None else []).append)
+    return session_of(folder, ready, told)
 
 
 def test_every_framework_thread_count_and_precision_is_tried_once(tmp_path, stand_in):
     stand_in(one="reference", two="reference:BreaksProduct")
     told = []
     found = peaks.measure(planned(frameworks=["one", "two"], threads=[1, 2], networks=["tiny_fcn", "tiny_lstm"],
-                                  precisions=["fp32", "bf16"]), workshop(tmp_path, "one", "two", told=told))
+                                  precisions=["fp32", "bf16"]), opened(tmp_path, "one", "two", told=told))
     assert [(peak["framework"], peak["threads"], peak["precision"], bool(peak["flops"])) for peak in found] == [
         ("one", 1, "fp32", True), ("two", 1, "fp32", False), ("one", 2, "fp32", True), ("two", 2, "fp32", False),
         ("one", 1, "bf16", False), ("two", 1, "bf16", False), ("one", 2, "bf16", False), ("two", 2, "bf16", False)]
@@ -66,13 +77,13 @@ def test_on_a_gpu_the_first_framework_that_can_stands_for_all(tmp_path, stand_in
 
     monkeypatch.setattr(peaks, "_measure", measured)
     trials = [replace(trial, device_kind="cuda") for trial in planned(frameworks=["one", "two", "three"])]
-    peaks.measure(trials, workshop(tmp_path, "one", "two", "three"))
+    peaks.measure(trials, opened(tmp_path, "one", "two", "three"))
     assert asked == [("one", "fp32"), ("two", "fp32")]
 
 
 def test_numpy_stands_in_where_no_framework_offers_a_product(tmp_path, stand_in):
     stand_in(one="reference:NoProduct", two="reference:NoProduct")
-    trials, shop = planned(frameworks=["one", "two"]), workshop(tmp_path, "one", "two")
+    trials, shop = planned(frameworks=["one", "two"]), opened(tmp_path, "one", "two")
     found = peaks.measure(trials, shop)
     assert [(peak["framework"], bool(peak["flops"])) for peak in found] == [("one", False), ("two", False), ("numpy", True)]
     again = peaks.measure_again(trials, found, shop)
@@ -81,7 +92,7 @@ def test_numpy_stands_in_where_no_framework_offers_a_product(tmp_path, stand_in)
 
 def test_an_environment_that_could_not_be_built_measures_nothing(tmp_path, stand_in):
     stand_in(one="reference")
-    broken = peaks.Workshop({f"one=={np.__version__}": BuildFailed("no wheel")}, tmp_path, print)
+    broken = session_of(tmp_path, {f"one=={np.__version__}": BuildFailed("no wheel")})
     assert peaks.measure(planned(frameworks=["one"]), broken) == []
 
 
@@ -123,7 +134,7 @@ def test_bandwidth_counts_what_is_read_and_what_is_written(monkeypatch):
 
 def test_a_framework_without_such_an_operation_has_no_bandwidth(tmp_path, stand_in):
     stand_in(one="reference:NoStream")
-    found, = peaks.measure(planned(frameworks=["one"]), workshop(tmp_path, "one"))
+    found, = peaks.measure(planned(frameworks=["one"]), opened(tmp_path, "one"))
     assert found["flops"] and found["bytes_per_second"] is None and found["reason"] == ""
 
 
@@ -146,7 +157,7 @@ def test_a_peak_that_fell_is_a_concern_and_one_that_held_is_none():
 
 def run(folder, resume=False, **suite):
     prepared = campaign.prepare(Suite.model_validate({**SMALL, "frameworks": "one", **suite}), "suite.yaml")
-    campaign.run(prepared, folder, resume, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, folder, Listener(), resume)
     return json.loads((folder / "campaign.json").read_text())
 
 

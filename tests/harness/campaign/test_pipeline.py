@@ -11,11 +11,12 @@ import pytest
 
 from analysis.audit import consistency
 from analysis.display import provenance
-from harness.campaign.process import Sight
+from harness.campaign.events import Event
 from harness.plan.planner import Trial
-from harness.proof import checks, judge
-from harness.workers.pool import Shelf, leaves_traces
-from harness.workers.worker import Failed, Worker
+from harness.proof import judge
+from harness.workers import launch
+from harness.workers.pool import WorkerPool, leaves_traces
+from harness.workers.worker import Failed, Timeouts, Worker
 from tests.harness.campaigns import run, table
 
 
@@ -24,7 +25,7 @@ def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path
     stand_in(one="reference")
     seen = []
     done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=jobs, watch=seen.append)
-    phases = ["time, " if sight.phase in ("warm-up", "timing") else "get ready, " for sight in seen]
+    phases = ["time, " if event.phase in ("warm-up", "timing") else "get ready, " for event in seen]
     assert "".join(phase for phase, _ in groupby(phases)) == turns
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1, 2, 3], {"ok"})
     began = datetime.fromisoformat(done.meta["started"])
@@ -38,8 +39,8 @@ def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path
 def test_a_campaign_that_was_resumed_with_more_at_a_time_passes_its_audit(tmp_path, stand_in):
     stand_in(one="reference")
 
-    def stop(sight: Sight) -> None:
-        if sight.process:
+    def stop(event: Event) -> None:
+        if event.process:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -101,15 +102,15 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_kept_worker_that_died_or_hung_while_it_rested_costs_no_trial(tmp_path, stand_in, monkeypatch, number):
     stand_in(one="reference")
-    monkeypatch.setattr(checks, "Worker", partial(Worker, silence=2.0))
-    put, struck = Shelf.put, []
+    monkeypatch.setattr(launch, "Worker", partial(Worker, timeouts=Timeouts(silence=2.0)))
+    put, struck = WorkerPool.put, []
 
-    def strike(shelf: Shelf, worker: Worker, trial: Trial) -> None:
+    def strike(pool: WorkerPool, worker: Worker, trial: Trial) -> None:
         worker.process.send_signal(number)
         struck.append(worker)
-        put(shelf, worker, trial)
+        put(pool, worker, trial)
 
-    monkeypatch.setattr(Shelf, "put", strike)
+    monkeypatch.setattr(WorkerPool, "put", strike)
     before = set(psutil.Process().children(recursive=True))
     done = run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_lstm"], batches=4, processes=2, keep_workers=True)
     assert (set(done.processes["status"]), done.processes["log"].nunique()) == ({"ok"}, 4)  # each has a worker of its own
@@ -119,15 +120,15 @@ def test_a_kept_worker_that_died_or_hung_while_it_rested_costs_no_trial(tmp_path
 
 def test_where_a_fresh_worker_dies_too_its_process_fails(tmp_path, stand_in, monkeypatch):
     stand_in(one="reference")
-    put = Shelf.put
+    put = WorkerPool.put
 
-    def kill_all(shelf: Shelf, worker: Worker, trial: Trial) -> None:
+    def kill_all(pool: WorkerPool, worker: Worker, trial: Trial) -> None:
         worker.process.kill()
-        monkeypatch.setattr(checks, "Worker", lambda interpreter, module, *others, **settings: Worker(
+        monkeypatch.setattr(launch, "Worker", lambda interpreter, module, *others, **settings: Worker(
             interpreter, "tests.faults.import_fails", *others, **settings))
-        put(shelf, worker, trial)
+        put(pool, worker, trial)
 
-    monkeypatch.setattr(Shelf, "put", kill_all)
+    monkeypatch.setattr(WorkerPool, "put", kill_all)
     done = run(tmp_path, frameworks="one", networks=["tiny_dropout", "tiny_fcn"], batches=4, processes=1, keep_workers=True)
     first, second = done.processes.sort_values("order").to_dict("records")
     assert (first["status"], second["status"], "tiny_dropout" in second["trial"]) == ("ok", "failed", True)  # it checks itself
@@ -136,10 +137,10 @@ def test_where_a_fresh_worker_dies_too_its_process_fails(tmp_path, stand_in, mon
 
 def test_a_worker_serves_one_side_of_a_comparison():
     one = Trial("pytorch", "2.13.0", "fcn5", 64, 1, "cpu", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3, side="A")
-    shelf = Shelf()
-    shelf.put("a worker", one)
-    assert shelf.take(replace(one, side="B")) is None
-    assert shelf.take(replace(one, side="A", network="fcn8s")) == "a worker"
+    pool = WorkerPool()
+    pool.put("a worker", one)
+    assert pool.take(replace(one, side="B")) is None
+    assert pool.take(replace(one, side="A", network="fcn8s")) == "a worker"
 
 
 @pytest.mark.parametrize(("kind", "devices", "strategy", "traces"), [
@@ -182,11 +183,11 @@ def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_l
 
 def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
     stand_in(one="memory:OfOneInTraining")
-    seen: list[Sight] = []
+    seen: list[Event] = []
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=4, watch=seen.append, note=told.append)
     assert (done.processes["process"].tolist(), set(done.processes["status"])) == (list(range(7)), {"ok"})
-    starts = [sight.process for sight in seen if sight.phase == "starting"]
+    starts = [event.process for event in seen if event.phase == "starting"]
     assert (sorted(starts[:4]), starts[4], sorted(starts[5:7]), starts[7:]) == ([0, 1, 2, 3], 0, [1, 2], [1, 2, 3, 4, 5, 6])
     trial = done.processes["trial"][0]
     assert told == [f"{trial} process {process} failed beside other workers (out_of_memory: MemoryError: another worker holds the "
@@ -219,7 +220,7 @@ def test_a_check_whose_reference_failed_ahead_is_made_again(tmp_path, stand_in, 
 
 
 def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp_path, stand_in, monkeypatch):
-    monkeypatch.setattr(checks, "Worker", partial(Worker, patience=0.5))
+    monkeypatch.setattr(launch, "Worker", partial(Worker, timeouts=Timeouts(shortage=0.5)))
     stand_in(one="memory:OfOneInWords")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, note=told.append)
@@ -265,7 +266,7 @@ def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, process
 
 def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
     stand_in(one="memory:First", two="reference")
-    seen: list[Sight] = []
+    seen: list[Event] = []
     told: list[str] = []
     done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=4, watch=seen.append, note=told.append)
     rows = done.processes
@@ -274,7 +275,7 @@ def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
     failed = rows[rows["status"] == "failed"]
     assert failed["reason"].tolist() == [f"out_of_memory: {said}RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"
                                          for said in ("", "not started, as process 0 ended so: ")]
-    assert [sight.phase for sight in seen if sight.trial.framework == "one" and not sight.process].count("checking") > 1
+    assert [event.phase for event in seen if event.trial.framework == "one" and not event.process].count("checking") > 1
     alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
     assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)
 
@@ -292,8 +293,8 @@ def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in)
 def test_what_waits_for_its_turn_ends_with_a_campaign_that_is_stopped(tmp_path, stand_in):
     stand_in(one="reference")
 
-    def stop(sight: Sight) -> None:
-        if sight.phase == "timing":
+    def stop(event: Event) -> None:
+        if event.phase == "timing":
             raise KeyboardInterrupt
 
     before = set(psutil.Process().children(recursive=True))

@@ -2,13 +2,20 @@
 
 import pytest
 
-from harness.campaign import process
-from harness.campaign.process import Outcome
+from harness.campaign.events import Outcome
+from harness.campaign.process import Process
 from harness.plan.planner import Trial
 from harness.proof.judge import Verdict
 from harness.workers.worker import Failed
 
 GREETED = {"device_name": "NVIDIA H200"}
+
+
+def failing(trial, outcome):
+    """A process without a session, with this outcome so far."""
+    process = Process(None, trial, 0, 0)
+    process.outcome = outcome
+    return process
 
 
 @pytest.mark.parametrize(("kind", "devices", "fault", "greeted", "windows", "told"), [
@@ -23,7 +30,7 @@ def test_gpus_that_hang_before_their_first_window_are_told_what_helps_where_they
     trial = Trial("tensorflow", "2.21.0", "fcn5", 64, devices, kind, 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
                   strategy="nccl")
     outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **greeted}, windows=windows)
-    with process._noted(trial, outcome):
+    with failing(trial, outcome)._noting_failures():
         raise Failed(fault, "no answer to 'check' within 900 s")
     said = "; where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory"
     assert outcome.row["status"] == "failed"
@@ -35,6 +42,7 @@ def test_a_reference_that_hangs_says_nothing_of_the_gpus():
                   strategy="nccl")
     outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **GREETED})
     verdict = Verdict("different", "timed_out: the reference: no answer to 'check' within 900 s", failure="timed_out")
-    with process._noted(trial, outcome):
-        process._note_check(outcome, verdict)
+    process = failing(trial, outcome)
+    with process._noting_failures():
+        process._note_check(verdict)
     assert (outcome.row["status"], outcome.row["reason"]) == ("failed", verdict.reason)

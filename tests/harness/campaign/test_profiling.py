@@ -10,6 +10,7 @@ import networks
 from analysis.records import reader
 from analysis.trials import breakdown
 from harness.campaign import campaign, profiling
+from harness.campaign.events import Listener
 from harness.data import arrays
 from harness.environments import recipes
 from harness.plan.planner import Trial
@@ -98,7 +99,7 @@ def test_a_campaign_keeps_profiles_and_a_resumed_one_makes_what_is_missing(tmp_p
 
     def run(resume, **suite):
         prepared = campaign.prepare(Suite.model_validate({**asked, **suite}), "suite.yaml")
-        campaign.run(prepared, tmp_path, resume, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+        campaign.run(prepared, tmp_path, Listener(), resume)
         return reader.read(tmp_path)
 
     assert run(False).operators.empty and not (tmp_path / "operators.csv").exists()
@@ -117,8 +118,7 @@ def test_a_trial_on_several_cpu_devices_says_why_it_has_no_profile_and_starts_no
     suite = Suite.model_validate({
         "networks": {"tiny_fcn": {"batches": 4}}, "frameworks": "good", "device": "cpu", "threads": 1, "devices": 2, "processes": 1,
         "windows": 1, "window_seconds": 0.01, "data": "host", "peaks": False, "profile": True})
-    campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
-                 lambda outcome, number, total: None)
+    campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, Listener())
     done = reader.read(tmp_path)
     reason = "operators are profiled on one CPU device; of several, phases: true takes the step apart"
     assert done.operators[["class", "reason"]].values.tolist() == [["no trace", reason]]

@@ -13,10 +13,12 @@ from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.report import report
 from harness.campaign import campaign
+from harness.campaign.events import Listener
 from harness.environments import recipes
 from harness.plan.suite import Suite
-from harness.proof import checks
+from harness.workers import launch
 from harness.workers.ranks import Ranks
+from harness.workers.worker import Timeouts
 
 SMALL = {"networks": {"tiny_fcn": {"batches": 4}}, "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
          "window_seconds": 0.01, "peaks": False, "data": "host", "telemetry": False}
@@ -24,7 +26,7 @@ SMALL = {"networks": {"tiny_fcn": {"batches": 4}}, "device": "cpu", "threads": 1
 
 def run(folder: Path, resume: bool = False, **suite: Any) -> Campaign:
     prepared = campaign.prepare(Suite.model_validate({**SMALL, **suite}), "suite.yaml")
-    campaign.run(prepared, folder, resume, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, folder, Listener(), resume)
     return reader.read(folder)
 
 
@@ -50,7 +52,7 @@ def test_more_devices_than_cores_share_them_and_the_row_says_so(tmp_path, stand_
     stand_in(one="ranks")
     prepared = campaign.prepare(Suite.model_validate({**SMALL, "frameworks": "one", "devices": 2}), "suite.yaml")
     prepared.machine["cpu"]["allowed"] = 1
-    campaign.run(prepared, tmp_path, False, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, tmp_path, Listener())
     assert "its 2 devices share 1 cores" in rows(tmp_path)[0]["reason"]
 
 
@@ -142,7 +144,7 @@ def test_a_part_that_one_rank_has_no_memory_for_costs_the_others_nothing_and_the
 def test_a_worker_of_which_a_rank_still_waits_in_a_part_is_asked_nothing_more(
         tmp_path, stand_in, workers_in, monkeypatch, planted, reason):
     monkeypatch.setenv("PLANTED", planted)
-    monkeypatch.setattr(checks, "Ranks", partial(Ranks, patience=1.0))
+    monkeypatch.setattr(launch, "Ranks", partial(Ranks, timeouts=Timeouts(shortage=1.0)))
     stand_in(one="ranks:PartsStuck")
     done = run(tmp_path, frameworks="one", devices=2, phases=True)
     lost = "the worker was lost with part A"

@@ -6,7 +6,7 @@ import pytest
 
 from harness.campaign import step_parts
 from harness.plan.suite import Suite
-from harness.workers.worker import Failed, Unsupported
+from harness.workers.worker import Failed, Timeouts, Unsupported
 
 SUITE = Suite(windows=2, window_seconds=1.0)
 TRIAL = SimpleNamespace(trial="one", devices=1)
@@ -15,7 +15,7 @@ TRIAL = SimpleNamespace(trial="one", devices=1)
 class Worker:
     """Takes a second for each step; raises `error` where `part` is asked for steps as often as `after` says."""
 
-    patience = 1.0
+    timeouts = Timeouts(shortage=1.0)
 
     def __init__(self, part, error, after):
         self.part, self.error, self.left = part, error, after

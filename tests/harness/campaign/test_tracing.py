@@ -12,14 +12,13 @@ import pytest
 import networks
 from analysis.records import reader
 from harness.campaign import campaign, tracing
-from harness.campaign.process import Bench
+from harness.campaign.events import Listener
+from harness.campaign.session import Session
 from harness.data.inputs import Inputs
 from harness.environments import recipes
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.proof.checks import Checks
-from harness.proof.judge import Judge
 from tests.parallel import parallel_of
 
 FAKE_CUPTI = str(Path(__file__).parents[2] / "fake_cupti")
@@ -31,8 +30,8 @@ COPIED = 4 * 4 * networks.get("tiny_fcn").input_shape[0]  # bytes of a batch of 
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
-    """Make a bench of one framework whose workers run `module`: `bench("traced")`."""
+def session(tmp_path, monkeypatch):
+    """Make a session of one framework whose workers run `module`: `session("traced")`."""
 
     def make(module, variables=None, **suite):
         runner = SimpleNamespace(runner=f"tests.faults.{module}", parallel=parallel_of(module))
@@ -40,14 +39,13 @@ def bench(tmp_path, monkeypatch):
         suite = Suite.model_validate({"networks": "tiny_fcn", **suite})
         variables = {"PYTHONPATH": FAKE_CUPTI} if variables is None else variables
         ready = {"good==1": Environment("good", "1", "cuda", Path(sys.executable), "key", "3.11", (), variables, "built")}
-        checks = Checks(Judge(tmp_path, 2, 1, 1, 60), ready, suite.limits, tmp_path / "logs")
-        return Bench(suite, ready, Inputs(tmp_path, 1), checks, tmp_path / "logs", lambda sight: None)
+        return Session(suite, ready, tmp_path / "logs", Inputs(tmp_path, 1), None)
 
     return make
 
 
-def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(bench):
-    rows = pd.DataFrame(tracing.trace(bench("traced"), TRIAL))
+def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(session):
+    rows = pd.DataFrame(tracing.trace(session("traced"), TRIAL))
     assert set(rows["trial"]) == {TRIAL.trial}
     assert set(rows["steps"]) == {tracing.STEPS}
     shown = rows[["class", "arithmetic", "transposition", "count_per_step", "bytes_per_step"]].astype(object)
@@ -65,40 +63,40 @@ def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(bench):
 @pytest.mark.parametrize(("module", "reason"), [
     ("reference", "device 'cuda': NumPy runs on the CPU alone"), ("import_fails", "crashed: "),
 ])
-def test_a_worker_that_fails_leaves_its_reason(bench, module, reason):
-    row, = tracing.trace(bench(module), TRIAL)
+def test_a_worker_that_fails_leaves_its_reason(session, module, reason):
+    row, = tracing.trace(session(module), TRIAL)
     assert {key: row[key] for key in ("trial", "class")} == {"trial": TRIAL.trial, "class": "no trace"}
     assert reason in row["reason"]
 
 
-def test_an_environment_without_cupti_is_a_reason(bench):
-    row, = tracing.trace(bench("traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL)
+def test_an_environment_without_cupti_is_a_reason(session):
+    row, = tracing.trace(session("traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL)
     assert "cupti" in row["reason"]
 
 
-def test_of_two_ranks_the_first_is_traced(bench):
-    rows = pd.DataFrame(tracing.trace(bench("ranks:Traced"), ON_TWO))
+def test_of_two_ranks_the_first_is_traced(session):
+    rows = pd.DataFrame(tracing.trace(session("ranks:Traced"), ON_TWO))
     assert rows["class"].tolist() == ["matrix product", "copy", "memset", "wall", "busy", "idle"]
     assert rows["count_per_step"].tolist()[:3] == [1, 1, 1]
 
 
-def test_two_ranks_without_cupti_are_a_reason_at_once(bench):
+def test_two_ranks_without_cupti_are_a_reason_at_once(session):
     """Rank 1 once ran its steps and waited for rank 0, which had refused, until the limit of a window (seen on two H200s)."""
-    made = bench("ranks:Traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
+    made = session("ranks:Traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
     began = time.monotonic()
     row, = tracing.trace(made, ON_TWO)
     assert row["reason"].startswith("no trace without the package cupti-python, of the framework's own CUDA: ")
     assert time.monotonic() - began < 60 < made.suite.limits.window
 
 
-def test_an_environment_that_could_not_be_built_is_a_reason(bench):
-    made = bench("traced")
+def test_an_environment_that_could_not_be_built_is_a_reason(session):
+    made = session("traced")
     row, = tracing.trace(replace(made, environments={"good==1": BuildFailed("no wheel\nlog")}), TRIAL)
     assert row["reason"] == "crashed: its environment could not be built: no wheel"
 
 
-def test_xlas_own_flags_are_kept_and_its_command_buffers_are_off(bench, monkeypatch):
-    environment = bench("traced").environments["good==1"]
+def test_xlas_own_flags_are_kept_and_its_command_buffers_are_off(session, monkeypatch):
+    environment = session("traced").environments["good==1"]
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert tracing.copies_in_sight(environment, TRIAL) == {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
@@ -120,7 +118,7 @@ def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_miss
                                   "peaks": False})
     traced = []
 
-    def trace(bench, trial):
+    def trace(session, trial):
         traced.append(trial.trial)
         return [{"trial": trial.trial, "class": "idle", "seconds_per_step": 0.5}]
 
@@ -129,7 +127,7 @@ def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_miss
 
     def run(resume):
         prepared = campaign.prepare(suite, "suite.yaml")
-        campaign.run(prepared, tmp_path, resume, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+        campaign.run(prepared, tmp_path, Listener(), resume)
         return reader.read(tmp_path)
 
     done = run(resume=False)
@@ -150,7 +148,6 @@ def test_a_campaign_on_a_cpu_has_no_kernels(tmp_path, stand_in):
     stand_in(good="reference")
     suite = Suite.model_validate({"frameworks": "good", "networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 1,
                                   "windows": 1, "window_seconds": 0.01, "data": "host", "peaks": False})
-    campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
-                 lambda outcome, number, total: None)
+    campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, Listener())
     assert not (tmp_path / "kernels.csv").exists()
     assert len(reader.read(tmp_path).kernels) == 0

@@ -14,6 +14,7 @@ from analysis.audit import audit
 from analysis.records import manifest, reader
 from analysis.report import report
 from harness.campaign import campaign
+from harness.campaign.events import Listener
 from harness.machine import hardware
 from harness.plan.suite import Suite
 
@@ -30,7 +31,7 @@ def original(tmp_path_factory) -> Path:
     """A real campaign of six processes, with its report and manifest."""
     folder = tmp_path_factory.mktemp("audit") / "campaign"
     prepared = campaign.prepare(Suite.model_validate(SUITE), "suite.yaml")
-    campaign.run(prepared, folder, False, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, folder, Listener())
     report.write([folder], folder)
     manifest.write_manifest(folder)
     return folder

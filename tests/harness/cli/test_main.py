@@ -21,7 +21,7 @@ from analysis.records import reader
 from harness.campaign import campaign
 from harness.cli import main
 from harness.cli.progress import count
-from harness.proof import checks
+from harness.workers import launch
 
 ROOT = Path(__file__).parents[3]
 HERE = ["--interpreter", f"reference={sys.executable}"]
@@ -67,7 +67,7 @@ def no_worker(monkeypatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(checks, "Worker", refuse)
+    monkeypatch.setattr(launch, "Worker", refuse)
 
 
 def test_networks_are_listed_with_their_parameters(dlbench):

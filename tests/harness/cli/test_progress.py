@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.campaign.process import Outcome, Sight
+from harness.campaign.events import Event, Outcome
 from harness.cli.progress import Display, describe, duration
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
@@ -25,7 +25,7 @@ def test_a_duration_has_the_unit_that_a_person_would_use(seconds: float, text: s
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("sight", "text"), [
+@pytest.mark.parametrize(("event", "text"), [
     ({"phase": "checking"}, "pytorch tiny_fcn b4 fp32 stock #2 checking"),
     ({"phase": "warm-up", "step_seconds": 0.25, "loss": 2.302585},
      "pytorch tiny_fcn b4 fp32 stock #2 warm-up · 250 ms a step · loss 2.303"),
@@ -34,15 +34,15 @@ def test_a_duration_has_the_unit_that_a_person_would_use(seconds: float, text: s
     ({"phase": "timing", "window": 3, "step_seconds": 0.0125, "loss": float("nan")},
      "pytorch tiny_fcn b4 fp32 stock #2 timing 3/8 · 12.5 ms a step · loss nan"),
 ])
-def test_a_sight_is_one_line(trial: Trial, sight: dict, text: str):
-    assert describe(Sight(trial, 2, **sight), windows=8) == text
+def test_an_event_is_one_line(trial: Trial, event: dict, text: str):
+    assert describe(Event(trial, 2, **event), windows=8) == text
 
 
 def shown(trial: Trial, row: dict, processes: int = 2) -> str:
     """What a log, which is no terminal, gets of one finished process."""
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     with Display(console, Suite(), [(trial, process) for process in range(processes)]) as display:
-        display.watch(Sight(trial, 0, "timing", 1, 0.0125, 0.5))
+        display.watch(Event(trial, 0, "timing", 1, 0.0125, 0.5))
         outcome = Outcome({"trial": trial.trial, "process": 0, **row}, [{"step_seconds": 0.0125}])
         display.done(outcome, number=1, total=processes)
     return console.file.getvalue()
@@ -58,7 +58,7 @@ def test_checks_made_ahead_do_not_count_as_the_first_process(trial: Trial, monke
     monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: next(now, 601.0))
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     with Display(console, Suite(), [(trial, 0), (trial, 1)]) as display:
-        display.watch(Sight(trial, 0, "checked"))
+        display.watch(Event(trial, 0, "checked"))
         display.done(Outcome({"trial": trial.trial, "process": 0, "status": "ok"}, [{"step_seconds": 0.0125}]), 1, total=2)
     assert console.file.getvalue().endswith("about 1 s left\n")
 

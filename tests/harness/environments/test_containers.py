@@ -10,6 +10,7 @@ import pytest
 
 from analysis.records import reader
 from harness.campaign import campaign
+from harness.campaign.events import Listener
 from harness.environments import containers, recipes, store
 from harness.environments.containers import Container
 from harness.environments.recipes import Framework
@@ -137,7 +138,7 @@ def test_the_first_engine_that_answers_is_taken_and_the_others_faults_are_told(t
 
 def run(folder, **suite):
     prepared = campaign.prepare(Suite.model_validate({**SUITE, **suite}), "suite.yaml")
-    campaign.run(prepared, folder, False, lambda sight: None, lambda text: None, lambda outcome, number, total: None)
+    campaign.run(prepared, folder, Listener())
     return reader.read(folder)
 
 

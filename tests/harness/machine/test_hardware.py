@@ -121,42 +121,6 @@ def test_turbo_is_read_in_either_of_its_two_forms(tmp_path, files, turbo):
     assert hardware._turbo(write(tmp_path, files)) is turbo
 
 
-@pytest.fixture
-def two_sockets(tmp_path) -> Path:
-    """Two sockets, two cores each, two threads each, numbered as Linux does: 0-3 cores, sockets in turn, 4-7 their siblings."""
-    for processor in range(8):
-        core = processor % 4
-        write(tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology",
-              {"thread_siblings_list": f"{core},{core + 4}", "physical_package_id": str(core % 2)})
-    return tmp_path
-
-
-@pytest.mark.parametrize(("threads", "allowed", "chosen"), [
-    (2, set(range(8)), [0, 2]),
-    (4, set(range(8)), [0, 2, 1, 3]),
-    (6, set(range(8)), [0, 2, 1, 3, 4, 6]),
-    (99, set(range(8)), [0, 2, 1, 3, 4, 6, 5, 7]),
-    (2, {4, 5, 6}, [4, 6]),
-    (2, {0, 4}, [0, 4]),
-])
-def test_physical_cores_are_chosen_before_their_siblings(two_sockets, threads, allowed, chosen):
-    assert hardware.cores(threads, two_sockets, allowed) == chosen
-
-
-def test_without_topology_every_processor_is_a_core(tmp_path):
-    assert hardware.cores(2, tmp_path, {3, 5, 7}) == [3, 5]
-
-
-def test_by_default_only_processors_of_this_process_are_chosen(monkeypatch, tmp_path):
-    monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda pid: {1, 6})
-    assert hardware.cores(8, tmp_path) == [1, 6]
-
-
-def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
-    assert hardware._processors("0-2,8") == (0, 1, 2, 8)
-    assert hardware._processors("") == ()
-
-
 def test_a_folder_that_is_no_clone_has_no_commit(tmp_path):
     assert hardware.checkout(tmp_path) == {"commit": None, "dirty": None, "stated": False}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.campaign import campaign
+from harness.campaign.events import Listener
 from harness.environments import recipes, store
 from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import load_suite
@@ -40,8 +41,7 @@ def test_one_two_and_four_devices_train_the_same_network_in_every_framework(tmp_
     missing = [name for name in suite.frameworks if not store.find(name, recipes.load(name).default, "cpu")]
     if missing:
         pytest.skip(f"no environments here for {', '.join(missing)}: dlbench env build {' '.join(missing)}")
-    campaign.run(campaign.prepare(suite, str(SUITE)), tmp_path, False, lambda sight: None, lambda text: None,
-                 lambda outcome, number, total: None)
+    campaign.run(campaign.prepare(suite, str(SUITE)), tmp_path, Listener())
     with (tmp_path / "trials.csv").open() as file:
         rows = {(row["framework"], row["devices"]): (row["status"], row["verified"], row["strategy"], row["global_batch"])
                 for row in csv.DictReader(file)}

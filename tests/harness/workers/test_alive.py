@@ -10,43 +10,44 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.campaign import campaign
-from harness.campaign.process import Sight
+from harness.campaign import campaign, session
+from harness.campaign.events import Event, Listener
 from harness.plan.suite import Suite
 from harness.proof import judge
 from harness.proof.checks import Checks
-from harness.workers.alive import AtWork, results
+from harness.workers.alive import LiveWorkers, results
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker, processes_with
+from tests.harness.campaigns import Heard
 from tests.parallel import PARALLEL
 
 
 def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
-    at_work = AtWork()
+    live = LiveWorkers()
     early, late = (Worker(sys.executable, "tests.faults.reference", tmp_path / "log") for _ in range(2))
-    at_work.add(early)
-    at_work.stop()
+    live.add(early)
+    live.stop()
     assert (early.ended, late.ended) == (True, False)
     with pytest.raises(Failed, match="crashed: stopped with its campaign"):
-        at_work.add(late)
+        live.add(late)
     assert processes_with(early.token) == processes_with(late.token) == []
 
 
 def test_ranks_are_ended_by_their_launcher(tmp_path, monkeypatch):
     ranks = Ranks(Launch(PARALLEL, 2), sys.executable, "tests.faults.ranks", tmp_path / "log")
-    at_work, told, end = AtWork(), [], ranks.process.terminate
+    live, told, end = LiveWorkers(), [], ranks.process.terminate
     monkeypatch.setattr(ranks.process, "terminate", lambda: told.append("SIGTERM") or end())
-    at_work.add(ranks)
-    at_work.stop()
+    live.add(ranks)
+    live.stop()
     assert (told, processes_with(ranks.token)) == (["SIGTERM"], [])
 
 
 def test_a_worker_that_is_forgotten_is_left_to_who_ends_it(tmp_path):
-    at_work = AtWork()
+    live = LiveWorkers()
     with Worker(sys.executable, "tests.faults.reference", tmp_path / "log") as worker:
-        at_work.add(worker)
-        at_work.discard([worker])
-        at_work.stop()
+        live.add(worker)
+        live.discard([worker])
+        live.stop()
         assert not worker.ended
 
 
@@ -63,19 +64,18 @@ def interruptible():
 def test_an_interrupt_ends_the_checks_of_processes_that_get_ready(tmp_path, stand_in, workers_in, monkeypatch, runner, devices):
     stand_in(one=runner, two=runner)
     made = []
-    monkeypatch.setattr(campaign, "Checks", lambda *arguments: made.append(Checks(*arguments)) or made[-1])
+    monkeypatch.setattr(session, "Checks", lambda *arguments: made.append(Checks(*arguments)) or made[-1])
     suite = Suite.model_validate({
         "networks": "tiny_fcn", "batches": 4, "frameworks": ["one", "two"], "device": "cpu", "threads": 1, "peaks": False,
         "devices": devices, "processes": 1, "prepare_jobs": 2, "telemetry": False, "limits": {"check": 60}})
 
-    def interrupt(sight: Sight) -> None:
-        if sight.phase == "checking" and sight.trial.framework == "two":
+    def interrupt(event: Event) -> None:
+        if event.phase == "checking" and event.trial.framework == "two":
             # A little later: while a pool starts a thread it knows nothing of it yet, and could not wait for it.
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     with pytest.raises(KeyboardInterrupt):
-        campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, interrupt, lambda text: None,
-                     lambda outcome, number, total: None)
+        campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, Heard(interrupt))
     assert {checked.verdict.failure for checked in made[0].made.values()} == {"crashed"}  # else they had timed out
     assert workers_in(tmp_path) == []
 
@@ -96,8 +96,7 @@ def test_an_interrupt_ends_the_reference_that_a_check_waits_for(tmp_path, stand_
 
     monkeypatch.setattr(judge, "Worker", worker)
     with pytest.raises(KeyboardInterrupt):
-        campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, False, lambda sight: None, lambda text: None,
-                     lambda outcome, number, total: None)
+        campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, Listener())
     assert time.monotonic() - began < 40  # the reference alone would have hung for 60
     assert workers_in(tmp_path) == []
 

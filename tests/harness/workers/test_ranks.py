@@ -14,7 +14,7 @@ from harness.data import arrays
 from harness.environments import recipes
 from harness.environments.recipes import Parallel
 from harness.workers.ranks import Launch, Ranks, merged
-from harness.workers.worker import Failed, Unsupported, processes_with
+from harness.workers.worker import Failed, Timeouts, Unsupported, processes_with
 from tests.parallel import PARALLEL
 
 
@@ -134,7 +134,7 @@ def test_a_rank_that_raises_is_crashed_with_its_number_and_first_line(ready):
 
 
 def test_ranks_that_wait_for_one_that_refuses_are_ended_with_its_reason_in_seconds(ready):
-    worker = ready("ranks:Refuses", patience=0.5)
+    worker = ready("ranks:Refuses", timeouts=Timeouts(shortage=0.5))
     with pytest.raises(Unsupported, match="no collective here"):
         worker.ask("run", limit=3600, steps=1)
     assert worker.ended
@@ -142,7 +142,7 @@ def test_ranks_that_wait_for_one_that_refuses_are_ended_with_its_reason_in_secon
 
 
 def test_a_refused_trace_lets_the_other_ranks_finish_and_train_on(ready, tmp_path):
-    worker = ready(patience=60.0)  # nobody needs it
+    worker = ready(timeouts=Timeouts(shortage=60.0))  # nobody needs it
     with pytest.raises(Unsupported, match="a trace reads the activity records of a CUDA device; this task is on 'cpu'"):
         worker.ask("trace", limit=60, steps=2, out=str(tmp_path / "trace.json"))
     assert not worker.ended
@@ -156,13 +156,13 @@ def test_a_rank_that_hangs_is_timed_out(ready):
 
 
 def test_ranks_that_wait_for_one_out_of_memory_are_out_of_memory_in_seconds(ready):
-    failure = failure_of(ready("ranks:MemoryWords", patience=0.5), limit=3600)
+    failure = failure_of(ready("ranks:MemoryWords", timeouts=Timeouts(shortage=0.5)), limit=3600)
     assert failure.kind == "out_of_memory"
     assert failure.reason.startswith("OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor")
 
 
 def test_a_rank_that_is_stopped_is_timed_out_with_its_number_long_before_the_limit(ready):
-    worker = ready(silence=3.0)
+    worker = ready(timeouts=Timeouts(silence=3.0))
     os.kill(worker.pids[1], signal.SIGSTOP)
     failure = failure_of(worker, limit=3600)
     assert (failure.kind, failure.reason) == ("timed_out", "rank 1: 'run': no heartbeat and no processor time for 3 s")

@@ -12,7 +12,7 @@ import networks
 from harness.data import arrays
 from harness.workers import worker as workers
 from harness.workers.out_of_memory import Shortage
-from harness.workers.worker import TOKEN, Failed, Unsupported, Worker
+from harness.workers.worker import TOKEN, Failed, Timeouts, Unsupported, Worker
 from tests.faults.memory import FAILED, NO_FAILURES
 
 
@@ -96,7 +96,7 @@ def test_a_hang_is_timed_out(ready):
 
 
 def test_a_stopped_process_is_timed_out_long_before_its_limit(ready):
-    failure = failure_of(ready("wire:Stopped", silence=1.0), limit=3600)
+    failure = failure_of(ready("wire:Stopped", timeouts=Timeouts(silence=1.0)), limit=3600)
     assert failure.kind == "timed_out"
     assert "no heartbeat and no processor time" in failure.reason
 
@@ -108,7 +108,7 @@ def test_out_of_memory_is_its_own_kind(ready):
 
 
 def test_a_worker_that_waits_for_a_replica_out_of_memory_is_out_of_memory_in_seconds(ready):
-    failure = failure_of(ready("memory:Words", patience=0.5), limit=3600)
+    failure = failure_of(ready("memory:Words", timeouts=Timeouts(shortage=0.5)), limit=3600)
     assert (failure.kind, failure.reason) == (
         "out_of_memory", "OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor with "
         "shape[1024,2048] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc; "
@@ -117,12 +117,12 @@ def test_a_worker_that_waits_for_a_replica_out_of_memory_is_out_of_memory_in_sec
 
 @pytest.mark.parametrize(("limit", "silence", "why"), [(1.0, 60.0, "no answer to 'run' within 1 s"), (3600, 1.0, "no heartbeat")])
 def test_a_worker_that_is_out_of_time_after_words_of_memory_is_out_of_memory(ready, limit, silence, why):
-    failure = failure_of(ready("memory:Words", silence=silence), limit)
+    failure = failure_of(ready("memory:Words", timeouts=Timeouts(silence=silence)), limit)
     assert (failure.kind, why in failure.reason) == ("out_of_memory", True)
 
 
 def test_words_of_memory_before_an_answer_or_of_no_failure_are_none(ready):
-    worker = ready("memory:WordsOfNoFailure", patience=1.0)
+    worker = ready("memory:WordsOfNoFailure", timeouts=Timeouts(shortage=1.0))
     for _ in range(2):  # the second answer comes long after the words of the first step
         assert worker.ask("run", limit=60, steps=1)["steps"] == 1
     assert "not a failure" in worker.log.read_text()
@@ -144,7 +144,7 @@ def test_words_of_memory_are_those_of_an_operation(tmp_path, words, found):
     shortage = Shortage(log, lambda: 10.0)
     with log.open("a") as file:
         file.write(words)
-    assert shortage.told() == found
+    assert shortage.first() == found
 
 
 def test_a_line_of_memory_is_read_when_it_is_whole_and_has_an_age(tmp_path):
@@ -152,12 +152,12 @@ def test_a_line_of_memory_is_read_when_it_is_whole_and_has_an_age(tmp_path):
     log.touch()
     shortage = Shortage(log, lambda: now[0])
     for piece in (FAILED[:100], FAILED[100:]):
-        assert shortage.told() == ""
+        assert shortage.first() == ""
         with log.open("a") as file:
             file.write(piece)
-    assert (shortage.told(), shortage.told(ago=5.0)) == (FAILED.partition("] ")[2].strip(), "")
+    assert (shortage.first(), shortage.first(age=5.0)) == (FAILED.partition("] ")[2].strip(), "")
     now[0] = 15.0
-    assert shortage.told(ago=5.0) == shortage.told()
+    assert shortage.first(age=5.0) == shortage.first()
 
 
 def test_an_orphan_that_keeps_the_pipe_neither_hangs_the_driver_nor_survives(ready):

@@ -1,0 +1,54 @@
+"""What a campaign tells while it runs, and to whom."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.plan.planner import Trial
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a process of a trial does now; after a window also its step time and loss."""
+
+    trial: Trial
+    process: int
+    # checked (before all processes), checking, starting, building, warm-up, timing,
+    # parts of the step, tracing
+    phase: str
+    window: int = 0  # how many timed windows are done
+    step_seconds: float = math.nan
+    loss: float = math.nan
+
+
+@dataclass
+class Outcome:
+    """A finished process: its row of processes.csv and its rows of the other tables."""
+
+    row: dict[str, Any]
+    windows: list[dict[str, Any]] = field(default_factory=list)
+    counters: list[dict[str, Any]] = field(default_factory=list)
+    phases: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def shortage(self) -> dict[str, Any] | None:
+        """The row that ran out of memory: the process's own, or one of a part of its step."""
+        return next((row for row in (self.row, *self.phases)
+                     if str(row.get("reason")).startswith("out_of_memory")), None)
+
+    @property
+    def timed_out(self) -> bool:
+        return self.row["status"] == "failed" and str(self.row["reason"]).startswith("timed_out")
+
+
+class Listener:
+    """Hears of a campaign's progress. This one ignores everything; subclasses show it."""
+
+    def watch(self, event: Event) -> None:
+        """Hear what a process does now."""
+
+    def note(self, text: str) -> None:
+        """Hear of an environment being built, a peak, or a shortage of memory."""
+
+    def done(self, outcome: Outcome, number: int, total: int) -> None:
+        """Hear that a process has finished, the `number`-th of the `total` known so far."""

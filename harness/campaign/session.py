@@ -1,0 +1,142 @@
+"""What all workers of a campaign, a verification or a script share.
+
+`Session.open(plan)` builds the environments and opens the sampler, the inputs, the checks and the
+pool of workers. It ends every worker that is left when it closes.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import networks
+from harness.campaign.events import Listener
+from harness.data.inputs import KEPT_BATCHES, Inputs
+from harness.environments import recipes, store
+from harness.environments.store import BuildFailed, Environment
+from harness.plan.planner import Trial
+from harness.plan.suite import Suite
+from harness.proof.checks import Checks
+from harness.proof.judge import Judge
+from harness.telemetry.sampler import Sampler, open_sampler
+from harness.workers import launch
+from harness.workers.alive import LiveWorkers
+from harness.workers.launch import task_of
+from harness.workers.pool import WorkerPool
+from harness.workers.scratch import make_large_folder
+from harness.workers.worker import Worker
+
+NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
+
+Environments = dict[str, Environment | BuildFailed]  # by `framework==release`
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A suite made ready: its trials, the machine, and what a live comparison compares."""
+
+    suite: Suite
+    suite_file: str
+    trials: list[Trial]
+    machine: dict[str, Any]
+    device_kind: recipes.Device  # cuda if the suite says both
+    comparison: dict[str, Any] | None = None  # the sides as written, and the repeats
+    allow_dirty: bool = False  # measure on GPUs that others use or that are throttled
+
+    @property
+    def planned(self) -> list[Trial]:
+        """The trials that can run."""
+        return [trial for trial in self.trials if trial.status == "planned"]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the trials use."""
+        return max((trial.devices for trial in self.planned if trial.device_kind == "cuda"), default=0)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Everything that the workers of one plan share."""
+
+    suite: Suite
+    environments: Environments
+    logs: Path
+    inputs: Inputs
+    checks: Checks
+    listener: Listener = field(default_factory=Listener)
+    sampler: Sampler = field(default_factory=Sampler)  # samples nothing
+    pool: WorkerPool = field(default_factory=WorkerPool)
+
+    @classmethod
+    @contextmanager
+    def open(cls, plan: Plan, listener: Listener, logs: Path | None = None) -> Iterator["Session"]:
+        """Open a session for `plan`. Logs are temporary where no folder is given for them."""
+        suite, built = plan.suite, build_environments(plan, listener.note)
+        with make_large_folder() as folder, _sampler(plan) as sampler:
+            scratch = Path(folder)
+            environments = store.sharing(built, scratch)
+            logs = logs or scratch / "logs"
+            judge = Judge(scratch, suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
+            inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs))
+            checks = Checks(judge, environments, suite.limits, logs)
+            session = cls(suite, environments, logs, inputs, checks, listener, sampler)
+            try:
+                yield session
+            finally:
+                session.live.stop()
+
+    @property
+    def live(self) -> LiveWorkers:
+        """The workers that are alive."""
+        return self.checks.live
+
+    def environment(self, trial: Trial) -> Environment | BuildFailed:
+        """Return the environment of a trial's release."""
+        return self.environments[f"{trial.framework}=={trial.release}"]
+
+    def start(self, trial: Trial, log: Path, module: str = "",
+              extra: Mapping[str, str] | None = None) -> Worker:
+        """Start a worker for `trial`, as `harness.workers.launch.start` does."""
+        return launch.start(self.environment(trial), trial, log, module, extra)
+
+    def build(self, worker: Worker, trial: Trial) -> int:
+        """Let a worker build a trial's network and take weights and batches; return its parameters."""
+        network, limit = networks.get(trial.network), self.suite.limits.build
+        built = worker.ask("build", limit, network=network.to_json(), batch=trial.batch, dropout=True,
+                           seed=self.suite.seed, **task_of(trial))
+        worker.ask("load", limit, weights=str(self.inputs.weights(network)))
+        batches = self.inputs.batches(network, trial.global_batch, trial.data)
+        residence = "device" if trial.data == "device" else "host"
+        worker.ask("feed", limit, batches=str(batches), residence=residence)
+        return int(built["parameters"])
+
+
+def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
+    """Build, or find, the environment of every release that a planned trial needs.
+
+    A release that cannot be built is its failure, which costs only its own trials. Trials on a CPU
+    use the GPU's environment if there is one, so that a speedup compares one build with itself.
+    """
+    on_gpus = {(trial.framework, trial.release) for trial in plan.planned
+               if recipes.device_of(trial.device_kind) == "cuda"}
+    interpreters, ready = plan.suite.interpreters, Environments()
+    for framework, release in dict.fromkeys((trial.framework, trial.release) for trial in plan.planned):
+        name = f"{framework}=={release}"
+        kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
+        if interpreter := interpreters.get(name) or interpreters.get(framework):
+            ready[name] = store.existing(framework, interpreter, kind)
+            continue
+        try:
+            ready[name] = store.build(framework, release, kind, note)
+        except BuildFailed as failure:
+            note(str(failure))
+            ready[name] = failure
+    return ready
+
+
+def _sampler(plan: Plan) -> AbstractContextManager[Sampler]:
+    if not plan.suite.telemetry:
+        return nullcontext(Sampler(reasons=[NO_TELEMETRY]))
+    return open_sampler(plan.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -1,0 +1,71 @@
+"""Starts the worker of a trial: one process, or a process a device, with its variables and cores."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.environments import recipes
+from harness.environments.store import BuildFailed, Environment
+from harness.plan.planner import Trial
+from harness.workers.cores import THREAD_VARIABLES, cores
+from harness.workers.ranks import Launch, Ranks
+from harness.workers.worker import Failed, Worker
+
+
+def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",
+          extra: Mapping[str, str] | None = None) -> Worker:
+    """Start a worker for `trial` that runs the framework's runner, or `module`.
+
+    `extra` variables are added to those of the trial. Raises Failed if the environment was not built.
+    """
+    if isinstance(environment, BuildFailed):
+        raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
+    framework = recipes.load(trial.framework)
+    module = module or framework.runner
+    given = {**variables(environment, trial), **(extra or {})}
+    if trial.ranks > 1 and framework.parallel:
+        launch = Launch(framework.parallel, trial.devices)
+        return Ranks(launch, environment.interpreter, module, log, given, cores=pins(trial))
+    return Worker(environment.interpreter, module, log, given, pins(trial), environment.container)
+
+
+def pins(trial: Trial, allowed: set[int] | None = None) -> str:
+    """Return a worker's cores as "0,1", or a share for each rank as "0,1;2,3"; no cores on GPUs.
+
+    Ranks share cores if there are too few.
+    """
+    if trial.device_kind != "cpu":
+        return ""
+    chosen = cores(trial.threads * trial.devices, allowed=allowed)
+    if trial.ranks == 1:
+        return ",".join(map(str, chosen))
+    shares = [[chosen[(rank * trial.threads + thread) % len(chosen)]
+               for thread in range(trial.threads)] for rank in range(trial.devices)]
+    return ";".join(",".join(map(str, share)) for share in shares)
+
+
+def variables(environment: Environment, trial: Trial) -> dict[str, str]:
+    """Return a worker's environment variables: threads, IEEE products in fp32, no GPU on a CPU."""
+    threads = dict.fromkeys(THREAD_VARIABLES, str(trial.threads))
+    pinned = threads if trial.device_kind == "cpu" else {}
+    # By bus, so that CUDA numbers GPUs as NVML does and the counters are those of the GPU that trains.
+    gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if trial.device_kind == "cpu":
+        gpus = {"CUDA_VISIBLE_DEVICES": ""}
+    ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
+    parallel = recipes.load(trial.framework).parallel if trial.devices > 1 else None
+    kind = recipes.device_of(trial.device_kind)
+    several = parallel.variables_of(kind, trial.devices) if parallel else {}
+    return {**environment.variables, **pinned, **gpus, **ieee, **several}
+
+
+def task_of(trial: Trial) -> dict[str, Any]:
+    """Return what a worker needs to know of a trial besides its network and batch."""
+    return {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision,
+            "tuning": trial.tuning, "devices": trial.devices, "ranks": trial.ranks,
+            "strategy": trial.strategy}
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, for a cell of a table."""
+    return str(error).strip().partition("\n")[0]

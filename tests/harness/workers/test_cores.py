@@ -1,0 +1,51 @@
+"""Which processors a worker is pinned to, on made-up machines."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.workers import cores
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+@pytest.fixture
+def two_sockets(tmp_path) -> Path:
+    """Two sockets, two cores each, two threads each, numbered as Linux does: 0-3 cores, sockets in turn, 4-7 their siblings."""
+    for processor in range(8):
+        core = processor % 4
+        write(tmp_path / f"sys/devices/system/cpu/cpu{processor}/topology",
+              {"thread_siblings_list": f"{core},{core + 4}", "physical_package_id": str(core % 2)})
+    return tmp_path
+
+
+@pytest.mark.parametrize(("threads", "allowed", "chosen"), [
+    (2, set(range(8)), [0, 2]),
+    (4, set(range(8)), [0, 2, 1, 3]),
+    (6, set(range(8)), [0, 2, 1, 3, 4, 6]),
+    (99, set(range(8)), [0, 2, 1, 3, 4, 6, 5, 7]),
+    (2, {4, 5, 6}, [4, 6]),
+    (2, {0, 4}, [0, 4]),
+])
+def test_physical_cores_are_chosen_before_their_siblings(two_sockets, threads, allowed, chosen):
+    assert cores.cores(threads, two_sockets, allowed) == chosen
+
+
+def test_without_topology_every_processor_is_a_core(tmp_path):
+    assert cores.cores(2, tmp_path, {3, 5, 7}) == [3, 5]
+
+
+def test_by_default_only_processors_of_this_process_are_chosen(monkeypatch, tmp_path):
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda pid: {1, 6})
+    assert cores.cores(8, tmp_path) == [1, 6]
+
+
+def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
+    assert cores.processors_of("0-2,8") == (0, 1, 2, 8)
+    assert cores.processors_of("") == ()
