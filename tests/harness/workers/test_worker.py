@@ -11,7 +11,7 @@ import pytest
 import networks
 from harness.data import arrays
 from harness.workers import worker as workers
-from harness.workers.out_of_memory import Shortage
+from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import TOKEN, Failed, Timeouts, Unsupported, Worker
 from tests.faults.memory import FAILED, NO_FAILURES
 
@@ -141,7 +141,7 @@ def test_words_of_memory_before_an_answer_or_of_no_failure_are_none(ready):
 def test_words_of_memory_are_those_of_an_operation(tmp_path, words, found):
     log = tmp_path / "log"
     log.write_text(FAILED)
-    shortage = Shortage(log, lambda: 10.0)
+    shortage = MemoryMessages(log, lambda: 10.0)
     with log.open("a") as file:
         file.write(words)
     assert shortage.first() == found
@@ -150,7 +150,7 @@ def test_words_of_memory_are_those_of_an_operation(tmp_path, words, found):
 def test_a_line_of_memory_is_read_when_it_is_whole_and_has_an_age(tmp_path):
     log, now = tmp_path / "log", [10.0]
     log.touch()
-    shortage = Shortage(log, lambda: now[0])
+    shortage = MemoryMessages(log, lambda: now[0])
     for piece in (FAILED[:100], FAILED[100:]):
         assert shortage.first() == ""
         with log.open("a") as file:
