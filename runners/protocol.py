@@ -227,7 +227,7 @@ def native_names(network, renamed):
             for layer in network["layers"] for name in layer["parameters"]}
 
 
-def train_on_zeros(runner, task, refusals, words):
+def train_on_zeros(runner, task, framework, refusals, words):
     """Train one step, because a framework may refuse a precision or tuning only when it runs.
 
     `refusals` are the exceptions that say so; `words` makes a reason of one.
@@ -240,8 +240,9 @@ def train_on_zeros(runner, task, refusals, words):
         runner.step()
         runner.synchronize()
     except refusals as error:
-        raise Unsupported("cannot train {} in {} {} on {}: {}".format(
-            network["name"], task.precision, task.tuning, task.device, words(error))) from error
+        raise Unsupported("{} cannot train {} in {} {} on {}: {}".format(
+            framework, network["name"], task.precision, task.tuning, task.device,
+            words(error))) from error
     runner.load(weights)
 
 

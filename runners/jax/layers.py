@@ -1,6 +1,7 @@
-"""The network's layers in JAX: pure functions of parameters and inputs, the same for every tuning, precision and number of devices.
+"""The network's layers in JAX: pure functions of parameters and inputs.
 
-Images are N C H W or N H W C, as the `Style` says; dense and LSTM weights are stored [in, out], as JAX's libraries do.
+Images are N C H W or N H W C, as the `Style` says; dense and LSTM weights are stored [in, out], as
+JAX's libraries do.
 """
 
 from typing import Any, NamedTuple
@@ -10,70 +11,75 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from runners.protocol import Unsupported
+from runners.protocol import lowered
 
-RUNNING = 0.9  # share of the old value in a running average of batch norm
+# Share of the old value in a running average of batch norm.
+RUNNING = 0.9
 WEIGHT_LAYOUT = {"NCHW": "OIHW", "NHWC": "HWIO"}
 
 
 class Style(NamedTuple):
     """How the layers compute: what tuning and precision decide."""
 
-    layout: str  # of images
-    dtype: Any  # of operands and activations; parameters, statistics and loss are float32
-    precision: lax.Precision  # of float32 products
+    # Of images.
+    layout: str
+    # Of operands and activations; parameters, statistics and loss are float32.
+    dtype: Any
+    # Of float32 products.
+    precision: lax.Precision
     unroll: int
 
 
 def forward(layers, style, parameters, statistics, key, x):
-    """Return every layer's output by name, and the new running averages; `key` is None where dropout is off."""
+    """Return every layer's output and the new running averages; without `key` dropout is off."""
     outputs = {"input": x if jnp.issubdtype(x.dtype, jnp.integer) else x.astype(style.dtype)}
     new_statistics = {}
     for number, layer in enumerate(layers):
         name, inputs = layer["name"], [outputs[source] for source in layer["inputs"]]
         if layer["op"] == "batch_norm":
-            outputs[name], new_statistics[name] = batch_norm(inputs[0], layer, parameters[name], statistics[name], style)
+            outputs[name], new_statistics[name] = batch_norm(
+                inputs[0], layer, parameters[name], statistics[name], style)
         elif layer["op"] == "dropout":
-            outputs[name] = inputs[0] if key is None else dropout(inputs[0], layer, jax.random.fold_in(key, number))
+            outputs[name] = inputs[0] if key is None else dropout(
+                inputs[0], layer, jax.random.fold_in(key, number))
         else:
-            outputs[name] = apply(layer, parameters.get(name), inputs, style)
+            outputs[name] = lowered(OPERATIONS, layer)(
+                inputs, layer["attributes"], parameters.get(name), style)
     return outputs, new_statistics
 
 
-def apply(layer, p, inputs, style):
-    op, a, x = layer["op"], layer["attributes"], inputs[0]
-    channels, rows, columns = (style.layout.index(axis) for axis in "CHW")
-    if op == "dense":
-        return dot(x, p["weight"], style) + p["bias"].astype(x.dtype)
-    if op == "conv2d":
-        return conv(x, a, p, style)
-    if op == "max_pool":
-        return max_pool(x, a, style)
-    if op == "avg_pool":
-        return lax.reduce_window(x, 0.0, lax.add, *window(a, style)) / a["kernel"] ** 2
-    if op == "global_avg_pool":
-        return x.mean((rows, columns))
-    if op == "relu":
-        return jax.nn.relu(x)
-    if op == "sigmoid":
-        return jax.nn.sigmoid(x)
-    if op == "lrn":
-        return lrn(x, a, style)
-    if op == "concat":
-        return jnp.concatenate(inputs, channels)
-    if op == "add":
-        return inputs[0] + inputs[1]
-    if op == "flatten":  # the network's features are in the order C H W
-        return jnp.moveaxis(x, channels, 1).reshape(len(x), -1)
-    if op == "subsample":
-        return lax.slice_in_dim(lax.slice_in_dim(x, 0, None, a["stride"], rows), 0, None, a["stride"], columns)
-    if op == "pad_channels":
-        return jnp.pad(x, [(0, a["extra"] if axis == channels else 0) for axis in range(4)])
-    if op == "embedding":
-        return p["weight"].astype(style.dtype)[x]
-    if op == "lstm":
-        return lstm(x, p, style)
-    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+# Operation -> function of its inputs, attributes, parameters and the style.
+OPERATIONS = {
+    "dense": lambda x, a, p, style: dot(x[0], p["weight"], style) + p["bias"].astype(x[0].dtype),
+    "conv2d": lambda x, a, p, style: conv(x[0], a, p, style),
+    "max_pool": lambda x, a, p, style: max_pool(x[0], a, style),
+    "avg_pool": lambda x, a, p, style: (
+        lax.reduce_window(x[0], 0.0, lax.add, *window(a, style)) / a["kernel"] ** 2),
+    "global_avg_pool": lambda x, a, p, style: x[0].mean(axes_of(style, "HW")),
+    "relu": lambda x, a, p, style: jax.nn.relu(x[0]),
+    "sigmoid": lambda x, a, p, style: jax.nn.sigmoid(x[0]),
+    "lrn": lambda x, a, p, style: lrn(x[0], a, style),
+    "concat": lambda x, a, p, style: jnp.concatenate(x, *axes_of(style, "C")),
+    "add": lambda x, a, p, style: x[0] + x[1],
+    # The network's features are in the order C H W.
+    "flatten": lambda x, a, p, style: (
+        jnp.moveaxis(x[0], *axes_of(style, "C"), 1).reshape(len(x[0]), -1)),
+    "subsample": lambda x, a, p, style: subsample(x[0], a["stride"], style),
+    "pad_channels": lambda x, a, p, style: jnp.pad(
+        x[0], [(0, a["extra"] if axis == "C" else 0) for axis in style.layout]),
+    "embedding": lambda x, a, p, style: p["weight"].astype(style.dtype)[x[0]],
+    "lstm": lambda x, a, p, style: lstm(x[0], p, style),
+}
+
+
+def axes_of(style, letters):
+    return tuple(style.layout.index(letter) for letter in letters)
+
+
+def subsample(x, stride, style):
+    for axis in axes_of(style, "HW"):
+        x = lax.slice_in_dim(x, 0, None, stride, axis)
+    return x
 
 
 def dot(x, weight, style):
@@ -82,17 +88,20 @@ def dot(x, weight, style):
 
 def conv(x, a, p, style):
     y = lax.conv_general_dilated(
-        x, p["weight"].astype(x.dtype), window_strides=(a["stride"],) * 2, padding=((a["padding"],) * 2,) * 2,
-        dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout), feature_group_count=a["groups"],
+        x, p["weight"].astype(x.dtype), window_strides=(a["stride"],) * 2,
+        padding=((a["padding"],) * 2,) * 2, feature_group_count=a["groups"],
+        dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout),
         precision=style.precision)
     return y + per_channel(p["bias"], style).astype(y.dtype) if a["bias"] else y
 
 
 def max_pool(x, a, style):
     kernel, strides, padding = window(a, style)
-    if a["ceil"]:  # room for a last window that begins in the image
-        room = [(k - size - sum(sides)) % s for k, size, s, sides in zip(kernel, x.shape, strides, padding, strict=True)]
-        padding = [(before, after + more) for (before, after), more in zip(padding, room, strict=True)]
+    if a["ceil"]:
+        # Room for a last window that begins in the image.
+        room = [(k - size - sum(sides)) % s for k, size, s, sides
+                in zip(kernel, x.shape, strides, padding, strict=True)]
+        padding = [(low, high + more) for (low, high), more in zip(padding, room, strict=True)]
     return lax.reduce_window(x, -jnp.inf, lax.max, kernel, strides, padding)
 
 
@@ -100,25 +109,28 @@ def lrn(x, a, style):
     """Normalise each value by the squares of its neighbouring channels, in float32."""
     x32 = x.astype(jnp.float32)
     channel, reach = [axis == "C" for axis in style.layout], a["size"] // 2
-    squares = lax.reduce_window(x32 * x32, 0.0, lax.add, [a["size"] if yes else 1 for yes in channel], (1,) * 4,
-                                [(reach, reach) if yes else (0, 0) for yes in channel])
+    squares = lax.reduce_window(
+        x32 * x32, 0.0, lax.add, [a["size"] if yes else 1 for yes in channel], (1,) * 4,
+        [(reach, reach) if yes else (0, 0) for yes in channel])
     return (x32 * (1 + a["alpha"] / a["size"] * squares) ** -a["beta"]).astype(x.dtype)
 
 
 def window(a, style):
-    """Dimensions, strides and padding of a pooling window, for `lax.reduce_window`, which rounds down."""
+    """Dimensions, strides and padding of a window for `lax.reduce_window`, which rounds down."""
     spatial = [axis in "HW" for axis in style.layout]
-    return ([a["kernel"] if yes else 1 for yes in spatial], [a["stride"] if yes else 1 for yes in spatial],
+    return ([a["kernel"] if yes else 1 for yes in spatial],
+            [a["stride"] if yes else 1 for yes in spatial],
             [(a["padding"],) * 2 if yes else (0, 0) for yes in spatial])
 
 
 def batch_norm(x, layer, p, statistics, style):
-    """Normalise by the batch's own statistics, in float32; keep their running averages, as a training loop does."""
+    """Normalise by the batch's own statistics, in float32, and update their running averages."""
     rest = tuple(axis for axis, letter in enumerate(style.layout) if letter != "C")
     x32 = x.astype(jnp.float32)
     mean, variance = x32.mean(rest), x32.var(rest)
     scale = p["scale"] * lax.rsqrt(variance + layer["attributes"]["epsilon"])
-    y = (x32 - per_channel(mean, style)) * per_channel(scale, style) + per_channel(p["shift"], style)
+    centred = x32 - per_channel(mean, style)
+    y = centred * per_channel(scale, style) + per_channel(p["shift"], style)
     averages = {"mean": RUNNING * statistics["mean"] + (1 - RUNNING) * mean,
                 "variance": RUNNING * statistics["variance"] + (1 - RUNNING) * variance}
     return y.astype(x.dtype), averages
@@ -131,7 +143,8 @@ def dropout(x, layer, key):
 
 def lstm(x, p, style):
     """(B, T, F) -> (B, T, H). The input's product is one for all words; gates in order i f g o."""
-    from_input = dot(x.swapaxes(0, 1), p["weight_input"], style) + p["bias"].astype(x.dtype)  # (T, B, 4H)
+    # (T, B, 4H)
+    from_input = dot(x.swapaxes(0, 1), p["weight_input"], style) + p["bias"].astype(x.dtype)
     weight = p["weight_hidden"].astype(x.dtype)
 
     def cell(carry, from_word):
@@ -157,7 +170,7 @@ def cross_entropy(logits, targets):
 
 
 def initial_parameters(network, style):
-    """Parameters of each layer as its operation needs them, all zero: the driver's weights come with `load`."""
+    """Parameters of each layer as its operation needs them, all zero until `load`."""
     shapes = {"input": network["input_shape"]}
     parameters = {}
     for layer in network["layers"]:
@@ -166,7 +179,8 @@ def initial_parameters(network, style):
         if op == "dense":
             needed = {"weight": (source[-1], a["units"]), "bias": (a["units"],)}
         elif op == "conv2d":
-            sizes = {"O": a["filters"], "I": source[0] // a["groups"], "H": a["kernel"], "W": a["kernel"]}
+            sizes = {"O": a["filters"], "I": source[0] // a["groups"], "H": a["kernel"],
+                     "W": a["kernel"]}
             needed = {"weight": [sizes[axis] for axis in WEIGHT_LAYOUT[style.layout]]}
             if a["bias"]:
                 needed["bias"] = (a["filters"],)
@@ -176,10 +190,12 @@ def initial_parameters(network, style):
             needed = {"weight": (a["vocabulary"], a["units"])}
         elif op == "lstm":
             gates = 4 * a["units"]
-            needed = {"weight_input": (source[-1], gates), "weight_hidden": (a["units"], gates), "bias": (gates,)}
+            needed = {"weight_input": (source[-1], gates), "weight_hidden": (a["units"], gates),
+                      "bias": (gates,)}
         else:
             continue
-        parameters[layer["name"]] = {name: np.zeros(shape, np.float32) for name, shape in needed.items()}
+        parameters[layer["name"]] = {name: np.zeros(shape, np.float32)
+                                     for name, shape in needed.items()}
     return parameters
 
 

@@ -1,4 +1,7 @@
-"""What MXNet's engine ran, by its own profiler. Its bulks hide their operators unless MXNET_EXEC_BULK_EXEC_TRAIN is 0."""
+"""What MXNet's engine ran, by its own profiler.
+
+Its bulks hide their operators unless MXNET_EXEC_BULK_EXEC_TRAIN is 0.
+"""
 
 import json
 import os
@@ -19,7 +22,8 @@ def operators_of(run):
         with open(file) as opened:
             events = json.load(opened)["traceEvents"]
     spans, running = [], {}
-    for event in events:  # B begins and E ends; those of a thread stand in their order
+    # B begins and E ends; those of a thread stand in their order.
+    for event in events:
         if event["ph"] == "B":
             running.setdefault(event["tid"], []).append(event)
         elif event["ph"] == "E":

@@ -1,5 +1,4 @@
-"""What Paddle's threads ran, by its own profiler. Operators are its kernels; layers, gradients' nodes and what launches them are
-left out."""
+"""What Paddle's threads ran, by its own profiler. Operators are its kernels only."""
 
 import json
 import os
@@ -12,7 +11,8 @@ KERNEL = " kernel launch"
 
 def operators_of(run):
     """Call `run()` and return (operator, thread, start, end), in seconds."""
-    recorded = profiler.Profiler(targets=[profiler.ProfilerTarget.CPU], on_trace_ready=lambda own: None)
+    recorded = profiler.Profiler(targets=[profiler.ProfilerTarget.CPU],
+                                 on_trace_ready=lambda own: None)
     recorded.start()
     run()
     recorded.stop()
@@ -23,7 +23,9 @@ def operators_of(run):
             events = json.load(opened)["traceEvents"]
     spans = []
     for event in events:
-        name = event.get("name", "").partition("[")[0]  # without its duration
+        # Without its duration.
+        name = event.get("name", "").partition("[")[0]
         if event.get("ph") == "X" and name.endswith(KERNEL):
-            spans.append((name[:-len(KERNEL)], event["tid"], event["ts"] * 1e-6, (event["ts"] + event["dur"]) * 1e-6))
+            start, stop = event["ts"], event["ts"] + event["dur"]
+            spans.append((name[:-len(KERNEL)], event["tid"], start * 1e-6, stop * 1e-6))
     return spans

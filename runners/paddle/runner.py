@@ -1,16 +1,15 @@
-"""PaddlePaddle. `stock` is the tutorial's loop: dygraph, `paddle.nn`, `CrossEntropyLoss`, `paddle.optimizer.Momentum`.
+"""PaddlePaddle. `stock` is the tutorial's loop: dygraph, `CrossEntropyLoss` and `Momentum`.
 
-`tuned` is what Paddle's guides offer for faster training: the forward pass and its loss as one static program
-(`paddle.jit.to_static`), and an optimiser that updates all tensors at once. Mixed precision is `paddle.amp.auto_cast`, level O1.
-Dense weights are stored [in, out] and turned at the border; everything else has the canonical layout.
+`tuned` is what Paddle's guides offer for faster training: the forward pass and its loss as one
+static program (`paddle.jit.to_static`), and an optimiser that updates all tensors at once. Mixed
+precision is `paddle.amp.auto_cast`, level O1. Dense weights are stored [in, out] and turned at the
+border; everything else has the canonical layout.
 
-Several devices are processes of `paddle.distributed.launch`, whose `paddle.DataParallel` averages gradients by all-reduce while the
-backward pass runs: gloo's on CPUs, NCCL's on GPUs.
+Several devices are processes of `paddle.distributed.launch`, whose `paddle.DataParallel` averages
+gradients by all-reduce while the backward pass runs: gloo's on CPUs, NCCL's on GPUs.
 """
 
 import contextlib
-import os
-import platform
 import warnings
 
 import numpy as np
@@ -19,15 +18,28 @@ from paddle import nn
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients
 
 from runners.paddle.profile import operators_of
-from runners.protocol import Product, Unsupported, assert_network
+from runners.protocol import (
+    Product,
+    Unsupported,
+    assert_network,
+    fix_threads,
+    lowered,
+    native_names,
+    processor_name,
+    refuse_unknown,
+    train_on_zeros,
+)
 from runners.protocol import Runner as BaseRunner
 
 AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
-LOSS_SCALE = 1024.0  # fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps
-PARAMETER_NAMES = {  # ours -> Paddle's, where they differ
+# Fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps.
+LOSS_SCALE = 1024.0
+# Ours -> Paddle's, where they differ.
+PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
 }
+REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
 
 class Net(nn.Layer):
@@ -45,55 +57,17 @@ class Net(nn.Layer):
     def forward(self, x):
         outputs = {"input": x}
         for layer in self.layers:
-            outputs[layer["name"]] = self.parts[layer["name"]](*[outputs[name] for name in layer["inputs"]])
+            inputs = [outputs[name] for name in layer["inputs"]]
+            outputs[layer["name"]] = self.parts[layer["name"]](*inputs)
         return outputs[self.layers[-1]["name"]]
 
 
-def make_layer(layer, input_shape, dropout):
-    op, a = layer["op"], layer["attributes"]
-    if op == "dense":
-        return nn.Linear(input_shape[-1], a["units"])
-    if op == "conv2d":
-        bias = None if a["bias"] else False  # None is Paddle's default attribute: a bias
-        return nn.Conv2D(input_shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"], bias_attr=bias)
-    if op == "max_pool":
-        return nn.MaxPool2D(a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"])
-    if op == "avg_pool":
-        return nn.AvgPool2D(a["kernel"], a["stride"])
-    if op == "global_avg_pool":
-        return nn.Sequential(nn.AdaptiveAvgPool2D(1), nn.Flatten())
-    if op == "relu":
-        return nn.ReLU()
-    if op == "sigmoid":
-        return nn.Sigmoid()
-    if op == "dropout":
-        return nn.Dropout(a["rate"] if dropout else 0.0)
-    if op == "batch_norm":
-        return nn.BatchNorm2D(input_shape[0], epsilon=a["epsilon"])
-    if op == "flatten":
-        return nn.Flatten()
-    if op == "embedding":
-        return nn.Embedding(a["vocabulary"], a["units"])
-    if op == "lstm":
-        return OneBiasLSTM(input_shape[-1], a["units"])
-    if op == "lrn":
-        return nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"])  # divides alpha by the size itself
-    if op == "concat":
-        return Concat()
-    if op == "add":
-        return Add()
-    if op == "subsample":
-        return Subsample(a["stride"])
-    if op == "pad_channels":
-        return PadChannels(a["extra"])
-    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
-
-
 class OneBiasLSTM(nn.LSTM):
-    """Paddle's cell has two bias vectors whose sum acts; the second stays zero and untrained (`trained` leaves it out).
+    """Paddle's cell has two bias vectors whose sum acts; the second stays zero and untrained.
 
-    It has a gradient all the same: with `stop_gradient` the backward pass of Paddle 3.3.1 dies ("Required tensor shall not be
-    nullptr"), and without the bias Paddle leaves its LSTM kernel for a loop in Python.
+    It has a gradient all the same (`trained` leaves it out): with `stop_gradient` the backward pass
+    of Paddle 3.3.1 dies ("Required tensor shall not be nullptr"), and without the bias Paddle
+    leaves its LSTM kernel for a loop in Python.
     """
 
     def __init__(self, *args, **kwargs):
@@ -129,7 +103,40 @@ class PadChannels(nn.Layer):
         self.extra = extra
 
     def forward(self, x):
-        return nn.functional.pad(x, [0, 0, 0, self.extra, 0, 0, 0, 0])  # (B, C, H, W) -> (B, C + extra, H, W)
+        return nn.functional.pad(x, [0, 0, 0, self.extra, 0, 0, 0, 0])
+
+
+# Operation -> layer, from the attributes and the input's shape without the batch.
+LAYERS = {
+    "dense": lambda a, shape: nn.Linear(shape[-1], a["units"]),
+    # Paddle's default attribute, None, is a bias.
+    "conv2d": lambda a, shape: nn.Conv2D(
+        shape[0], a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"],
+        bias_attr=None if a["bias"] else False),
+    "max_pool": lambda a, shape: nn.MaxPool2D(a["kernel"], a["stride"], a["padding"],
+                                              ceil_mode=a["ceil"]),
+    "avg_pool": lambda a, shape: nn.AvgPool2D(a["kernel"], a["stride"]),
+    "global_avg_pool": lambda a, shape: nn.Sequential(nn.AdaptiveAvgPool2D(1), nn.Flatten()),
+    "relu": lambda a, shape: nn.ReLU(),
+    "sigmoid": lambda a, shape: nn.Sigmoid(),
+    "dropout": lambda a, shape: nn.Dropout(a["rate"]),
+    "batch_norm": lambda a, shape: nn.BatchNorm2D(shape[0], epsilon=a["epsilon"]),
+    "flatten": lambda a, shape: nn.Flatten(),
+    "embedding": lambda a, shape: nn.Embedding(a["vocabulary"], a["units"]),
+    "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"]),
+    # It divides alpha by the size itself.
+    "lrn": lambda a, shape: nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"]),
+    "concat": lambda a, shape: Concat(),
+    "add": lambda a, shape: Add(),
+    "subsample": lambda a, shape: Subsample(a["stride"]),
+    "pad_channels": lambda a, shape: PadChannels(a["extra"]),
+}
+
+
+def make_layer(layer, input_shape, dropout):
+    if layer["op"] == "dropout" and not dropout:
+        return nn.Dropout(0.0)
+    return lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
 class MeanLoss(nn.Layer):
@@ -153,8 +160,9 @@ class Runner(BaseRunner):
         cuda = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
         return {
             "release": paddle.__version__,
-            "device_name": paddle.device.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
-            "libraries": {"cuda": paddle.version.cuda(), "cudnn": paddle.version.cudnn(), "commit": paddle.version.commit},
+            "device_name": paddle.device.cuda.get_device_name() if cuda else processor_name(),
+            "libraries": {"cuda": paddle.version.cuda(), "cudnn": paddle.version.cudnn(),
+                          "commit": paddle.version.commit},
         }
 
     def __init__(self, task):
@@ -162,23 +170,27 @@ class Runner(BaseRunner):
         join_ranks(task)
         self.task = task
         set_tf32(task)
-        paddle.seed(task.seed + task.rank)  # each rank drops units of its own
+        # Each rank drops units of its own.
+        paddle.seed(task.seed + task.rank)
 
         self.model = Net(task.network, task.dropout)
-        self.names = parameter_names(task.network)
-        assert_network(task.network, output_shapes(self.model, task.network), self._trained_shapes())
+        self.names = native_names(task.network, PARAMETER_NAMES)
+        outputs = output_shapes(self.model, task.network)
+        assert_network(task.network, outputs, self._trained_shapes())
         tuned = task.tuning == "tuned"
         self.local_loss = MeanLoss(self.model, task)
         if tuned:
             self.local_loss = paddle.jit.to_static(self.local_loss, full_graph=True)
-        self.mean_loss = paddle.DataParallel(self.local_loss) if task.ranks > 1 else self.local_loss
+        several = task.ranks > 1
+        self.mean_loss = paddle.DataParallel(self.local_loss) if several else self.local_loss
         self.optimizer = paddle.optimizer.Momentum(
             task.network["learning_rate"], task.network["momentum"], use_multi_tensor=tuned,
             parameters=list(trained(self.model).values()))
         self.scaler = paddle.amp.GradScaler(
-            enable=task.precision == "fp16", init_loss_scaling=LOSS_SCALE, use_dynamic_loss_scaling=False)
+            enable=task.precision == "fp16", init_loss_scaling=LOSS_SCALE,
+            use_dynamic_loss_scaling=False)
         if (task.precision, task.tuning) != ("fp32", "stock"):
-            self._prove_possible()
+            train_on_zeros(self, task, "Paddle", REFUSALS, last_words)
 
     def load(self, weights):
         for name, parameter in self._parameters().items():
@@ -187,7 +199,8 @@ class Runner(BaseRunner):
             velocity.set_value(paddle.zeros_like(velocity))
 
     def feed(self, inputs, targets, residence):
-        inputs = inputs.astype(np.int64 if self.task.network["vocabulary"] else np.float32)  # (N, B, ...)
+        # (N, B, ...)
+        inputs = inputs.astype(np.int64 if self.task.network["vocabulary"] else np.float32)
         self.ring = list(zip(inputs, targets.astype(np.int64), strict=True))
         self.on_device = residence == "device"
         if self.on_device:
@@ -207,13 +220,15 @@ class Runner(BaseRunner):
         self.last_loss = loss.detach()
 
     def synchronize(self):
+        # Waits for every kernel, the update's too; on the CPU a step returns when it is done.
         if self.task.device == "cuda":
-            paddle.device.synchronize()  # waits for every kernel, the update's too; on the CPU a step returns when it is done
+            paddle.device.synchronize()
 
     def barrier(self):
         if self.task.ranks > 1:
             paddle.distributed.barrier()
-            self.synchronize()  # NCCL's barrier is a kernel
+            # NCCL's barrier is a kernel.
+            self.synchronize()
 
     def loss(self):
         return float(self.last_loss)
@@ -221,29 +236,29 @@ class Runner(BaseRunner):
     def gradients(self):
         self._backward(self.mean_loss, self._batch(0))
         scale = LOSS_SCALE if self.task.precision == "fp16" else 1.0
-        gradients = {name: self._canonical(name, parameter.grad) / scale for name, parameter in self._parameters().items()}
+        gradients = {name: self._canonical(name, parameter.grad) / scale
+                     for name, parameter in self._parameters().items()}
         self.model.clear_gradients()
         return gradients
 
     def parameters(self):
-        return {name: self._canonical(name, parameter) for name, parameter in self._parameters().items()}
+        return {name: self._canonical(name, parameter)
+                for name, parameter in self._parameters().items()}
 
     def peak_memory(self):
-        return paddle.device.cuda.max_memory_allocated() if self.task.device == "cuda" else None
+        return paddle.device.cuda.max_memory_allocated()
 
     def variant(self, name):
         parts = {
             "F": lambda: self.local_loss(*self._next()),
             "FB": lambda: self._gradients_of(self.local_loss),
             "FBA": lambda: self._gradients_of(self.mean_loss),
-            "FBAU": self.step,
         }
-        return Product(self._aggregation() if name == "A" else parts[name], lambda _: self.synchronize())
+        compute = self._aggregation() if name == "A" else parts[name]
+        return Product(compute, lambda _: self.synchronize())
 
     def _aggregation(self):
-        """All-reduce on its own, as Paddle's guide calls it where DataParallel cannot; of gradients that were cleared to zeros."""
-        if self.task.ranks == 1:
-            raise Unsupported("one device has no gradients to aggregate")
+        """All-reduce alone, as Paddle's guide calls it, of gradients that were cleared to zeros."""
         self._gradients_of(self.local_loss)
         parameters = self.model.parameters()
         return lambda: fused_allreduce_gradients(parameters, None)
@@ -266,21 +281,9 @@ class Runner(BaseRunner):
         batch = self.ring[position]
         return batch if self.on_device else self._place(batch)
 
-    def _prove_possible(self):
-        """Train one step on zeros, because kernels that lack a type or a program's lowering tell so only when they run."""
-        network, weights = self.task.network, self.parameters()
-        shape = (1, self.task.batch)
-        self.feed(np.zeros(shape + tuple(network["input_shape"])), np.zeros(shape + tuple(network["target_shape"])), "device")
-        try:
-            self.step()
-            self.synchronize()
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-            what = f"{self.task.precision} {self.task.tuning} on {self.task.device}"
-            raise Unsupported(f"Paddle cannot train {network['name']} in {what}: {last_words(error)}") from error
-        self.load(weights)
-
     def _place(self, batch):
-        return [paddle.to_tensor(array) for array in batch]  # copies to the device that `set_device` chose
+        # Copies to the device that `set_device` chose.
+        return [paddle.to_tensor(array) for array in batch]
 
     def _canonical(self, name, tensor):
         array = tensor.astype("float32").numpy()
@@ -290,37 +293,38 @@ class Runner(BaseRunner):
         return name.endswith(".weight") and name.partition(".")[0] in self.dense
 
     def _trained_shapes(self):
-        """Shapes of everything trained: by our names, and by the model's own where the network has no such thing."""
+        """Shapes of everything trained, by our names or else by the model's own."""
         ours = {theirs: our for our, theirs in self.names.items()}
-        self.dense = {layer["name"] for layer in self.task.network["layers"] if layer["op"] == "dense"}
-        shapes = {}
-        for theirs, parameter in trained(self.model).items():
-            name = ours.get(theirs, theirs)
-            shapes[name] = tuple(parameter.shape)[::-1] if self._is_dense(name) else tuple(parameter.shape)
-        return shapes
+        layers = self.task.network["layers"]
+        self.dense = {layer["name"] for layer in layers if layer["op"] == "dense"}
+        named = {ours.get(theirs, theirs): tuple(parameter.shape)
+                 for theirs, parameter in trained(self.model).items()}
+        return {name: shape[::-1] if self._is_dense(name) else shape
+                for name, shape in named.items()}
 
     def _parameters(self):
         theirs = trained(self.model)
         return {ours: theirs[name] for ours, name in self.names.items()}
 
     def _velocities(self):
-        return [state for name, state in self.optimizer.state_dict().items() if "velocity" in name]
+        states = self.optimizer.state_dict()
+        return [state for name, state in states.items() if "velocity" in name]
 
 
 def refuse_what_is_missing(task):
-    if task.tuning not in ("stock", "tuned"):
-        raise Unsupported(f"tuning '{task.tuning}': this runner has stock and tuned")
-    if task.precision == "tf32" and task.device != "cuda":
-        raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+    refuse_unknown(task, strategies=["all_reduce"])
     if task.device == "cpu":
-        fix_threads(task.threads)
+        # Paddle has no call for the threads of its OpenMP, which serves its MKL and oneDNN. The
+        # OpenMP runtime reads the variable when the first operation runs, for every thread.
+        fix_threads(task.threads, ["OMP_NUM_THREADS", "MKL_NUM_THREADS"], "Paddle's OpenMP")
     try:
         paddle.device.set_device({"cpu": "cpu", "cuda": "gpu"}[task.device])
     except (ValueError, RuntimeError) as error:
         raise Unsupported(f"paddle.device.set_device: {last_words(error)}") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # where it cannot cast, Paddle only warns, and computes in float32
+            # Where it cannot cast, Paddle only warns, and computes in float32.
+            warnings.simplefilter("error", UserWarning)
             with mixed_precision(task):
                 pass
     except UserWarning as warning:
@@ -328,34 +332,17 @@ def refuse_what_is_missing(task):
 
 
 def join_ranks(task):
-    """Meet the other processes of the launcher, once a process: a second call finds the group made."""
+    """Meet the launcher's other processes; a second call finds the group made."""
     if task.ranks == 1:
         return
-    if task.strategy != "all_reduce":
-        raise Unsupported(f"strategy '{task.strategy}': Paddle has all_reduce")
     paddle.distributed.init_parallel_env()
-    if paddle.distributed.get_world_size() != task.ranks:
-        raise RuntimeError(f"Paddle sees {paddle.distributed.get_world_size()} of {task.ranks} processes")
-
-
-pool = []  # the threads that Paddle's OpenMP was started with
-
-
-def fix_threads(threads):
-    """Let Paddle's OpenMP, which serves its MKL and oneDNN, have `threads` threads.
-
-    Paddle has no call for it (its guide names OMP_NUM_THREADS), and makes the variable 1 on import where it is not set. But the
-    OpenMP runtime reads it only when the first operation runs, and then for every thread: the static executor has its own.
-    """
-    if not pool:
-        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
-        pool.append(threads)
-    if pool != [threads]:
-        raise Unsupported(f"{threads} threads: Paddle's OpenMP has started with {pool[0]} in this process; start another")
+    size = paddle.distributed.get_world_size()
+    if size != task.ranks:
+        raise RuntimeError(f"Paddle sees {size} of {task.ranks} processes")
 
 
 def set_tf32(task):
-    """fp32 is IEEE fp32: on GPUs Paddle lets cuBLAS and cuDNN take TF32, and these switches are all that it has for it."""
+    """fp32 is IEEE fp32: on GPUs Paddle lets cuBLAS and cuDNN take TF32 without these switches."""
     if task.device == "cuda":
         paddle.base.core.set_cublas_switch(task.precision == "tf32")
         paddle.base.core.set_cudnn_switch(task.precision == "tf32")
@@ -369,29 +356,21 @@ def mixed_precision(task):
 
 def trained(model):
     """The parameters that the optimiser trains, by the model's own names."""
-    return {
-        name: parameter for name, parameter in model.named_parameters()
-        if not parameter.stop_gradient and not name.endswith("bias_hh_l0")
-    }
-
-
-def parameter_names(network):
-    """Our full name -> the model's: {"batch_norm1.scale": "parts.batch_norm1.weight", ...}."""
-    return {
-        f"{layer['name']}.{name}": f"parts.{layer['name']}.{PARAMETER_NAMES.get(layer['op'], {}).get(name, name)}"
-        for layer in network["layers"] for name in layer["parameters"]
-    }
+    return {name: parameter for name, parameter in model.named_parameters()
+            if not parameter.stop_gradient and not name.endswith("bias_hh_l0")}
 
 
 def output_shapes(model, network):
-    """Shapes that the layers really give, without the batch, seen by hooks during one forward pass of two samples."""
+    """Shapes that the layers really give, without the batch, by hooks during a forward pass."""
     shapes = {}
-    hooks = [
-        part.register_forward_post_hook(lambda _part, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])}))
-        for name, part in model.parts.items()
-    ]
+
+    def watch(name):
+        return lambda _part, _inputs, output: shapes.update({name: tuple(output.shape[1:])})
+
+    hooks = [part.register_forward_post_hook(watch(name)) for name, part in model.parts.items()]
+    kind = "int64" if network["vocabulary"] else "float32"
     with paddle.no_grad():
-        model(paddle.zeros([2, *network["input_shape"]], "int64" if network["vocabulary"] else "float32"))
+        model(paddle.zeros([2, *network["input_shape"]], kind))
     for hook in hooks:
         hook.remove()
     return shapes

@@ -1,4 +1,7 @@
-"""What TensorFlow's executor ran, by its own profiler. Operators have their type's name, the optimiser's in its scope: sgd/Mul."""
+"""What TensorFlow's executor ran, by its own profiler.
+
+Operators have their type's name, the optimiser's in its scope: sgd/Mul.
+"""
 
 import pathlib
 import tempfile
@@ -6,7 +9,8 @@ import tempfile
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
-LEVELS = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
+LEVELS = tf.profiler.experimental.ProfilerOptions(
+    host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
 
 
 def operators_of(run):
@@ -22,12 +26,13 @@ def operators_of(run):
             for event in line.events:
                 start = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
                 name = operator_name(plane.event_metadata[event.metadata_id].name)
-                spans.append((name, f"{number}/{line.id}", start, start + event.duration_ps * 1e-12))
+                stop = start + event.duration_ps * 1e-12
+                spans.append((name, f"{number}/{line.id}", start, stop))
     return spans
 
 
 def operator_name(event):
-    """Take the type from sgd/Mul_4:Mul, with the scope where it is the optimiser's; what is no operator keeps its name."""
+    """Take the type from sgd/Mul_4:Mul, with the optimiser's scope; others keep their name."""
     node, _, kind = event.partition(":")
     if not kind.isidentifier():
         return event

@@ -1,8 +1,10 @@
-"""TensorFlow: a Keras 3 functional model trained by a `tf.function` around `tf.GradientTape`, as Keras's guide to custom loops.
+"""TensorFlow: a Keras 3 model trained by a `tf.function` around `tf.GradientTape`.
 
-Batches are turned to N H W C once, in `feed`; weights and gradients at the border (`tensorflow_layers`). Several devices train as
-in TensorFlow's guide to custom training with `tf.distribute.MirroredStrategy`: `strategy.run` computes on every device, and
-Keras's optimizer sums the gradients over them, by the strategy's cross-device operations, before each updates its own copy.
+Batches are turned to N H W C once, in `feed`; weights and gradients at the border (`layers`).
+Several devices train as in TensorFlow's guide to custom training with
+`tf.distribute.MirroredStrategy`: `strategy.run` computes on every device, and Keras's optimizer
+sums the gradients over them, by the strategy's cross-device operations, before each updates its own
+copy.
 """
 
 import contextlib
@@ -16,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
+from runners.protocol import Product, Unsupported
 from runners.tensorflow.layers import (
     POLICIES,
     build_model,
@@ -27,15 +30,18 @@ from runners.tensorflow.layers import (
 )
 from runners.tensorflow.profile import operators_of
 
-FP16_LOSS_SCALE = 1024.0  # fixed, so that every step does the same work
-NOT_POSSIBLE = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
+# Fixed, so that every step does the same work.
+FP16_LOSS_SCALE = 1024.0
+NOT_POSSIBLE = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError,
+                tf.errors.NotFoundError)
 STRATEGIES = {
     "nccl": tf.distribute.NcclAllReduce,
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
     "one_device": tf.distribute.ReductionToOneDevice,
 }
 
-keras.config.set_image_data_format("channels_last")  # not what a user's ~/.keras/keras.json may say
+# Not what a user's ~/.keras/keras.json may say.
+keras.config.set_image_data_format("channels_last")
 keras.config.set_floatx("float32")
 
 
@@ -43,26 +49,31 @@ class Runner(protocol.Runner):
     @staticmethod
     def describe():
         build = tf.sysconfig.get_build_info()
-        libraries = {name: build[name + "_version"] for name in ("cuda", "cudnn") if name + "_version" in build}
-        description = {"release": tf.__version__, "keras": keras.__version__, "libraries": libraries}
+        libraries = {name: build[name + "_version"] for name in ("cuda", "cudnn")
+                     if name + "_version" in build}
+        description = {"release": tf.__version__, "keras": keras.__version__,
+                       "libraries": libraries}
         gpus = tf.config.list_physical_devices("GPU")
         if gpus:
-            description["device_name"] = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "")
+            details = tf.config.experimental.get_device_details(gpus[0])
+            description["device_name"] = details.get("device_name", "")
         return description
 
     def __init__(self, task):
-        if task.tuning not in ("stock", "tuned"):
-            raise protocol.Unsupported(f"tuning '{task.tuning}': TensorFlow has stock and tuned")
         self.task = task
         self.devices = _prepare_devices(task)
-        self.strategy = _mirror(task, self.devices) if task.devices > 1 else None
+        self.strategy = None
+        if task.devices > 1:
+            self.strategy = tf.distribute.MirroredStrategy(
+                self.devices, cross_device_ops=STRATEGIES[task.strategy]())
         with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
             self.model, outputs = build_model(task)
             self.optimizer = keras.optimizers.SGD(
                 float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
                 loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)
             self.optimizer.build(self.model.trainable_variables)
-        self.variables = {full_name(variable): variable for variable in self.model.trainable_variables}
+        trained = self.model.trainable_variables
+        self.variables = {full_name(variable): variable for variable in trained}
         shapes = {name: canonical_shape(variable) for name, variable in self.variables.items()}
         protocol.assert_network(task.network, outputs, shapes)
         self.layouts = layouts(task.network)
@@ -70,28 +81,33 @@ class Runner(protocol.Runner):
             self._part_seeds()
         self._write_step()
         if (task.precision, task.tuning) != ("fp32", "stock"):
-            self._prove_possible()
+            protocol.train_on_zeros(self, task, "TensorFlow", NOT_POSSIBLE,
+                                    lambda error: " ".join(error.message.split())[:300])
 
     def _write_step(self):
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
         variables = model.trainable_variables
-        # Casts to float32; mean over B and T. Keras divides it by the number of devices, so sums over them are the global means.
+        # Casts to float32; mean over B and T. Keras divides it by the number of devices, so sums
+        # over them are the global means.
         loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        compiled = True if self.task.tuning == "tuned" else None  # XLA (tensorflow.org/xla); None is tf.function's default
+        # XLA (tensorflow.org/xla); None is tf.function's default.
+        compiled = True if self.task.tuning == "tuned" else None
 
         def compile_for_one(function):
-            """XLA compiles the whole step of one device; of several what each computes, for it cannot call their aggregation."""
+            """XLA compiles one device's whole step; of several only what each computes."""
             return tf.function(function, jit_compile=compiled) if strategy else function
 
         def run_on_all(function):
-            # MirroredStrategy would let XLA compile all devices' calls of a tf.function together, which fails; so it sees another.
-            return tf.function(lambda *batch: strategy.run(lambda *part: function(*part), args=batch))
+            # MirroredStrategy would let XLA compile all devices' calls of a tf.function together,
+            # which fails; so it sees another.
+            return tf.function(
+                lambda *batch: strategy.run(lambda *part: function(*part), args=batch))
 
         def compile_for_all(function):
             return run_on_all(function) if strategy else tf.function(function, jit_compile=compiled)
 
         def keeping(part):
-            """Keep a part's gradients and return its loss: to take hundreds of arrays from a graph costs the host milliseconds."""
+            """Keep gradients on the device: taking hundreds of arrays from a graph costs time."""
             compute = part if strategy else compile_for_all(part)
 
             def run(inputs, targets):
@@ -111,7 +127,8 @@ class Runner(protocol.Runner):
                 loss = loss_function(targets, model(inputs, training=True))
                 scaled = optimizer.scale_loss(loss)
             gradients = tape.gradient(scaled, variables)
-            if optimizer.loss_scale_factor is not None:  # Keras divides by it, which tf.IndexedSlices (embeddings) cannot
+            # Keras divides by it, which tf.IndexedSlices (embeddings) cannot.
+            if optimizer.loss_scale_factor is not None:
                 gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
             return loss, gradients
 
@@ -122,44 +139,34 @@ class Runner(protocol.Runner):
         def aggregate(gradients):
             if not strategy:
                 return gradients
-            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
 
         def train_step(inputs, targets):
             loss, gradients = local_gradients(inputs, targets)
-            # An embedding's gradient stays tf.IndexedSlices: Keras's SGD decays the momentum of every row, not only of those.
+            # An embedding's gradient stays tf.IndexedSlices: Keras's SGD decays every momentum row.
             optimizer.apply(gradients, variables)
             return loss
 
         self.train_step, self.aggregate = compile_for_all(train_step), aggregate
-        self.local_gradients, self.mean_gradients = compile_for_all(local_gradients), compile_for_all(mean_gradients)
+        self.local_gradients = compile_for_all(local_gradients)
+        self.mean_gradients = compile_for_all(mean_gradients)
         self.held, self.kept = [], []
-        self.phases = {"F": compile_for_all(forward), "FB": keeping(local_gradients), "FBA": keeping(mean_gradients)}
+        self.phases = {"F": compile_for_all(forward), "FB": keeping(local_gradients),
+                       "FBA": keeping(mean_gradients)}
 
     def _part_seeds(self):
-        """Let each device drop units of its own: Keras 3 gives all of them the same random stream."""
+        """Let each device drop units of its own: Keras 3 gives all the same random stream."""
         for layer in self.model.layers:
             if isinstance(layer, keras.layers.Dropout):
+                # [seed, count]; the seeds of layers lie close together.
                 for number, state in enumerate(self._local(layer.seed_generator.state.value)):
-                    state.assign_add(tf.constant([1000 * number, 0], state.dtype))  # [seed, count]; seeds of layers lie close
-
-    def _prove_possible(self):
-        """Train one step on zeros, because kernels that lack a type or a compiler's lowering tell so only when they run."""
-        network, weights, batch = self.task.network, self.parameters(), self.task.batch * self.task.devices
-        inputs = np.zeros((1, batch) + tuple(network["input_shape"]), np.float32)
-        targets = np.zeros((1, batch) + tuple(network["target_shape"]), np.int32)
-        self.feed(inputs, targets, "device")
-        try:
-            self.step()
-            self.synchronize()
-        except NOT_POSSIBLE as error:
-            reason = " ".join(error.message.split())[:300]
-            what = f"{self.task.precision} {self.task.tuning} on {self.task.device}"
-            raise protocol.Unsupported(f"TensorFlow cannot train {network['name']} in {what}: {reason}") from error
-        self.load(weights)
+                    state.assign_add(tf.constant([1000 * number, 0], state.dtype))
 
     def load(self, weights):
         if set(weights) != set(self.variables):
-            raise protocol.Different("weights for other parameters: " + ", ".join(sorted(set(weights) ^ set(self.variables))))
+            other = ", ".join(sorted(set(weights) ^ set(self.variables)))
+            raise protocol.Different(f"weights for other parameters: {other}")
         for name, variable in self.variables.items():
             variable.assign(to_keras(weights[name], variable.shape, self.layouts[name]))
         for momentum in self.optimizer.momentums:
@@ -168,8 +175,9 @@ class Runner(protocol.Runner):
     def feed(self, inputs, targets, residence):
         if inputs.ndim == 5:
             inputs = inputs.transpose(0, 1, 3, 4, 2)  # (N, B, C, H, W) -> (N, B, H, W, C)
-        # int64, because TensorFlow keeps a function's int32 arguments in host memory even when it runs on a GPU.
-        inputs = np.ascontiguousarray(inputs, np.int64 if self.task.network["vocabulary"] else np.float32)
+        # int64, because TensorFlow keeps a function's int32 arguments in host memory.
+        kind = np.int64 if self.task.network["vocabulary"] else np.float32
+        inputs = np.ascontiguousarray(inputs, kind)
         targets = np.ascontiguousarray(targets, np.int64)
         self.batches = list(zip(inputs, targets, strict=True))
         self.on_device = residence == "device"
@@ -185,8 +193,8 @@ class Runner(protocol.Runner):
             self.last_loss = self.train_step(*self._next_batch())
 
     def synchronize(self):
-        # Waits for all streams of every visible device, so for the assignments of the update too; the loss is ready before them.
-        # On a CPU a tf.function returns only when its last operation, assignments included, has ended.
+        # Waits for all streams of every visible device, so for the assignments of the update too.
+        # On a CPU a tf.function returns only when its last operation has ended.
         tf.test.experimental.sync_devices()
 
     def loss(self):
@@ -197,20 +205,19 @@ class Runner(protocol.Runner):
             _, gradients = self.mean_gradients(*self._on_devices(self.batches[0]))
         scale = self.optimizer.loss_scale_factor or 1.0
         dense = [tf.convert_to_tensor(self._local(gradient)[0]) / scale for gradient in gradients]
-        return {name: self._canonical(name, gradient) for name, gradient in zip(self.variables, dense, strict=True)}
+        return {name: self._canonical(name, gradient)
+                for name, gradient in zip(self.variables, dense, strict=True)}
 
     def parameters(self):
-        return {name: self._canonical(name, variable) for name, variable in self.variables.items()}
+        return {name: self._canonical(name, variable)
+                for name, variable in self.variables.items()}
 
     def copies(self):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
-        return [{name: self._canonical(name, held[number]) for name, held in copies.items()} for number in range(self.task.devices)]
+        return [{name: self._canonical(name, held[number]) for name, held in copies.items()}
+                for number in range(self.task.devices)]
 
     def variant(self, name):
-        if name == "FBAU":
-            return self
-        if name == "A" and not self.strategy:
-            raise protocol.Unsupported("one device has no gradients to aggregate")
         if name != "F" and not self.kept:
             self._make_room()
         if name != "A":
@@ -218,29 +225,33 @@ class Runner(protocol.Runner):
         return self._repeat(self._aggregation())
 
     def _make_room(self):
-        """Make variables of each device's own for the gradients of a step: `held` wait to be aggregated, `kept` are thrown away."""
+        """Make each device's variables for gradients: `held` are aggregated, `kept` thrown away."""
         with self._where():
             _, gradients = self.local_gradients(*self._on_devices(self.batches[0]))
         gradients = [self._local(gradient)[0] for gradient in gradients]
-        self.rows = [gradient.dense_shape if isinstance(gradient, tf.IndexedSlices) else None for gradient in gradients]
+        self.rows = [gradient.dense_shape if isinstance(gradient, tf.IndexedSlices) else None
+                     for gradient in gradients]
         settings = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
         with self.strategy.scope() if self.strategy else self._where():
             for part in parts_of(gradients):
                 self.held.append(tf.Variable(part, **settings))
-                self.kept.append(tf.Variable(part, shape=tf.TensorShape(None), **settings))  # takes the rows of all devices too
+                # Of any shape, because it takes the rows of all devices too.
+                self.kept.append(tf.Variable(part, shape=tf.TensorShape(None), **settings))
 
     def _aggregation(self):
         def aggregate():
-            parts = iter([tf.identity(variable) for variable in self.held])  # an identity has its device, which NCCL asks for
-            gradients = [next(parts) if shape is None else tf.IndexedSlices(next(parts), next(parts), shape) for shape in self.rows]
+            # An identity has its device, which NCCL asks for.
+            parts = iter([tf.identity(variable) for variable in self.held])
+            gradients = [next(parts) if shape is None
+                         else tf.IndexedSlices(next(parts), next(parts), shape)
+                         for shape in self.rows]
             keep(self.kept, self.aggregate(gradients))
 
         return tf.function(lambda: self.strategy.run(aggregate))
 
     def peak_memory(self):
-        if self.task.device != "cuda":
-            return None
-        return max(tf.config.experimental.get_memory_info(device)["peak"] for device in self.devices)
+        return max(tf.config.experimental.get_memory_info(device)["peak"]
+                   for device in self.devices)
 
     def profile(self, run):
         return operators_of(run)
@@ -250,13 +261,14 @@ class Runner(protocol.Runner):
         device = _prepare_devices(task)[0]
         kind = tf.as_dtype(keras.DTypePolicy(POLICIES[task.precision]).compute_dtype)
         with tf.device(device):
-            left, right = (tf.cast(tf.random.stateless_normal((size, size), (task.seed, side)), kind) for side in range(2))
+            left, right = (tf.cast(tf.random.stateless_normal((size, size), (task.seed, side)),
+                                   kind) for side in range(2))
 
         def multiply():
             with tf.device(device):
                 return tf.matmul(left, right)
 
-        return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
+        return Product(multiply, lambda result: tf.test.experimental.sync_devices())
 
     @staticmethod
     def stream(elements, task):
@@ -268,10 +280,11 @@ class Runner(protocol.Runner):
             with tf.device(device):
                 return tf.multiply(source, 3.0)
 
-        return protocol.Product(multiply, lambda result: tf.test.experimental.sync_devices())
+        return Product(multiply, lambda result: tf.test.experimental.sync_devices())
 
     def _where(self):
-        return contextlib.nullcontext() if self.strategy else tf.device(self.devices[0])  # `strategy.run` knows its devices
+        # `strategy.run` knows its devices.
+        return contextlib.nullcontext() if self.strategy else tf.device(self.devices[0])
 
     def _next_batch(self):
         batch = self.batches[self.next]
@@ -284,14 +297,16 @@ class Runner(protocol.Runner):
     def _place(self, batch):
         if self.strategy:
             return [self.strategy.experimental_distribute_values_from_function(
-                lambda context, array=array: self._part(array, context.replica_id_in_sync_group)) for array in batch]
+                lambda context, array=array: self._part(array, context.replica_id_in_sync_group))
+                for array in batch]
         return [self._part(array, 0) for array in batch]
 
     def _part(self, array, number):
         """One device's rows of a global batch, on that device."""
         rows = self.task.batch
+        # Copies: an eager tensor never shares NumPy's memory.
         with tf.device(self.devices[number]):
-            return tf.constant(array[number * rows:(number + 1) * rows])  # copies: an eager tensor never shares NumPy's memory
+            return tf.constant(array[number * rows:(number + 1) * rows])
 
     def _local(self, value):
         """What each device holds of a value."""
@@ -302,7 +317,7 @@ class Runner(protocol.Runner):
             with self._where():
                 return compute()
 
-        return protocol.Product(step, lambda result: self.synchronize())
+        return Product(step, lambda result: self.synchronize())
 
     def _canonical(self, name, tensor):
         return np.ascontiguousarray(to_canonical(tensor.numpy(), self.layouts[name]), np.float32)
@@ -310,47 +325,45 @@ class Runner(protocol.Runner):
 
 def parts_of(gradients):
     """List the arrays of gradients: an embedding's are its rows and their numbers."""
-    return [part for gradient in gradients
-            for part in ((gradient.values, gradient.indices) if isinstance(gradient, tf.IndexedSlices) else (gradient,))]
+    sparse = tf.IndexedSlices
+    return [part for each in gradients for part in (
+        (each.values, each.indices) if isinstance(each, sparse) else (each,))]
 
 
 def keep(variables, gradients):
-    """Let variables take gradients over, which copies nothing. Gradients that nobody took, a graph would not compute."""
+    """Let variables take gradients over, without a copy; a graph computes only what is taken."""
     for variable, part in zip(variables, parts_of(gradients), strict=True):
         variable.assign(part)
 
 
 def _prepare_devices(task):
-    """Fix devices, threads and TF32 for this process, before its first operation, and return the devices' names."""
-    if task.precision not in POLICIES:
-        raise protocol.Unsupported(f"precision '{task.precision}': TensorFlow has {', '.join(POLICIES)}")
-    if task.precision == "tf32" and task.device != "cuda":
-        raise protocol.Unsupported("TF32 is a format of NVIDIA tensor cores")
+    """Fix devices, threads and TF32 before the first operation; return the devices' names."""
+    protocol.refuse_unknown(task, precisions=POLICIES, strategies=STRATEGIES)
     gpus = tf.config.list_physical_devices("GPU")
     if task.device == "cuda" and not gpus:
         kind = "a CUDA build" if tf.test.is_built_with_cuda() else "a build without CUDA"
-        raise protocol.Unsupported(f"TensorFlow sees no GPU: tf.config.list_physical_devices('GPU') is empty in {kind}")
+        raise Unsupported("TensorFlow sees no GPU: tf.config.list_physical_devices('GPU') is empty "
+                          f"in {kind}")
     if task.device == "cuda" and len(gpus) < task.devices:
-        raise protocol.Unsupported(f"{task.devices} devices: tf.config.list_physical_devices('GPU') has {len(gpus)}")
+        raise Unsupported(f"{task.devices} devices: tf.config.list_physical_devices('GPU') has "
+                          f"{len(gpus)}")
     try:
-        visible = gpus[:task.devices] if task.device == "cuda" else []  # hidden GPUs cannot be used by accident
+        # Hidden GPUs cannot be used by accident.
+        visible = gpus[:task.devices] if task.device == "cuda" else []
         tf.config.set_visible_devices(visible, "GPU")
+        # Else TensorFlow takes all memory and its peak says nothing.
         for gpu in visible:
-            tf.config.experimental.set_memory_growth(gpu, True)  # else TensorFlow takes all memory and its peak says nothing
+            tf.config.experimental.set_memory_growth(gpu, True)
         if task.device == "cpu" and task.devices > 1:
             cpu = tf.config.list_physical_devices("CPU")[0]
-            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * task.devices)
-        tf.config.threading.set_intra_op_parallelism_threads(task.threads * task.devices)  # one pool for all logical CPUs
+            logical = [tf.config.LogicalDeviceConfiguration()] * task.devices
+            tf.config.set_logical_device_configuration(cpu, logical)
+        # One pool for all logical CPUs.
+        tf.config.threading.set_intra_op_parallelism_threads(task.threads * task.devices)
         tf.config.threading.set_inter_op_parallelism_threads(task.threads * task.devices)
     except RuntimeError as error:
-        raise protocol.Unsupported(f"TensorFlow fixes devices and threads once a process, start another: {error}") from error
+        raise Unsupported("TensorFlow fixes devices and threads once a process, start another: "
+                          f"{error}") from error
     tf.config.experimental.enable_tensor_float_32_execution(task.precision == "tf32")
-    return [f"/{'GPU' if task.device == 'cuda' else 'CPU'}:{number}" for number in range(task.devices)]
-
-
-def _mirror(task, devices):
-    if task.strategy not in STRATEGIES:
-        raise protocol.Unsupported(f"strategy '{task.strategy}': this runner has {', '.join(STRATEGIES)}")
-    if task.strategy == "nccl" and task.device == "cpu":
-        raise protocol.Unsupported("strategy 'nccl': NCCL moves data between GPUs")
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops=STRATEGIES[task.strategy]())
+    name = "GPU" if task.device == "cuda" else "CPU"
+    return [f"/{name}:{number}" for number in range(task.devices)]

@@ -114,12 +114,12 @@ def test_one_device_has_nothing_to_aggregate(tmp_path, framework):
 
 
 @pytest.mark.parametrize(("framework", "strategy", "reason"), [
-    ("jax", "ring", "strategy 'ring': JAX has all_reduce"),
+    ("jax", "ring", "strategy 'ring': this runner has all_reduce"),
     ("jax", "all_reduce", "2 devices: jax.devices('cpu') has 1"),
     ("tensorflow", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
     ("tensorflow", "ring", "strategy 'ring': this runner has nccl, hierarchical_copy, one_device"),
     ("mxnet", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
-    ("mxnet", "ring", "strategy 'ring': this runner has the kvstores local, device, nccl"),
+    ("mxnet", "ring", "strategy 'ring': this runner has local, device, nccl"),
 ])
 def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, framework, strategy, reason):
     environment = environment_of(framework)

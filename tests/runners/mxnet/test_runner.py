@@ -42,7 +42,7 @@ def test_bf16_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(v
 def test_fp16_on_a_cpu_is_unsupported_in_the_words_of_mxnet(verdict):
     found = verdict("mxnet", "tiny_cnn", precision="fp16")
     assert (found.verdict, found.reason) == (
-        "unsupported", "MXNet cannot train tiny_cnn in fp16 on cpu: FP16 gemm on cpu not implemented!")
+        "unsupported", "MXNet cannot train tiny_cnn in fp16 stock on cpu: FP16 gemm on cpu not implemented!")
 
 
 def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):

@@ -224,9 +224,9 @@ def test_weights_of_another_network_are_refused(train):
 
 
 @pytest.mark.parametrize(("task", "reason"), [
-    ({"precision": "tf32"}, "TF32 is a format of NVIDIA tensor cores"),
-    ({"precision": "int4"}, "precision 'int4': TensorFlow has fp32, tf32, bf16, fp16"),
-    ({"tuning": "magic"}, "tuning 'magic': TensorFlow has stock and tuned"),
+    ({"precision": "tf32"}, "TF32 is a format of NVIDIA's tensor cores; the CPU has none"),
+    ({"precision": "int4"}, "precision 'int4': this runner has fp32, tf32, bf16, fp16"),
+    ({"tuning": "magic"}, "tuning 'magic': this runner has stock, tuned"),
     ({"threads": 2}, "TensorFlow fixes devices and threads once a process, start another: "
                      "Intra op parallelism cannot be modified after initialization."),
 ])
