@@ -1,1 +1,1 @@
-"""One file a framework: each lowers a network to that framework's native idiom. They share `runners.protocol` and nothing else."""
+"""One package a framework: each lowers a network to that framework's native idiom."""

@@ -1,12 +1,12 @@
-"""Caffe: a net written with `caffe.NetSpec` and trained by `caffe.SGDSolver`, as in BVLC's notebooks; data through `MemoryData`.
+"""Caffe: a net written with `caffe.NetSpec`, trained by `caffe.SGDSolver`, as in BVLC's notebooks.
 
-A `MemoryData` layer reads NumPy memory where it lies and goes round the ring by itself, so no step copies its batch. Words run
-time-major (T, B), as Caffe's LSTM wants them: batches are turned once, in `feed`. Gates are i f o g (g is canonical i f g o's
-third). On the CPU only matrix products have threads, OpenBLAS's; all of Caffe's own loops run on one.
+A `MemoryData` layer reads NumPy memory where it lies and goes round the ring by itself, so no step
+copies its batch. Words run time-major (T, B), as Caffe's LSTM wants them: batches are turned once,
+in `feed`. Gates are i f o g (g is canonical i f g o's third). On the CPU only matrix products have
+threads, OpenBLAS's; all of Caffe's own loops run on one.
 """
 
 import ctypes
-import platform
 import tempfile
 from collections import Counter
 
@@ -18,14 +18,17 @@ from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
 from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network
+from runners.protocol import Unsupported, assert_network, lowered, nothing, processor_name
 
-BLOBS = {  # our names of a layer's blobs, in Caffe's order
-    "dense": ("weight", "bias"), "conv2d": ("weight", "bias"), "batch_norm": ("scale", "shift"), "embedding": ("weight",),
-    "lstm": ("weight_input", "bias", "weight_hidden"),
+# Our names of a layer's blobs, in Caffe's order.
+BLOBS = {
+    "dense": ("weight", "bias"), "conv2d": ("weight", "bias"), "batch_norm": ("scale", "shift"),
+    "embedding": ("weight",), "lstm": ("weight_input", "bias", "weight_hidden"),
 }
-GATES = [0, 1, 3, 2]  # i f g o to i f o g, and back
-IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")  # their backward passes do not read their own output
+# i f g o to i f o g, and back.
+GATES = [0, 1, 3, 2]
+# Their backward passes do not read their own output.
+IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")
 
 
 class Runner(BaseRunner):
@@ -33,24 +36,27 @@ class Runner(BaseRunner):
     def describe():
         blas = openblas()
         blas.openblas_get_config.restype = ctypes.c_char_p
-        return {"release": caffe.__version__, "device_name": platform.processor() or platform.machine(),
+        return {"release": caffe.__version__, "device_name": processor_name(),
                 "libraries": {"openblas": blas.openblas_get_config().decode()}}
 
     def __init__(self, task):
         refuse_what_is_missing(task)
         self.task = task
         self.words = bool(task.network["vocabulary"])
-        openblas().openblas_set_num_threads(task.threads)  # Caffe has no call for it
+        # Caffe has no call for it.
+        openblas().openblas_set_num_threads(task.threads)
         caffe.set_mode_cpu()
         self.proto = write_net(task)
         self.ring, self.position = None, 0
         self._make_solver()
         self.gates = gated_parameters(task.network)
         self.blobs = parameter_blobs(task.network, self.proto, self.net)
-        assert_network(task.network, self._output_shapes(), {name: tuple(blob.shape) for name, blob in self.blobs.items()})
+        assert_network(task.network, self._output_shapes(),
+                       {name: tuple(blob.shape) for name, blob in self.blobs.items()})
 
     def load(self, weights):
-        if self.solver.iter:  # the momentum is C++'s own, out of Python's reach: only a new solver has none
+        # The momentum is C++'s own, out of Python's reach: only a new solver has none.
+        if self.solver.iter:
             self._make_solver()
             self.blobs = parameter_blobs(self.task.network, self.proto, self.net)
         for name, blob in self.blobs.items():
@@ -58,11 +64,12 @@ class Runner(BaseRunner):
 
     def feed(self, inputs, targets, residence):
         if self.words:
-            inputs, targets = inputs.swapaxes(1, 2), targets.swapaxes(1, 2)  # (N, B, T) -> (N, T, B)
-        batches, samples = len(inputs), self._samples()
-        image = (list(self.task.network["input_shape"]) + [1, 1])[:3] if not self.words else (1, 1, 1)
-        self.ring = (np.array(inputs, np.float32, order="C").reshape(batches * samples, *image),  # word numbers are floats, too
-                     np.array(targets, np.float32, order="C").reshape(batches * samples, 1, 1, 1))
+            # (N, B, T) -> (N, T, B)
+            inputs, targets = inputs.swapaxes(1, 2), targets.swapaxes(1, 2)
+        rows, image = rows_of(self.task)
+        # Word numbers are floats, too.
+        self.ring = (np.array(inputs, np.float32, order="C").reshape(len(inputs) * rows, *image),
+                     np.array(targets, np.float32, order="C").reshape(len(inputs) * rows, 1, 1, 1))
         self.position = 0
         self._turn_ring(0)
 
@@ -70,15 +77,16 @@ class Runner(BaseRunner):
         self.solver.step(1)
         self.position += 1
 
-    def synchronize(self):
-        pass  # solver.step returns when the parameters are updated
+    # solver.step returns when the parameters are updated.
+    synchronize = staticmethod(nothing)
 
     def loss(self):
         return float(self.net.blobs["loss"].data)
 
     def gradients(self):
         self._turn_ring(0)
-        self.net.clear_param_diffs()  # Caffe adds to what is there
+        # Caffe adds to what is there.
+        self.net.clear_param_diffs()
         self.net.forward()
         self.net.backward()
         gradients = {name: self._turn_gates(name, blob.diff) for name, blob in self.blobs.items()}
@@ -89,15 +97,17 @@ class Runner(BaseRunner):
         return {name: self._turn_gates(name, blob.data) for name, blob in self.blobs.items()}
 
     def _make_solver(self):
-        self.net = self.solver = self.blobs = None  # frees the old one's memory first
+        # Frees the old one's memory first.
+        self.net = self.solver = self.blobs = None
         with tempfile.NamedTemporaryFile("w", suffix=".prototxt") as file:
             file.write(text_format.MessageToString(write_solver(self.task, self.proto)))
             file.flush()
             self.solver = caffe.SGDSolver(file.name)
         self.net = self.solver.net
         if "going_on" in self.net.blobs:
+            # The first word of a sequence starts from a state of zeros.
             self.net.blobs["going_on"].data[...] = 1
-            self.net.blobs["going_on"].data[0] = 0  # the first word of a sequence starts from a state of zeros
+            self.net.blobs["going_on"].data[0] = 0
         if self.ring:
             self._turn_ring(self.position)
 
@@ -105,19 +115,17 @@ class Runner(BaseRunner):
         """Let the next forward pass read batch `position` of the ring."""
         inputs, targets = self.ring
         self.net.set_input_arrays(inputs, targets)
-        for _ in range(position % (len(inputs) // self._samples())):
+        rows, _ = rows_of(self.task)
+        for _ in range(position % (len(inputs) // rows)):
             self.net.forward(end="input")
 
-    def _samples(self):
-        """Rows of the data layer in one batch: images, vectors, or words."""
-        return self.task.batch * (self.task.network["input_shape"][0] if self.words else 1)
-
     def _output_shapes(self):
-        """Shapes that Caffe gave the layers' outputs, without the batch: axis 1 of (T, B, F), elsewhere axis 0."""
+        """Shapes of outputs without the batch: axis 1 of (T, B, F), elsewhere axis 0."""
         tops = {layer.name: layer.top[0] for layer in self.proto.layer}
         shapes = {}
         for layer in self.task.network["layers"]:
-            if layer["name"] in tops:  # a dropout that is off is not there
+            # A dropout that is off is not there.
+            if layer["name"] in tops:
                 shape = list(self.net.blobs[tops[layer["name"]]].shape)
                 del shape[1 if self.words else 0]
                 shapes[layer["name"]] = shape
@@ -131,14 +139,15 @@ class Runner(BaseRunner):
 
 def refuse_what_is_missing(task):
     if task.tuning != "stock":
-        raise Unsupported(f"tuning '{task.tuning}': Caffe's guide to performance (performance_hardware.md) has clocks and ECC of "
-                          "NVIDIA's GPUs, nothing for a CPU")
+        raise Unsupported(f"tuning '{task.tuning}': Caffe's guide to performance "
+                          "(performance_hardware.md) has clocks and ECC of NVIDIA's GPUs, nothing "
+                          "for a CPU")
     if task.device != "cpu":
-        raise Unsupported("Cannot use GPU in CPU-only Caffe: check mode. (Caffe's own error, of the CPU_ONLY build; "
-                          "this runner has not been tried with a GPU build)")
+        raise Unsupported("Cannot use GPU in CPU-only Caffe: check mode. (Caffe's own error, of "
+                          "the CPU_ONLY build; this runner has not been tried with a GPU build)")
     if task.precision != "fp32":
-        raise Unsupported(f"precision {task.precision}: Caffe 1.0's blobs are float or double (INSTANTIATE_CLASS), and Python's "
-                          "nets are float")
+        raise Unsupported(f"precision {task.precision}: Caffe 1.0's blobs are float or double "
+                          "(INSTANTIATE_CLASS), and Python's nets are float")
 
 
 def openblas():
@@ -149,13 +158,14 @@ def openblas():
 def write_solver(task, net):
     """Caffe's update is V = momentum V + lr g, W = W - V: ours while lr is constant."""
     return caffe_pb2.SolverParameter(
-        net_param=net, type="SGD", base_lr=task.network["learning_rate"], lr_policy="fixed", momentum=task.network["momentum"],
-        weight_decay=0, max_iter=2**31 - 1, display=0, snapshot_after_train=False, random_seed=task.seed,
+        net_param=net, type="SGD", base_lr=task.network["learning_rate"], lr_policy="fixed",
+        momentum=task.network["momentum"], weight_decay=0, max_iter=2**31 - 1, display=0,
+        snapshot_after_train=False, random_seed=task.seed,
         solver_mode=caffe_pb2.SolverParameter.CPU)
 
 
 def write_net(task):
-    """The network as a NetParameter: layers under our names, Caffe's helpers under names of its own (BatchNorm1, ...)."""
+    """The network as a NetParameter: our names for layers, Caffe's for helpers (BatchNorm1)."""
     network = task.network
     net = caffe.NetSpec()
     net["input"], net["label"] = read_ring(task)
@@ -174,82 +184,93 @@ def write_net(task):
         in_place = readers[source] == 1 and may_be_in_place(layer["op"], operations.get(source))
         inputs = [tops[each] for each in layer["inputs"]]
         shapes[name] = layer["output_shape"]
-        tops[name] = inputs[0] if layer["op"] == "dropout" and not task.dropout else make_layer(
-            layer, inputs, shapes[source], in_place, net, task.batch)
-        if tops[name] is not inputs[0]:
-            net[name] = tops[name]
-    net["loss"] = L.SoftmaxWithLoss(tops[name], labels, softmax_param={"axis": len(network["target_shape"]) + 1},
-                                    loss_param={"normalization": P.Loss.VALID})
+        if layer["op"] == "dropout" and not task.dropout:
+            tops[name] = inputs[0]
+            continue
+        inputs += second_bottom(layer, shapes[source], task.batch, net)
+        make = lowered(LAYERS, layer)
+        net[name] = tops[name] = make(inputs, layer["attributes"], shapes[source], in_place)
+    net["loss"] = L.SoftmaxWithLoss(
+        tops[name], labels, softmax_param={"axis": len(network["target_shape"]) + 1},
+        loss_param={"normalization": P.Loss.VALID})
     return net.to_proto()
 
 
 def read_ring(task):
-    rows, shape = task.batch, (list(task.network["input_shape"]) + [1, 1])[:3]
+    rows, (channels, height, width) = rows_of(task)
+    return L.MemoryData(batch_size=rows, channels=channels, height=height, width=width, ntop=2)
+
+
+def rows_of(task):
+    """The data layer's rows in one batch and the shape of each: images, vectors, or words."""
+    shape = list(task.network["input_shape"])
     if task.network["vocabulary"]:
-        rows, shape = task.batch * task.network["input_shape"][0], [1, 1, 1]
-    return L.MemoryData(batch_size=rows, channels=shape[0], height=shape[1], width=shape[2], ntop=2)
+        return task.batch * shape[0], [1, 1, 1]
+    return task.batch, (shape + [1, 1])[:3]
 
 
 def may_be_in_place(op, before):
-    """Caffe's examples write ReLU and its like over their input where nobody else reads it; AlexNet's dropout over its ReLU."""
+    """Caffe's examples write ReLU over its input where nobody else reads that, and dropout too."""
     return before in IN_PLACE_AFTER or (op == "dropout" and before == "relu")
 
 
-def make_layer(layer, inputs, input_shape, in_place, net, batch):
-    op, a, x = layer["op"], layer["attributes"], inputs[0]
-    if op == "dense":
-        return L.InnerProduct(x, num_output=a["units"], axis=len(input_shape))
-    if op == "conv2d":
-        return L.Convolution(x, num_output=a["filters"], kernel_size=a["kernel"], stride=a["stride"], pad=a["padding"],
-                             group=a["groups"], bias_term=a["bias"])
-    if op == "max_pool":
-        return pool(x, P.Pooling.MAX, a["kernel"], a["stride"], a["padding"], ceil=a["ceil"])
-    if op == "avg_pool":
-        return pool(x, P.Pooling.AVE, a["kernel"], a["stride"], a["padding"])
-    if op == "subsample":
-        return pool(x, P.Pooling.MAX, 1, a["stride"], 0)
-    if op == "global_avg_pool":
-        return L.Flatten(L.Pooling(x, pool=P.Pooling.AVE, global_pooling=True))
-    if op == "relu":
-        return L.ReLU(x, in_place=in_place)
-    if op == "sigmoid":
-        return L.Sigmoid(x, in_place=in_place)
-    if op == "dropout":
-        return L.Dropout(x, dropout_ratio=a["rate"], in_place=in_place)
-    if op == "batch_norm":
-        return batch_norm(x, a["epsilon"], in_place)
-    if op == "lrn":
-        return L.LRN(x, local_size=a["size"], alpha=a["alpha"], beta=a["beta"])
-    if op == "concat":
-        return L.Concat(*inputs, axis=1)
-    if op == "add":
-        return L.Eltwise(*inputs, operation=P.Eltwise.SUM)
-    if op == "flatten":
-        return L.Flatten(x)
-    if op == "pad_channels":
-        zeros = L.DummyData(shape={"dim": [batch, a["extra"], *input_shape[1:]]}, data_filler={"type": "constant", "value": 0})
-        return L.Concat(x, zeros, axis=1)
-    if op == "embedding":
-        return L.Embed(x, input_dim=a["vocabulary"], num_output=a["units"], bias_term=False)
-    if op == "lstm":
-        return L.LSTM(x, net["going_on"], recurrent_param={"num_output": a["units"]})
-    raise Unsupported(f"layer {layer['name']}: this runner has no operation '{op}'")
+# Operation -> top, from the bottoms x, the attributes, the input's shape and whether in place.
+LAYERS = {
+    "dense": lambda x, a, shape, in_place: L.InnerProduct(
+        *x, num_output=a["units"], axis=len(shape)),
+    "conv2d": lambda x, a, shape, in_place: L.Convolution(
+        *x, num_output=a["filters"], kernel_size=a["kernel"], stride=a["stride"],
+        pad=a["padding"], group=a["groups"], bias_term=a["bias"]),
+    "max_pool": lambda x, a, shape, in_place: pool(
+        *x, P.Pooling.MAX, a["kernel"], a["stride"], a["padding"], ceil=a["ceil"]),
+    "avg_pool": lambda x, a, shape, in_place: pool(
+        *x, P.Pooling.AVE, a["kernel"], a["stride"], a["padding"]),
+    "subsample": lambda x, a, shape, in_place: pool(*x, P.Pooling.MAX, 1, a["stride"], 0),
+    "global_avg_pool": lambda x, a, shape, in_place: L.Flatten(
+        L.Pooling(*x, pool=P.Pooling.AVE, global_pooling=True)),
+    "relu": lambda x, a, shape, in_place: L.ReLU(*x, in_place=in_place),
+    "sigmoid": lambda x, a, shape, in_place: L.Sigmoid(*x, in_place=in_place),
+    "dropout": lambda x, a, shape, in_place: L.Dropout(
+        *x, dropout_ratio=a["rate"], in_place=in_place),
+    "batch_norm": lambda x, a, shape, in_place: batch_norm(*x, a["epsilon"], in_place),
+    "lrn": lambda x, a, shape, in_place: L.LRN(
+        *x, local_size=a["size"], alpha=a["alpha"], beta=a["beta"]),
+    "concat": lambda x, a, shape, in_place: L.Concat(*x, axis=1),
+    "add": lambda x, a, shape, in_place: L.Eltwise(*x, operation=P.Eltwise.SUM),
+    "flatten": lambda x, a, shape, in_place: L.Flatten(*x),
+    "pad_channels": lambda x, a, shape, in_place: L.Concat(*x, axis=1),
+    "embedding": lambda x, a, shape, in_place: L.Embed(
+        *x, input_dim=a["vocabulary"], num_output=a["units"], bias_term=False),
+    "lstm": lambda x, a, shape, in_place: L.LSTM(*x, recurrent_param={"num_output": a["units"]}),
+}
+
+
+def second_bottom(layer, shape, batch, net):
+    """What some layers read beside their inputs: where a sequence goes on, channels of zeros."""
+    if layer["op"] == "lstm":
+        return [net["going_on"]]
+    if layer["op"] == "pad_channels":
+        zeros = {"dim": [batch, layer["attributes"]["extra"], *shape[1:]]}
+        return [L.DummyData(shape=zeros, data_filler={"type": "constant", "value": 0})]
+    return []
 
 
 def pool(x, method, kernel, stride, padding, ceil=False):
     """Caffe rounds up unless told otherwise, so that a part of a window is one, too."""
-    return L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding, ceil_mode=ceil)
+    return L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding,
+                     ceil_mode=ceil)
 
 
 def batch_norm(x, epsilon, in_place):
-    """Caffe's BatchNorm only normalises; its running statistics are blobs too, which the solver must leave alone."""
+    """Caffe's BatchNorm only normalises; the solver must leave its running statistics alone."""
     frozen = [{"lr_mult": 0}] * 3
-    normalised = L.BatchNorm(x, eps=epsilon, use_global_stats=False, param=frozen, in_place=in_place)
+    normalised = L.BatchNorm(x, eps=epsilon, use_global_stats=False, param=frozen,
+                             in_place=in_place)
     return L.Scale(normalised, bias_term=True, in_place=True)
 
 
 def parameter_blobs(network, proto, net):
-    """Every blob that the solver trains (lr_mult is not 0): under our full names, else under Caffe's own layer and number."""
+    """Every blob that the solver trains (lr_mult is not 0), by our full name or else Caffe's."""
     names = {layer["name"]: BLOBS.get(layer["op"], ()) for layer in network["layers"]}
     multipliers = {layer.name: [spec.lr_mult for spec in layer.param] for layer in proto.layer}
     blobs = {}
@@ -262,4 +283,5 @@ def parameter_blobs(network, proto, net):
 
 
 def gated_parameters(network):
-    return {f"{layer['name']}.{name}" for layer in network["layers"] if layer["op"] == "lstm" for name in layer["parameters"]}
+    return {f"{layer['name']}.{name}" for layer in network["layers"] if layer["op"] == "lstm"
+            for name in layer["parameters"]}

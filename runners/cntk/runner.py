@@ -1,24 +1,35 @@
-"""CNTK 2.7 on a CPU: its layers library, `cross_entropy_with_softmax`, and a `Trainer` with `momentum_sgd`, as its tutorials.
+"""CNTK 2.7 on a CPU: its layers library and a `Trainer` with `momentum_sgd`, as its tutorials.
 
-CNTK keeps images C H W, dense kernels [in, out] and LSTM gates side by side in the order i g f o; weights and gradients are
-turned at the border (`to_cntk`, `to_canonical`). Samples, and the words of a sequence, are dynamic axes that no shape shows.
-The embedding is `C.gather` and not `C.layers.Embedding`: the gradient of the latter is sparse, and momentum_sgd then leaves out
-the momentum of every word that is not in the batch (CNTK's issue 2411), which is another optimiser. Python 3.6 syntax.
+CNTK keeps images C H W, dense kernels [in, out] and LSTM gates side by side in the order i g f o;
+weights and gradients are turned at the border (`to_cntk`, `to_canonical`). Samples, and the words
+of a sequence, are dynamic axes that no shape shows. The embedding is `C.gather` and not
+`C.layers.Embedding`: the gradient of the latter is sparse, and momentum_sgd then leaves out the
+momentum of every word that is not in the batch (CNTK's issue 2411), which is another optimiser.
+Python 3.5 syntax.
 
-Several devices are processes under mpiexec, whose learner is CNTK's `data_parallel_distributed_learner`: it sums the gradients of
-all samples (or sends a bit of each, and keeps the rest for the next step) before the momentum learner sees them.
+Several devices are processes under mpiexec, whose learner is CNTK's
+`data_parallel_distributed_learner`: it sums the gradients of all samples (or sends a bit of each,
+and keeps the rest for the next step) before the momentum learner sees them.
 """
 
-import platform
 import warnings
 
 import numpy as np
 
+# It warns of any Linux but Ubuntu 16.04, and of the GPU that it cannot use.
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it warns of any Linux but Ubuntu 16.04, and of the GPU that it cannot use
+    warnings.simplefilter("ignore")
     import cntk as C
 
-from runners.protocol import Product, Unsupported, assert_network
+from runners.protocol import (
+    Product,
+    Unsupported,
+    assert_network,
+    lowered,
+    nothing,
+    processor_name,
+    refuse_unknown,
+)
 from runners.protocol import Runner as BaseRunner
 
 CANONICAL_NAMES = {
@@ -28,17 +39,21 @@ CANONICAL_NAMES = {
     "embedding": {"E": "weight"},
     "lstm": {"W": "weight_input", "H": "weight_hidden", "b": "bias"},
 }
-QUANTIZATION_BITS = {"data_parallel": 32, "one_bit": 1}  # of a gradient's number on its way, by strategy
-EXCHANGE = [0, 2, 1, 3]  # i g f o of CNTK's cell (cntk/layers/blocks.py) to i f g o, and back
+# Of a gradient's number on its way, by strategy.
+QUANTIZATION_BITS = {"data_parallel": 32, "one_bit": 1}
+# i g f o of CNTK's cell (cntk/layers/blocks.py) to i f g o, and back.
+EXCHANGE = [0, 2, 1, 3]
 PRECISIONS = {
     "tf32": "TF32 is a format of NVIDIA's tensor cores; the CPU has none",
-    "bf16": "CNTK's types are float16, float32 and float64: 'data type \"bfloat16\" is not supported'",
-    "fp16": "CNTK trains in float16 on GPUs only; on a CPU its convolution says 'FP16 convolution is only supported via cuDNN.'",
+    "bf16": "CNTK's types are float16, float32 and float64: "
+            "'data type \"bfloat16\" is not supported'",
+    "fp16": "CNTK trains in float16 on GPUs only; on a CPU its convolution says "
+            "'FP16 convolution is only supported via cuDNN.'",
 }
 
 
 def build(network, source, dropout, seed):
-    """Apply the layers to `source`: return every layer's output by name, and every trained parameter by our full name."""
+    """Apply the layers to `source`; return every output and every trained parameter by name."""
     outputs, trained = {"input": source}, {}
     for number, layer in enumerate(network["layers"]):
         inputs = [outputs[name] for name in layer["inputs"]]
@@ -48,56 +63,69 @@ def build(network, source, dropout, seed):
         for parameter in getattr(apply, "parameters", ()):
             trained[layer["name"] + "." + names.get(parameter.name, parameter.name)] = parameter
     ours = {parameter.uid for parameter in trained.values()}
-    trained.update({other.name or other.uid: other for other in outputs[layer["name"]].parameters if other.uid not in ours})
+    for other in outputs[layer["name"]].parameters:
+        if other.uid not in ours:
+            trained[other.name or other.uid] = other
     return outputs, trained
 
 
+def convolution(a, shape):
+    own = pads_itself(a, shape)
+    if a["groups"] > 1:
+        made = GroupedConvolution(a, shape[0], own)
+    else:
+        made = C.layers.Convolution2D(window(a), a["filters"], strides=a["stride"], pad=own,
+                                      bias=a["bias"])
+    return made if own or not a["padding"] else Framed(made, a["padding"], 0.0)
+
+
+def max_pool(a, shape):
+    room = [(a["kernel"] - 2 * a["padding"] - size) % a["stride"] if a["ceil"] else 0
+            for size in shape[1:]]
+    own = pads_itself(a, shape) and not any(room)
+    made = C.layers.MaxPooling(window(a), strides=a["stride"], pad=own)
+    framed = not own and (a["padding"] or any(room))
+    return Framed(made, a["padding"], -np.inf, room) if framed else made
+
+
+def global_avg_pool(x):
+    return C.reshape(C.layers.GlobalAveragePooling()(x), (x.shape[0],))  # (C, 1, 1) -> (C)
+
+
+# Operation -> something to be called with CNTK's tensors: a function of its layers library wherever
+# that has one. It is made from the attributes and the input's shape.
+LAYERS = {
+    # On the last axis.
+    "dense": lambda a, shape: C.layers.Dense(a["units"], input_rank=1),
+    "conv2d": convolution,
+    "max_pool": max_pool,
+    "avg_pool": lambda a, shape: C.layers.AveragePooling(window(a), strides=a["stride"]),
+    "global_avg_pool": lambda a, shape: global_avg_pool,
+    "relu": lambda a, shape: C.relu,
+    "sigmoid": lambda a, shape: C.sigmoid,
+    # In training it normalises by the batch alone: blending is off.
+    "batch_norm": lambda a, shape: C.layers.BatchNormalization(map_rank=1, epsilon=a["epsilon"]),
+    "flatten": lambda a, shape: lambda x: C.reshape(x, (-1,)),
+    "embedding": lambda a, shape: Embedding(a["vocabulary"], a["units"]),
+    "lstm": lambda a, shape: C.layers.Recurrence(C.layers.LSTM(a["units"])),
+    # It divides alpha by the size.
+    "lrn": lambda a, shape: lambda x: C.local_response_normalization(
+        x, a["size"] // 2, 1, a["alpha"], a["beta"]),
+    # (C, H, W) each.
+    "concat": lambda a, shape: lambda *images: C.splice(*images, axis=0),
+    "add": lambda a, shape: C.plus,
+    # An end of 0 is the end of the axis.
+    "subsample": lambda a, shape: lambda x: C.slice(
+        x, [1, 2], [0, 0], [0, 0], strides=[a["stride"]] * 2),
+    "pad_channels": lambda a, shape: lambda x: C.pad(x, [(0, a["extra"]), (0, 0), (0, 0)]),
+}
+
+
 def make_layer(layer, input_shape, dropout, seed):
-    """Return the layer as something to be called with CNTK's tensors: a function of its layers library wherever that has one."""
-    op, a = layer["op"], layer["attributes"]
-    if op == "dense":
-        return C.layers.Dense(a["units"], input_rank=1)  # on the last axis
-    if op == "conv2d":
-        own = pads_itself(a, input_shape)
-        if a["groups"] > 1:
-            convolution = GroupedConvolution(a, input_shape[0], own)
-        else:
-            convolution = C.layers.Convolution2D(window(a), a["filters"], strides=a["stride"], pad=own, bias=a["bias"])
-        return convolution if own or not a["padding"] else Framed(convolution, a["padding"], 0.0)
-    if op == "max_pool":
-        room = [(a["kernel"] - 2 * a["padding"] - size) % a["stride"] if a["ceil"] else 0 for size in input_shape[1:]]
-        own = pads_itself(a, input_shape) and not any(room)
-        pooling = C.layers.MaxPooling(window(a), strides=a["stride"], pad=own)
-        return pooling if own or not (a["padding"] or any(room)) else Framed(pooling, a["padding"], -np.inf, room)
-    if op == "avg_pool":
-        return C.layers.AveragePooling(window(a), strides=a["stride"])
-    if op == "global_avg_pool":
-        return lambda x: C.reshape(C.layers.GlobalAveragePooling()(x), (x.shape[0],))  # (C, 1, 1) -> (C)
-    if op == "relu":
-        return C.relu
-    if op == "sigmoid":
-        return C.sigmoid
-    if op == "dropout":
-        return C.layers.Dropout(a["rate"], seed=seed) if dropout else C.layers.identity
-    if op == "batch_norm":
-        return C.layers.BatchNormalization(map_rank=1, epsilon=a["epsilon"])  # in training by the batch alone: blending is off
-    if op == "flatten":
-        return lambda x: C.reshape(x, (-1,))
-    if op == "embedding":
-        return Embedding(a["vocabulary"], a["units"])
-    if op == "lstm":
-        return C.layers.Recurrence(C.layers.LSTM(a["units"]))
-    if op == "lrn":
-        return lambda x: C.local_response_normalization(x, a["size"] // 2, 1, a["alpha"], a["beta"])  # divides alpha by the size
-    if op == "concat":
-        return lambda *images: C.splice(*images, axis=0)  # (C, H, W) each
-    if op == "add":
-        return C.plus
-    if op == "subsample":
-        return lambda x: C.slice(x, [1, 2], [0, 0], [0, 0], strides=[a["stride"]] * 2)  # an end of 0 is the end of the axis
-    if op == "pad_channels":
-        return lambda x: C.pad(x, [(0, a["extra"]), (0, 0), (0, 0)])
-    raise Unsupported("layer {}: this runner has no operation '{}'".format(layer["name"], op))
+    if layer["op"] == "dropout":
+        rate = layer["attributes"]["rate"]
+        return C.layers.Dropout(rate, seed=seed) if dropout else C.layers.identity
+    return lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
 def window(a):
@@ -105,15 +133,16 @@ def window(a):
 
 
 def pads_itself(a, input_shape):
-    """Say whether CNTK's own padding is ours: it puts the centre of the first window on the first pixel.
+    """Say whether CNTK's padding is ours: it centres the first window on the first pixel.
 
-    For odd kernels that is (kernel - 1) / 2 a side. CNTK refuses kernels larger than the image, even where they fit the frame.
+    For odd kernels that is (kernel - 1) / 2 a side. CNTK refuses kernels larger than the image,
+    even where they fit the frame.
     """
     return a["kernel"] == 2 * a["padding"] + 1 and a["kernel"] <= min(input_shape[1:])
 
 
 class Framed:
-    """A convolution or pooling of images with an explicit frame around them, and `room` below and to the right of it."""
+    """A convolution or pooling of images in a frame, with `room` below and to the right of it."""
 
     def __init__(self, layer, padding, value, room=(0, 0)):
         self.layer = layer
@@ -129,10 +158,12 @@ class GroupedConvolution:
     """CNTK's layers library refuses groups, and names this operation for them."""
 
     def __init__(self, a, channels, own):
-        self.parameters = [C.Parameter((a["filters"], channels // a["groups"]) + window(a), init=C.glorot_uniform(), name="W")]
+        shape = (a["filters"], channels // a["groups"]) + window(a)
+        self.parameters = [C.Parameter(shape, init=C.glorot_uniform(), name="W")]
         if a["bias"]:
             self.parameters.append(C.Parameter((a["filters"], 1, 1), name="b"))
-        self.options = {"strides": (a["stride"], a["stride"]), "auto_padding": [False, own, own], "groups": a["groups"]}
+        self.options = {"strides": (a["stride"], a["stride"]), "groups": a["groups"],
+                        "auto_padding": [False, own, own]}
 
     def __call__(self, x):
         y = C.convolution(self.parameters[0], x, **self.options)
@@ -140,7 +171,7 @@ class GroupedConvolution:
 
 
 class Embedding:
-    """Rows of a table; the gradient of `gather` is dense, so that the momentum of all words decays."""
+    """Rows of a table; the gradient of `gather` is dense, so all words' momentum decays."""
 
     def __init__(self, vocabulary, units):
         self.parameters = [C.Parameter((vocabulary, units), init=C.glorot_uniform(), name="E")]
@@ -154,7 +185,7 @@ class Runner(BaseRunner):
     def describe():
         return {
             "release": C.__version__,
-            "device_name": platform.processor() or platform.machine(),
+            "device_name": processor_name(),
             "libraries": {"devices": [str(device) for device in C.device.all_devices()]},
         }
 
@@ -162,18 +193,24 @@ class Runner(BaseRunner):
         refuse_what_is_missing(task)
         network = task.network
         C.device.try_set_default_device(C.device.cpu())
-        C.cntk_py.set_max_num_cputhreads(task.threads)  # OpenMP's and MKL's
+        # OpenMP's and MKL's.
+        C.cntk_py.set_max_num_cputhreads(task.threads)
 
         self.classes = network["classes"]
         self.input, self.target = make_variables(network)
-        seed = task.seed + len(network["layers"]) * task.rank  # each rank drops units of its own
+        # Each rank drops units of its own.
+        seed = task.seed + len(network["layers"]) * task.rank
         outputs, self.trained = build(network, self.input, task.dropout, seed)
-        self.ops = {layer["name"] + "." + name: layer["op"] for layer in network["layers"] for name in layer["parameters"]}
-        shapes = {name: canonical_shape(parameter.shape, self.ops.get(name)) for name, parameter in self.trained.items()}
+        self.ops = {layer["name"] + "." + name: layer["op"]
+                    for layer in network["layers"] for name in layer["parameters"]}
+        shapes = {name: canonical_shape(parameter.shape, self.ops.get(name))
+                  for name, parameter in self.trained.items()}
         assert_network(network, output_shapes(network, outputs), shapes)
 
         self.task = task
-        self.communicator = C.train.distributed.mpi_communicator() if task.ranks > 1 else None
+        self.communicator = None
+        if task.ranks > 1:
+            self.communicator = C.train.distributed.mpi_communicator()
         self.model = outputs[network["layers"][-1]["name"]]
         self.criterion = C.cross_entropy_with_softmax(self.model, self.target)
         self.learner = make_learner(list(self.trained.values()), network)
@@ -182,48 +219,55 @@ class Runner(BaseRunner):
     def load(self, weights):
         for name, parameter in self.trained.items():
             parameter.value = to_cntk(weights[name], parameter.shape, self.ops[name])
-        self.learner.reset_smoothed_gradients()  # CNTK's word for the momentum
+        # CNTK's word for the momentum.
+        self.learner.reset_smoothed_gradients()
+        # No call forgets what was not sent yet.
         if QUANTIZATION_BITS.get(self.task.strategy, 32) < 32:
-            self.trainer = self._trainer(self.learner, self.task.strategy)  # what was not sent yet has no call that forgets it
+            self.trainer = self._trainer(self.learner, self.task.strategy)
 
     def feed(self, inputs, targets, residence):
-        inputs = np.ascontiguousarray(inputs, np.float32)  # (N, B, ...); numbers of words too: gather takes floats
+        # (N, B, ...); numbers of words too, because gather takes floats.
+        inputs = np.ascontiguousarray(inputs, np.float32)
         self.on_device = residence == "device"
-        self.ring = [self._place(batch) if self.on_device else batch for batch in zip(inputs, targets)]  # noqa: B905 (Python 3.6)
+        self.ring = [self._place(batch) if self.on_device else batch
+                     for batch in zip(inputs, targets)]
         self.position = 0
 
     def step(self):
         self.trainer.train_minibatch(self._next())
 
-    def synchronize(self):
-        pass  # on the CPU train_minibatch returns when the learner has updated the parameters
+    # On the CPU train_minibatch returns when the learner has updated the parameters.
+    synchronize = staticmethod(nothing)
 
     def barrier(self):
         if self.communicator:
             self.communicator.barrier()
 
     def loss(self):
-        return float(self.trainer.previous_minibatch_loss_average)  # over samples, or words; of all ranks
+        # Over samples, or words; of all ranks.
+        return float(self.trainer.previous_minibatch_loss_average)
 
     def gradients(self):
         keeper = Keeper(list(self.trained.values()))
         self._trainer(keeper, "data_parallel").train_minibatch(self._arguments(0))
-        return {name: to_canonical(keeper.sums[parameter] / np.float32(keeper.samples), self.ops[name])
+        samples = np.float32(keeper.samples)
+        return {name: to_canonical(keeper.sums[parameter] / samples, self.ops[name])
                 for name, parameter in self.trained.items()}
 
     def parameters(self):
-        return {name: to_canonical(parameter.value, self.ops[name]) for name, parameter in self.trained.items()}
+        return {name: to_canonical(parameter.value, self.ops[name])
+                for name, parameter in self.trained.items()}
 
     def variant(self, name):
         parameters = list(self.trained.values())
         if name == "F":
             output = self.criterion.output
-            return Product(lambda: self.criterion.forward(self._next(), [output], {output}, as_numpy=False), done)
+            return Product(lambda: self.criterion.forward(
+                self._next(), [output], {output}, as_numpy=False), done)
         if name == "A":
             return self._aggregation()
         trainer = {"FB": lambda: self._local_trainer(Idle(parameters)),
-                   "FBA": lambda: self._trainer(Idle(parameters), self.task.strategy),
-                   "FBAU": lambda: self.trainer}[name]()
+                   "FBA": lambda: self._trainer(Idle(parameters), self.task.strategy)}[name]()
         return Product(lambda: trainer.train_minibatch(self._next()), done)
 
     def _trainer(self, learner, strategy):
@@ -237,13 +281,12 @@ class Runner(BaseRunner):
         return C.Trainer(self.model, self.criterion, [learner])
 
     def _aggregation(self):
-        if not self.communicator:
-            raise Unsupported("one device has no gradients to aggregate")
         if self.task.strategy != "data_parallel":
-            raise Unsupported("CNTK keeps what '{}' did not send inside of its learner, which cannot aggregate alone".format(
-                self.task.strategy))
+            raise Unsupported("CNTK keeps what '{}' did not send inside of its learner, which "
+                              "cannot aggregate alone".format(self.task.strategy))
         workers = self.communicator.workers()
-        buffers = [C.NDArrayView.from_dense(np.zeros(parameter.shape, np.float32)) for parameter in self.trained.values()]
+        buffers = [C.NDArrayView.from_dense(np.zeros(parameter.shape, np.float32))
+                   for parameter in self.trained.values()]
         return Product(lambda: self.communicator.aggregate_in_place(buffers, workers), done)
 
     def _next(self):
@@ -262,14 +305,17 @@ class Runner(BaseRunner):
 
 
 def make_variables(network):
-    """Return the variables of inputs, words by their numbers, and of targets, one-hot: without the axes of batch and words."""
+    """Return the variables of inputs and one-hot targets, without the axes of batch and words."""
+    classes = network["classes"]
     if network["vocabulary"]:
-        return C.sequence.input_variable(()), C.sequence.input_variable(network["classes"], is_sparse=True)
-    return C.input_variable(tuple(network["input_shape"])), C.input_variable(network["classes"], is_sparse=True)
+        variable = C.sequence.input_variable
+        return variable(()), variable(classes, is_sparse=True)
+    shape = tuple(network["input_shape"])
+    return C.input_variable(shape), C.input_variable(classes, is_sparse=True)
 
 
 def make_learner(parameters, network):
-    """v = m v + g, w = w - lr v with g of the mean loss: no unit gain (CNTK's default), and nothing scaled by a batch's size."""
+    """v = m v + g, w = w - lr v with g of the mean loss: no unit gain, no scale by batch size."""
     ignore = C.learners.IGNORE
     rate = C.learning_parameter_schedule(network["learning_rate"], minibatch_size=ignore)
     momentum = C.momentum_schedule(network["momentum"], minibatch_size=ignore)
@@ -287,10 +333,11 @@ class Idle(C.learners.UserLearner):
 
 
 class Keeper(Idle):
-    """A learner that only keeps what it is given: the sums of the samples' gradients, and how many samples there were."""
+    """A learner that only keeps the sums of the samples' gradients and the number of samples."""
 
     def update(self, gradient_values, training_sample_count, sweep_end):
-        self.sums = {parameter: view.asarray() for parameter, view in gradient_values.items()}  # a view held stops the next pass
+        # A view that is held stops the next pass.
+        self.sums = {parameter: view.asarray() for parameter, view in gradient_values.items()}
         self.samples = training_sample_count
         return True
 
@@ -301,39 +348,41 @@ def done(_):
 
 def refuse_what_is_missing(task):
     if task.tuning != "stock":
-        raise Unsupported("tuning '{}': CNTK's documented performance settings are for GPUs and several workers "
-                          "(optimized_rnnstack is cuDNN's); for a CPU it names none".format(task.tuning))
+        raise Unsupported("tuning '{}': CNTK's documented performance settings are for GPUs and "
+                          "several workers (optimized_rnnstack is cuDNN's); for a CPU it names none"
+                          .format(task.tuning))
     if task.device != "cpu":
         raise Unsupported("device '{}': {}".format(task.device, what_the_gpu_says()))
     if task.precision != "fp32":
-        raise Unsupported(PRECISIONS.get(task.precision, "precision '{}': this runner has fp32".format(task.precision)))
-    if task.ranks == 1:
-        return
-    if task.strategy not in QUANTIZATION_BITS:
-        raise Unsupported("strategy '{}': CNTK has {}".format(task.strategy, ", ".join(QUANTIZATION_BITS)))
-    if C.Communicator.num_workers() != task.ranks:
-        raise RuntimeError("CNTK sees {} of {} processes: mpiexec must be of the Open MPI whose libraries CNTK loads".format(
-            C.Communicator.num_workers(), task.ranks))
+        raise Unsupported(PRECISIONS.get(
+            task.precision, "precision '{}': this runner has fp32".format(task.precision)))
+    refuse_unknown(task, strategies=sorted(QUANTIZATION_BITS))
+    if task.ranks > 1 and C.Communicator.num_workers() != task.ranks:
+        raise RuntimeError("CNTK sees {} of {} processes: mpiexec must be of the Open MPI whose "
+                           "libraries CNTK loads".format(C.Communicator.num_workers(), task.ranks))
 
 
 def what_the_gpu_says():
     try:
-        return "this runner is for the wheel `cntk`, which is the CPU's; here CNTK has {}".format(C.device.gpu(0))
+        return "this runner is for the wheel `cntk`, which is the CPU's; here CNTK has {}".format(
+            C.device.gpu(0))
     except ValueError as error:
         said = str(error).strip().splitlines()[0]
         return "the wheel `cntk` is the CPU's, and C.device.gpu(0) answers \"{}\"".format(said)
 
 
 def output_shapes(network, outputs):
-    """Shapes of all layers' outputs without the batch; the words of a sequence are an axis of their own, which has no length."""
+    """Shapes of outputs without the batch; a sequence's words are an axis without length."""
     words = tuple(network["input_shape"]) if network["vocabulary"] else ()
-    return {name: (words if len(output.dynamic_axes) == 2 else ()) + tuple(output.shape) for name, output in outputs.items()}
+    return {name: (words if len(output.dynamic_axes) == 2 else ()) + tuple(output.shape)
+            for name, output in outputs.items()}
 
 
 def canonical_shape(shape, op):
     if op in ("dense", "lstm"):
-        return tuple(reversed(shape))  # [in, out]
-    return tuple(shape[:1]) if len(shape) == 3 else tuple(shape)  # a convolution's bias is (C, 1, 1)
+        return tuple(reversed(shape))
+    # A convolution's bias is (C, 1, 1).
+    return tuple(shape[:1]) if len(shape) == 3 else tuple(shape)
 
 
 def to_cntk(array, shape, op):

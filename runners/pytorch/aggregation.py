@@ -89,7 +89,8 @@ class Ring(Messages):
         # The rank now holds the sum of this chunk.
         chunks[after] /= n
         for step in range(n - 1):
-            exchange([(chunks[(rank + 1 - step) % n], after)], [(chunks[(rank - step) % n], before)])
+            sent, received = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+            exchange([(sent, after)], [(received, before)])
 
 
 class Tree(Messages):
@@ -126,7 +127,7 @@ class Tree(Messages):
 
 
 class Gather(Messages):
-    """All send to rank 0, which sends the mean to each: MXNet's `device`, Torch's DataParallelTable.
+    """All send to rank 0, which sends the mean to each, as MXNet's `device` and Torch did.
 
     Messages have S bytes. Rank 0 receives n - 1 at once, a buffer each, and sends n - 1 at once.
     """

@@ -32,7 +32,7 @@ class DDP(Aggregation):
         return self.replica.no_sync()
 
     def alone(self):
-        """Return a function that all-reduces buckets like DDP's, which it sorts in its first step."""
+        """Return a function that all-reduces buckets like those of DDP's first step."""
         start, buckets = self.starter(), [Bucket(*each) for each in self._bucket_parameters()]
 
         def aggregate():
@@ -104,8 +104,8 @@ class PowerSGD(Hooked):
 
     @staticmethod
     def make_state():
-        return PowerSGDState(None, matrix_approximation_rank=RANK, start_powerSGD_iter=VANILLA_STEPS,
-                             orthogonalization_epsilon=EPSILON)
+        return PowerSGDState(None, matrix_approximation_rank=RANK,
+                             start_powerSGD_iter=VANILLA_STEPS, orthogonalization_epsilon=EPSILON)
 
     def reset(self):
         self.state.iter = 0

@@ -25,7 +25,7 @@ class HostOne(Messages):
         super().__init__(parameters, task)
         # For the host's own barrier; NCCL's is one of devices.
         self.group = dist.new_group(backend="gloo")
-        # The mean has its own row, because a rank may still copy it down during another's next step.
+        # The mean has its own row: a rank may still copy it down during another's next step.
         self.rows = shared_floats(self.ranks + 1, self.flat.numel(), self.rank, self.group)
         # NumPy adds in one thread, however many PyTorch has.
         self.addends = self.rows.numpy()

@@ -70,7 +70,7 @@ class OneBit(Messages):
         return torch.where(signs, means[..., 1:], means[..., :1])
 
     def _swap(self, outgoing):
-        """Send `outgoing[r]` to each rank r and return what all ranks sent to this one, (n, ...)."""
+        """Send `outgoing[r]` to each rank r; return what all ranks sent to this one, (n, ...)."""
         arrived = torch.empty(self.ranks, *outgoing[0].shape, dtype=torch.uint8,
                               device=self.flat.device)
         arrived[self.rank] = outgoing[self.rank]

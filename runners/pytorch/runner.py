@@ -1,4 +1,4 @@
-"""PyTorch. `stock` is the tutorial's loop: eager `nn.Module`, `CrossEntropyLoss`, `torch.optim.SGD`.
+"""PyTorch. `stock` is the tutorial's loop: an eager `nn.Module`, `CrossEntropyLoss` and SGD.
 
 `tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused
 optimiser, cuDNN's benchmark mode, pinned host memory and, on a GPU, the whole step captured in one
@@ -75,7 +75,7 @@ class OneBiasLSTM(nn.LSTM):
         return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
 
     def _in_bf16(self, x):
-        """Cast to bf16 here: autocast hands fp16 to cuDNN's cells (seen in traces of torch 2.11)."""
+        """Cast to bf16 here: autocast hands fp16 to cuDNN's cells (torch 2.11)."""
         zero = x.new_zeros(1, x.shape[0], self.hidden_size, dtype=torch.bfloat16)  # (1, B, H)
         weights = [weight.bfloat16() for weight in self._flat_weights]
         # The call of `nn.LSTM.forward`, without autocast's own casts.
