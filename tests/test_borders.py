@@ -38,9 +38,6 @@ RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.session", "runners.pytorch", "
 
 # Imports that still cross a border of packages. This list only shrinks.
 PENDING = {
-    ("harness.studies", "analysis.aggregation"),
-    ("harness.studies", "analysis.studies"),
-    ("harness.studies", "harness.cli"),
 }
 
 

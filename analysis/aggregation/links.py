@@ -10,7 +10,7 @@ between two of them takes what the straight piece between them says.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,14 +20,9 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from analysis.records import reader
+from analysis.records.study_reader import LINK_COLUMNS, WIRED
 from analysis.statistics import bootstrap
 
-COLUMNS: Mapping[str, type] = {
-    "wire": str, "devices": int, "process": int, "link": str, "status": str, "reason": str, "window": float, "bytes": float,
-    "steps": float, "start": float, "stop": float, "seconds": float,
-}
-WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce")  # between devices; others stay within one or its host
-HOST_SUMS = ("host_sum_one", "host_sum_all")
 Values = NDArray[np.float64]
 
 GROUP = ["wire", "devices", "link"]
@@ -111,7 +106,7 @@ class Fit:
 
 def read(file: Path) -> pd.DataFrame:
     """Read links.csv. Raises BadRecords."""
-    return reader.read_table(file, COLUMNS)
+    return reader.read_table(file, LINK_COLUMNS)
 
 
 def points(windows: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ estimates are those of campaigns: processes first, then the windows of each.
 import csv
 import io
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,13 @@ from analysis.statistics import bootstrap
 SCHEMA = 1
 MEASUREMENT_COLUMNS = ("bench", "process", "point", "candidate", "status", "reason", "error", "workspace_bytes", "rank",
                        "operations", "steps", "seconds")
+LINK_COLUMNS: Mapping[str, type] = {
+    "wire": str, "devices": int, "process": int, "link": str, "status": str, "reason": str,
+    "window": float, "bytes": float, "steps": float, "start": float, "stop": float,
+    "seconds": float}
+# Links between devices; the others stay within one device or its host.
+WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce")
+HOST_SUMS = ("host_sum_one", "host_sum_all")
 NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]
 ESTIMATES = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error", "workspace_bytes", "rank", "processes"]

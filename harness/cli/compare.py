@@ -1,15 +1,13 @@
-"""`dlbench compare` and `dlbench bisect`: two sides run live or recorded, with a verdict on each workload."""
+"""`dlbench compare` and `dlbench bisect`: comparisons of two sides, live or recorded."""
 
-import shlex
-import sys
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from harness.cli.options import Measuring, Overrides, words
+from harness.cli.terminal import console, interruptible, new_folder, say
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
@@ -19,105 +17,117 @@ if TYPE_CHECKING:
     from harness.campaign.comparison import Request
     from harness.campaign.session import Plan
 
-console = Console()
-
 SUITE = CHECKOUT / "configs" / "compare.yaml"
 SuiteFile = Annotated[Path, typer.Option("--suite", metavar="SUITE.yaml", help="What to run.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As in networks=fcn5 batch=64.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: a folder of its own under results/.")]
-AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Measure on a GPU that others use or that is throttled.")]
-Interpreter = Annotated[list[str] | None, typer.Option("--interpreter", metavar="FRAMEWORK[==RELEASE]=PATH",
-                                                       help="An interpreter that has the framework already.")]
 
 
-def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A release (jax==0.9.2), variant (jax:tuned), or a campaign's folder.")],
-    b: Annotated[str, typer.Argument(metavar="[B]", help="The other; left out, A is the folder of a live comparison.")] = "",
-    overrides: Overrides = None,
-    suite: SuiteFile = SUITE,
-    out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the comparison in DIR.")] = False,
-    fail_on_regression: Annotated[str | None, typer.Option(metavar="SHARE", help="Exit 1 where B is shown to be slower by more "
-                                                           "than this, as in 3%.")] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Of a release against itself: calibrate this machine.")] = 1,
-    across_machines: Annotated[bool, typer.Option("--across-machines", help="Compare campaigns of different hardware.")] = False,
-    allow_dirty: AllowDirty = False,
-    interpreter: Interpreter = None,
-) -> None:
-    """Compare two releases or variants, run live and interleaved, or two recorded campaigns; a verdict a workload."""
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Measuring):
+    a: Annotated[str, typer.Argument(
+        metavar="A", help="A release (jax==0.9.2), a variant (jax:tuned) or a campaign's folder.")]
+    b: Annotated[str, typer.Argument(
+        metavar="[B]", help="The other side. Without it, A is the folder of a live comparison.")
+    ] = ""
+    overrides: Overrides = None
+    suite: SuiteFile = SUITE
+    resume: Annotated[bool, typer.Option(
+        "--resume", help="Go on with the comparison in DIR.")] = False
+    fail_on_regression: Annotated[str | None, typer.Option(
+        metavar="SHARE", help="Exit 1 if B is shown to be slower by more than this, as in 3%.")
+    ] = None
+    repeats: Annotated[int, typer.Option(
+        min=1, help="Of a release against itself: calibrate this machine.")] = 1
+    across_machines: Annotated[bool, typer.Option(
+        "--across-machines", help="Compare campaigns of different hardware.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(Measuring):
+    framework: Annotated[str, typer.Argument(
+        metavar="FRAMEWORK", help="As in jax, or jax:tuned.")]
+    releases: Annotated[str, typer.Option(
+        help="With commas, from a fast one to a slow one.")]
+    network: Annotated[str, typer.Option(help="The workload to follow.")]
+    overrides: Overrides = None
+    suite: SuiteFile = SUITE
+    threshold: Annotated[str, typer.Option(help="The slowdown that counts, as in 3%.")] = "0%"
+
+
+def compare(options: CompareOptions) -> None:
+    """Compare two releases or variants, run live and interleaved, or two recorded campaigns.
+
+    Every workload gets a verdict.
+    """
     from analysis.compare import verdicts
     from harness.campaign.comparison import Request, is_recorded
     from harness.environments.interpreters import named
 
-    threshold = parse_threshold(fail_on_regression)
-    if resume and out is None:
+    a, b = options.a, options.b
+    threshold = parse_threshold(options.fail_on_regression)
+    if options.resume and options.out is None:
         raise WrongUse("--resume: name the comparison's folder with --out DIR")
     live = bool(b) and not (is_recorded(a) or is_recorded(b))
-    given = {"--resume": resume, "--repeats": repeats > 1, "--interpreter": interpreter, "KEY=VALUE": overrides}
+    given = {"--resume": options.resume, "--repeats": options.repeats > 1,
+             "--interpreter": options.interpreter, "KEY=VALUE": options.overrides}
     if not live and any(given.values()):
-        raise WrongUse(f"{', '.join(word for word, value in given.items() if value)}: meant for live comparisons; "
-                       "what is recorded stays as it was measured")
+        raise WrongUse(f"{', '.join(word for word, value in given.items() if value)}: only for "
+                       "live comparisons; recorded campaigns do not change")
+    folder = options.out or new_folder("compare")
     if not b:
-        folder, found = Path(a), judge(Path(a), threshold)
+        folder, found = options.out or Path(a), judge(Path(a), threshold)
     elif not live:
-        folder = Path("results") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
-        found = judge_recorded(Path(a), Path(b), across_machines, threshold)
+        found = judge_recorded(Path(a), Path(b), options.across_machines, threshold)
     else:
-        folder = out or Path("results") / f"compare-{datetime.now():%Y%m%d-%H%M%S}"
-        interpreters = tuple(named(interpreter).items())
-        request = Request(a, b, suite, tuple(overrides or ()), interpreters, repeats)
-        _live(request, folder, resume, allow_dirty, _again(folder, "--resume"))
+        request = Request(a, b, options.suite, tuple(options.overrides or ()),
+                          tuple(named(options.interpreter).items()), options.repeats)
+        with interruptible(folder, "--resume"):
+            _run_live(request, folder, options.resume, options.allow_dirty)
         found = judge(folder, threshold)
-    _show(found, out or folder)
+    _show(found, folder)
     regressed = threshold is not None and len(verdicts.regressions(found.rows, threshold)[0])
     if regressed or (found.rows["verdict"] == verdicts.NOT_COMPARED).any():
         raise typer.Exit(1)
 
 
-def bisect(
-    framework: Annotated[str, typer.Argument(metavar="FRAMEWORK", help="As in jax, or jax:tuned.")],
-    releases: Annotated[str, typer.Option(help="With commas, from one that is fast to one that is slow.")],
-    network: Annotated[str, typer.Option(help="The workload to follow.")],
-    overrides: Overrides = None,
-    suite: SuiteFile = SUITE,
-    threshold: Annotated[str, typer.Option(help="The slow-down that counts, as in 3%.")] = "0%",
-    out: Out = None,
-    allow_dirty: AllowDirty = False,
-    interpreter: Interpreter = None,
-) -> None:
-    """Find the first release in a list that shows a regression of one workload, by live comparisons with the first."""
+def bisect(options: BisectOptions) -> None:
+    """Find the first release in a list that shows a regression of one workload.
+
+    Each release runs in a live comparison with the first.
+    """
     from harness.campaign import bisection
     from harness.campaign.comparison import Request, split_side
     from harness.environments.interpreters import named
 
-    interpreters = tuple(named(interpreter).items())
-    folder = out or Path("results") / f"bisect-{datetime.now():%Y%m%d-%H%M%S}"
-    listed = [release.strip() for release in releases.split(",") if release.strip()]
+    folder = options.out or new_folder("bisect")
+    listed = words(options.releases)
     if len(listed) < 2:
-        raise WrongUse(f"--releases {releases}: write two or more, with commas")
-    share = parse_threshold(threshold) or 0.0
-    name, tuning = split_side(framework)
+        raise WrongUse(f"--releases {options.releases}: write two or more, with commas")
+    share = parse_threshold(options.threshold) or 0.0
+    name, tuning = split_side(options.framework)
     sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
-    words = (*(overrides or ()), f"networks={network}")
-    ends = Request(sides[listed[0]], sides[listed[-1]], suite, words, interpreters)
-    plan = _prepare(ends, allow_dirty)
-    bisection.refuse_several(plan.suite, [trial for trial in plan.trials if trial.side == "A"])
+    overrides = (*(options.overrides or ()), f"networks={options.network}")
+    ends = Request(sides[listed[0]], sides[listed[-1]], options.suite, overrides,
+                   tuple(named(options.interpreter).items()))
+    plan = _prepare(ends, options.allow_dirty)
+    bisection.refuse_several(plan.suite, [each for each in plan.trials if each.side == "A"])
     steps: list[Step] = []
 
     def measure(release: str, attempt: int, cut: float) -> "Step":
         more = bisection.more_processes(plan.suite, attempt)
-        request = replace(ends, b=sides[release], overrides=(*words, *(f"{key}={value}" for key, value in more.items())))
+        added = (f"{key}={value}" for key, value in more.items())
+        request = replace(ends, b=sides[release], overrides=(*overrides, *added))
         place = folder / f"{release}-{more['processes']}"
-        _live(request, place, (place / "campaign.json").exists(), allow_dirty, _again(folder))
+        _run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
         found = judge(place, None)
         _show(found, place)
         steps.append(bisection.step_of(release, found.rows, cut))
         bisection.write(steps, folder / "bisect.csv")
         return steps[-1]
 
-    answer = bisection.search(listed, share, measure)
-    _say(bisection.tell(answer))
-    _say(f"Every comparison: {folder / 'bisect.csv'}")
+    with interruptible(folder):
+        answer = bisection.search(listed, share, measure)
+    say(bisection.tell(answer))
+    say(f"Every comparison: {folder / 'bisect.csv'}")
     if not answer.first:
         raise typer.Exit(1)
 
@@ -138,7 +148,8 @@ def judge(folder: Path, threshold: float | None) -> "Comparison":
     return Comparison(pd.concat(rows, ignore_index=True), a, b, threshold, len(repeats))
 
 
-def judge_recorded(a: Path, b: Path, across_machines: bool, threshold: float | None) -> "Comparison":
+def judge_recorded(a: Path, b: Path, across_machines: bool, threshold: float | None
+                   ) -> "Comparison":
     """Compare two recorded campaigns. Raises NotComparable for different hardware."""
     from analysis.compare import verdicts
     from analysis.compare.report import Comparison
@@ -160,7 +171,8 @@ def write_page(comparison: "Comparison", out: Path) -> Path:
         if (out / "campaign.json").exists():
             manifest.write_manifest(out)
     except OSError as error:
-        raise WrongUse(f"{error.filename or out}: {error.strerror}; name another folder with --out") from None
+        raise WrongUse(f"{error.filename or out}: {error.strerror}; "
+                       "name another folder with --out") from None
     return next(path for path in paths if path.suffix == ".html")
 
 
@@ -192,28 +204,18 @@ def _prepare(request: "Request", allow_dirty: bool) -> "Plan":
     return plan
 
 
-def _live(request: "Request", folder: Path, resume: bool, allow_dirty: bool, again: str) -> None:
-    """Run a live comparison's campaign; `again` is the command that continues a stopped one."""
+def _run_live(request: "Request", folder: Path, resume: bool, allow_dirty: bool) -> None:
+    """Run the campaign of a live comparison and show its progress."""
     from harness.campaign import campaign
     from harness.cli.progress import Display
     from harness.plan.planner import execution_order
 
     plan = _prepare(request, allow_dirty)
     work = execution_order(plan.trials, plan.suite.processes, plan.suite.seed)
-    _say(f"A: {request.a}, B: {request.b}: {len(plan.trials)} trials, {len(work)} processes, records in {folder}")
-    try:
-        with Display(console, plan.suite, work) as display:
-            campaign.run(plan, folder, display, resume)
-    except KeyboardInterrupt:
-        _say(f"\nStopped; every finished process is kept. Go on with: {again}")
-        raise typer.Exit(1) from None
-
-
-def _again(folder: Path, *options: str) -> str:
-    """The command that runs now, once more with its folder and with `options`."""
-    words = [word for word in sys.argv[1:] if word not in options]
-    place = [] if any(word.partition("=")[0] == "--out" for word in words) else ["--out", str(folder)]
-    return shlex.join(["dlbench", *words, *place, *options])
+    say(f"A: {request.a}, B: {request.b}: {len(plan.trials)} trials, {len(work)} processes, "
+        f"records in {folder}")
+    with Display(console, plan.suite, work) as display:
+        campaign.run(plan, folder, display, resume)
 
 
 def _show(found: "Comparison", out: Path) -> None:
@@ -221,9 +223,5 @@ def _show(found: "Comparison", out: Path) -> None:
 
     console.print(report.terminal_table(found))
     for line in report.lines(found):
-        _say(line)
-    _say(f"Page: {write_page(found, out)}")
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(line)
+    say(f"Page: {write_page(found, out)}")

@@ -1,24 +1,65 @@
-"""The words that `dlbench study gemm`, `conv` and `layers` share on the command line."""
+"""Options that several commands share, and `command`: a dataclass of options becomes a command."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from rich.console import Console
 
-Campaigns = Annotated[list[Path] | None, typer.Option("--campaign", metavar="DIR", help="A campaign whose kernels.csv shows what "
-                                                      "frameworks really call.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Of a worker on a CPU; default: all cores.")]
-Processes = Annotated[int, typer.Option(min=1, help="Repetitions in fresh processes; from three on there is an interval.")]
+Options = TypeVar("Options")
+
+Campaigns = Annotated[list[Path] | None, typer.Option(
+    "--campaign", metavar="DIR", help="A campaign whose kernels.csv shows what frameworks call.")]
+Out = Annotated[Path | None, typer.Option(
+    "--out", metavar="DIR", help="Default: a new folder under results/.")]
+Overrides = Annotated[list[str] | None, typer.Argument(
+    metavar="[KEY=VALUE]...", help="As in devices=1,2 batch=64.")]
+Processes = Annotated[int, typer.Option(
+    min=1, help="Repetitions in new processes; an interval needs three or more.")]
 WindowSeconds = Annotated[float, typer.Option(min=0, help="Length of a timed window.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")]
+Interpreter = Annotated[list[str] | None, typer.Option(
+    "--interpreter", metavar="FRAMEWORK[==RELEASE]=PATH",
+    help="An interpreter that has the framework already.")]
 
-console = Console()
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """Options of every command that measures into a folder."""
+
+    out: Out = None
+    allow_dirty: Annotated[bool, typer.Option(
+        "--allow-dirty", help="Measure on a GPU that others use or that is throttled; "
+        "every row says so.")] = False
+    interpreter: Interpreter = None
 
 
-def say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def command(app: typer.Typer, name: str | None = None
+            ) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
+    """Add a function of one dataclass to `app`: the fields become the command's parameters.
+
+    Fields of the class itself come before those that it inherits.
+    """
+    def add(function: Callable[[Options], None]) -> Callable[[Options], None]:
+        [kind] = [hint for key, hint in get_type_hints(function).items() if key != "return"]
+        hints = get_type_hints(kind, include_extras=True)
+        defaults = {each.name: inspect.Parameter.empty if each.default is MISSING else each.default
+                    for each in fields(kind)}
+
+        def run(**given: Any) -> None:
+            function(kind(**given))
+
+        keys = dict.fromkeys(key for each in kind.__mro__ for key in inspect.get_annotations(each))
+        run.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=defaults[key],
+                              annotation=hints[key]) for key in keys])
+        run.__annotations__ = hints
+        run.__doc__ = function.__doc__
+        app.command(name or function.__name__)(run)
+        return function
+
+    return add
 
 
 def words(text: str) -> list[str]:

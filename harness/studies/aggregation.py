@@ -1,138 +1,172 @@
-"""`dlbench study aggregation`: what moving gradients between devices takes, on links measured here, beside what campaigns measured.
+"""The aggregation study: transfers of growing size on the links between devices, into links.csv.
 
-It plans groups of devices, lets `harness.studies.link_sweep` measure their links, and hands the folder to `analysis.aggregation.report`.
+A group is a number of devices on one wire. The wire `default` is what the library chooses (NVLink
+if there is one); `p2p_off` forbids direct transfers between GPUs, so that data goes through host
+memory. A link that does not exist is a row with its reason.
 """
 
-import json
+import csv
+import math
 import os
-from dataclasses import asdict
-from datetime import UTC, datetime
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from analysis.records import manifest, reader
-from harness.campaign import campaign as campaigns
-from harness.campaign.session import Plan, build_environments
-from harness.cli.compare import AllowDirty, Interpreter, Out
-from harness.cli.options import Device, Processes, WindowSeconds, say
-from harness.environments.interpreters import named
+from analysis.records.study_reader import HOST_SUMS, LINK_COLUMNS, WIRED
+from harness.campaign import campaign
+from harness.campaign.events import Listener
+from harness.campaign.process import now
+from harness.campaign.session import Plan, Session
+from harness.environments.store import BuildFailed, Environment
 from harness.errors import WrongUse
 from harness.machine.preflight import pass_gate
-from harness.plan.suite import Suite
-from harness.studies.link_sweep import Effort, groups_of, sweep
+from harness.plan.planner import Trial
+from harness.studies import study
+from harness.studies.recorder import Records
+from harness.workers.launch import start, task_of
+from harness.workers.worker import Failed, Unsupported, Worker
 
+MODULE = "runners.studies.links"
+WIRES: Mapping[str, Mapping[str, str]] = {"default": {}, "p2p_off": {"NCCL_P2P_DISABLE": "1"}}
+SMALLEST_BYTES, GROWTH = 2**14, 4
 LARGEST_MIB = {"cpu": 64, "cuda": 256}
-Campaigns = Annotated[list[Path] | None, typer.Argument(metavar="[CAMPAIGN]...", help="Recorded campaigns on several devices, "
-                                                        "whose aggregation is to be explained.")]
+START_SECONDS, TRANSFER_SECONDS = 300.0, 120.0
+PILOTS = 3
+
+Row = dict[str, Any]
 
 
-def aggregation(
-    recorded: Campaigns = None,
-    devices: Annotated[str, typer.Option(help="Numbers of devices with commas; default: 1, 2, 4 ... of those that are here.")] = "",
-    device: Device = "auto",
-    processes: Processes = 3,
-    windows: Annotated[int, typer.Option(min=1, help="Timed windows of a transfer in a process.")] = 5,
-    window_seconds: WindowSeconds = 0.02,
-    largest: Annotated[int | None, typer.Option(min=1, metavar="MIB", help="Largest transfer; default 256 between GPUs, 64 on a "
-                                                "CPU.")] = None,
-    again: Annotated[Path | None, typer.Option("--again", metavar="DIR", help="Measure nothing: derive the study in DIR anew from "
-                                               "its links, with these campaigns.")] = None,
-    out: Out = None,
-    allow_dirty: AllowDirty = False,
-    interpreter: Interpreter = None,
-) -> None:
-    """Fit latency and bandwidth of this machine's links, and predict each strategy of gradient aggregation from them."""
-    if again:
-        _refuse_what_measures(devices=devices, device=device != "auto", processes=processes != 3, windows=windows != 5,
-                              window_seconds=window_seconds != 0.02, largest=largest, out=out, allow_dirty=allow_dirty,
-                              interpreter=interpreter)
-        _derive(again, recorded or [])
-        return
-    efforts = {"processes": processes, "windows": windows, "window_seconds": window_seconds or 1e-6}  # a suite's are above 0
-    campaign = _plan(devices, device, interpreter, efforts)
-    effort = Effort(processes, windows, window_seconds, (largest or LARGEST_MIB[campaign.device_kind]) * 2**20)
-    folder = out or Path("results") / f"aggregation-{datetime.now():%Y%m%d-%H%M%S}"
-    if (folder / "study.json").exists():
-        raise WrongUse(f"{folder} holds a study already: name another folder with --out, or derive it anew with --again {folder}")
-    _refuse_forced_wire(campaign.device_kind)
-    _refuse_useless(recorded or [], campaign.device_kind)  # which would end the study after all is measured
-    if not any(trial.status == "planned" for trial in campaign.trials):
-        reasons = "; ".join(dict.fromkeys(trial.reason for trial in campaign.trials))
-        raise WrongUse(f"no group of devices can be measured here: {reasons}; choose others with --devices and --device")
-    dirty = pass_gate(campaign.machine, campaign.gpus, allow_dirty)
-    ready = build_environments(campaign, say)
-    groups = groups_of(campaign.trials)
-    say(f"{len(groups)} groups of devices in {processes} processes, records in {folder}")
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    settings = {"devices": [trial.devices for trial in campaign.trials], "largest_mib": effort.largest_bytes // 2**20}
-    _update(folder, {**campaigns.first_page(campaign, folder, ready), "study": "aggregation", "effort": asdict(effort),
-                     "settings": settings, "dirty": dirty})
-    sweep(groups, next(iter(ready.values())), effort, folder, say)
-    _update(folder, {"finished": datetime.now(UTC).isoformat(timespec="seconds")})
-    _derive(folder, recorded or [])
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured. Sizes start at `SMALLEST_BYTES` and grow by the factor `GROWTH`."""
+
+    processes: int = 3
+    windows: int = 5
+    window_seconds: float = 0.02
+    largest_bytes: int = 2**28
+    seed: int = 1
+
+    def sizes(self, link: str) -> list[int]:
+        """Return the sizes of the transfers.
+
+        Host sums get one more size, because the sum of n buffers of S bytes counts as n + 1/3 times
+        as many bytes.
+        """
+        growths = math.log(self.largest_bytes / SMALLEST_BYTES, GROWTH)
+        count = 1 + int(growths + 1e-9) + (link in HOST_SUMS)
+        return [SMALLEST_BYTES * GROWTH**number for number in range(count)]
 
 
-def _refuse_what_measures(**options: Any) -> None:
-    """Refuse options beside --again, which would be passed over in silence while the study that it names is written anew."""
-    named = ", ".join(f"--{name.replace('_', '-')}" for name, value in options.items() if value)
-    if named:
-        raise WrongUse(f"--again derives a study anew in its own folder and measures nothing, so {named} cannot go with it: leave "
-                       "that away, or copy the folder and derive the copy")
+@dataclass(frozen=True)
+class Group:
+    """A number of devices on one wire; `trial` states the devices, their threads and ranks."""
+
+    wire: str
+    trial: Trial
+
+    @property
+    def name(self) -> str:
+        return f"{self.trial.devices} x {self.trial.device_kind}, {self.wire}"
 
 
-def _plan(devices: str, device: str, interpreter: list[str] | None, effort: dict[str, Any]) -> Plan:
-    """Plan groups as trials of PyTorch: how many threads a rank has, and why a group cannot be, is decided as for a campaign."""
-    wanted: dict[str, Any] = {"title": "Links", "frameworks": ["pytorch"], "networks": ["tiny_fcn"], "device": device,
-                              "data": "device", "interpreters": named(interpreter), **effort}
-    here = campaigns.prepare(Suite.model_validate(wanted), "")
-    most = len(here.machine["gpus"]) if here.device_kind == "cuda" else len(os.sched_getaffinity(0))
-    counts = devices or ",".join(str(2**power) for power in range(max(1, most).bit_length()))
+def plan(devices: str, device: str, interpreters: Mapping[str, Path], allow_dirty: bool,
+         effort: Mapping[str, Any]) -> Plan:
+    """Plan a trial of PyTorch for each number of devices; by default 1, 2, 4 ... of those here."""
+    keys = {"title": "Links", **effort}
+    planned = study.plan(["pytorch"], device, interpreters, allow_dirty, **keys)
+    gpus = len(planned.machine["gpus"])
+    here = gpus if planned.device_kind == "cuda" else len(os.sched_getaffinity(0))
+    counts = devices or ",".join(str(2**power) for power in range(max(1, here).bit_length()))
     try:
-        suite = Suite.model_validate({**wanted, "devices": [int(count) for count in counts.split(",")]})
+        numbers = [int(count) for count in counts.split(",")]
+        planned = study.plan(["pytorch"], device, interpreters, allow_dirty, devices=numbers,
+                             **keys)
     except ValueError:
-        raise WrongUse(f"--devices {devices}: write whole numbers with commas, as in 1,2,4") from None
-    return campaigns.prepare(suite, "")
+        raise WrongUse(f"--devices {devices}: write whole numbers with commas, as in 1,2,4"
+                       ) from None
+    if not planned.planned:
+        reasons = "; ".join(dict.fromkeys(trial.reason for trial in planned.trials))
+        raise WrongUse(f"no group of devices can be measured here: {reasons}; "
+                       "choose others with --devices and --device")
+    return planned
 
 
-def _derive(folder: Path, recorded: list[Path]) -> None:
-    """Write the fits, predictions and page of a measured study."""
-    from analysis.aggregation import report
-
-    if not (folder / "study.json").exists() or not (folder / "links.csv").exists():
-        raise WrongUse(f"{folder}: no study of aggregation; name a folder that `dlbench study aggregation` wrote")
-    page = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    _refuse_useless(recorded, page["trials"][0]["device_kind"])
-    _update(folder, {"recorded": [each.name for each in recorded]})
-    say(f"Page: {report.write(folder, recorded)}")
-    manifest.write_manifest(folder)
-
-
-def _refuse_forced_wire(device_kind: str) -> None:
-    """Raise WrongUse where GPUs are kept apart from outside: the library's own choice of a wire would be none."""
-    from analysis.aggregation import predictions
-
-    if device_kind == "cuda" and (name := predictions.forced_apart(os.environ)):
-        raise WrongUse(f"{name}={os.environ[name]} keeps the GPUs apart, and the study measures both with and without direct "
-                       f"transfers itself: unset {name}")
+def run(planned: Plan, effort: Effort, folder: Path, listener: Listener) -> None:
+    """Measure the links of every group of devices into `folder`."""
+    dirty = pass_gate(planned.machine, planned.gpus, planned.allow_dirty)
+    groups, records = groups_of(planned.trials), Records(folder)
+    settings = {"devices": [trial.devices for trial in planned.trials],
+                "largest_mib": effort.largest_bytes // 2**20}
+    with Session.open(planned, listener, folder / "logs") as session:
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        records.write({**campaign.first_page(planned, folder, session.environments),
+                       "study": "aggregation", "effort": asdict(effort), "settings": settings,
+                       "dirty": dirty})
+        environment = session.environment(planned.planned[0])
+        sweep(groups, environment, effort, folder, listener.note)
+    records.update(finished=now())
 
 
-def _refuse_useless(recorded: list[Path], device_kind: str) -> None:
-    """Raise WrongUse or BadRecords for a campaign that these links explain nothing of."""
-    from analysis.aggregation import predictions
-
-    for folder in recorded:
-        kinds = {trial["device_kind"] for trial in predictions.several(reader.read(folder))}
-        if not kinds:
-            raise WrongUse(f"{folder}: no row on several devices ended well, so there is no aggregation to explain; leave it out, "
-                           "or name a campaign with devices=2 or more")
-        if kinds != {device_kind}:
-            raise WrongUse(f"{folder}: it ran on several devices of {', '.join(sorted(kinds))}, and these links are those of "
-                           f"{device_kind}; name a campaign of the same machine")
+def groups_of(trials: Sequence[Trial]) -> list[Group]:
+    """List the groups of each number of devices; without GPUs there is one wire."""
+    return [Group(wire, trial) for trial in trials for wire in WIRES
+            if wire == "default" or (trial.device_kind == "cuda" and trial.devices > 1)]
 
 
-def _update(folder: Path, fields: dict[str, Any]) -> None:
-    file = folder / "study.json"
-    page = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    file.write_text(json.dumps({**page, **fields}, indent=1), encoding="utf-8")
+def sweep(groups: Sequence[Group], environment: Environment | BuildFailed, effort: Effort,
+          folder: Path, note: Callable[[str], None]) -> None:
+    """Measure every group in each process, in a new random order; rows are on disk as they come."""
+    with (folder / "links.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(LINK_COLUMNS), restval="", lineterminator="\n")
+        writer.writeheader()
+        order = random.Random(effort.seed)
+        for process in range(effort.processes):
+            for group in order.sample(groups, len(groups)):
+                note(f"links of {group.name}: process {process + 1} of {effort.processes}")
+                devices = group.trial.devices
+                log = folder / "logs" / f"{group.wire}-{devices}-{process}.log"
+                for row in measure(group, environment, effort, log):
+                    writer.writerow({"wire": group.wire, "devices": devices, "process": process,
+                                     **row})
+                    file.flush()
+
+
+def measure(group: Group, environment: Environment | BuildFailed, effort: Effort, log: Path
+            ) -> Iterator[Row]:
+    """Yield a row for each window of each link, or one with the reason if it cannot be measured."""
+    if group.trial.status == "unsupported":
+        yield {"link": "", "status": "unsupported", "reason": group.trial.reason}
+        return
+    try:
+        with start(environment, group.trial, log, MODULE, WIRES[group.wire]) as worker:
+            worker.ask("hello", START_SECONDS)
+            task = {key: value for key, value in task_of(group.trial).items() if key != "strategy"}
+            for link, refusal in worker.ask("open", START_SECONDS, **task)["links"].items():
+                if group.wire != "default" and link not in WIRED:
+                    continue
+                if refusal:
+                    yield {"link": link, "status": "unsupported", "reason": refusal}
+                    continue
+                for size_bytes in effort.sizes(link):
+                    yield from _windows(worker, link, size_bytes, effort)
+    except (Failed, Unsupported) as error:
+        status = "failed" if isinstance(error, Failed) else "unsupported"
+        yield {"link": "", "status": status, "reason": str(error)}
+
+
+def _windows(worker: Worker, link: str, size_bytes: int, effort: Effort) -> Iterator[Row]:
+    """Time the windows of one size; pilots of one transfer say how many transfers fill a window."""
+    def transfer(steps: int) -> dict[str, Any]:
+        return worker.ask("transfer", TRANSFER_SECONDS, link=link, size_bytes=size_bytes,
+                          steps=steps)
+
+    pilots = [transfer(1) for _ in range(PILOTS)]
+    shortest = min(pilot["stop"] - pilot["start"] for pilot in pilots)
+    steps = max(1, math.ceil(effort.window_seconds / shortest))
+    for window in range(effort.windows):
+        answer = transfer(steps)
+        seconds = answer["stop"] - answer["start"] - answer.pop("idle_seconds")
+        yield {"link": link, "status": "ok", "window": window, "bytes": size_bytes, **answer,
+               "seconds": seconds}

@@ -1,41 +1,49 @@
-"""What `dlbench study gemm`, `conv` and `layers` share: a folder of records, workers, and the order and length of windows.
+"""The engine of the GEMM, convolution and layers studies: a campaign whose trials are operations.
 
-A study has points (what is computed) and each bench (a framework's worker) has candidates (ways to compute them). A process
-walks through the points in an order shuffled anew; of a point, the candidates' windows are interleaved in random order. A point
-counts once its rows stand in measurements.csv, so a study that was killed goes on where it stopped.
+A study has points (what is computed); each bench (a framework's worker) has candidates (ways to
+compute a point). A process visits the points in a new random order. At each point, the windows of
+the candidates are interleaved in random order. A point is finished once its rows stand in
+measurements.csv, so a study that was killed continues with the next point.
 """
 
 import math
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.records import manifest, study_reader
-from harness import VERSION
-from harness.campaign.campaign import choose_device, release_of
-from harness.environments import recipes, store
-from harness.environments.store import BuildFailed, Environment
+from analysis.records import study_reader
+from harness.campaign import campaign
+from harness.campaign.events import Listener
+from harness.campaign.process import now
+from harness.campaign.session import Plan, Session
 from harness.errors import WrongUse
-from harness.machine import hardware, preflight
+from harness.machine.preflight import pass_gate
+from harness.plan.suite import Suite
 from harness.studies.recorder import Records, open_records
-from harness.workers.cores import THREAD_VARIABLES, cores
-from harness.workers.launch import first_line
+from harness.validation import did_you_mean
+from harness.workers.cores import THREAD_VARIABLES
 from harness.workers.worker import Failed, Unsupported, Worker
 
-START_SECONDS, POINT_SECONDS = 300.0, 300.0  # limits of an answer
-THREADS_BESIDE_GPU = 8  # only the reference computes there
-DEATHS = 20  # points that fail whole in one process; more is a broken machine
+# Limits of an answer.
+START_SECONDS, POINT_SECONDS = 300.0, 300.0
+# Beside a GPU only the reference computes on the CPU.
+THREADS_BESIDE_GPU = 8
+# Points that may fail as a whole in one process; more means a broken machine.
+DEATHS = 20
+DEVICES = ("auto", "cpu", "cuda")
 
-Point = dict[str, Any]  # "point" is its name; the other keys are the study's
+# The key "point" is its name; the study defines the others.
+Point = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: processes, windows of a candidate, their length, and the operation that is timed only once."""
+    """How much is measured. An operation of `once_seconds` or more is timed only once."""
 
     processes: int = 3
     windows: int = 5
@@ -46,17 +54,19 @@ class Effort:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a study runs: `device_kind` is cpu or cuda, `threads` those of a worker."""
+    """Where a study runs: `plan` has a trial for each framework; `threads` are a worker's."""
 
-    device_kind: str
+    plan: Plan
     threads: int
-    interpreters: Mapping[str, Path] = field(default_factory=dict)
-    allow_dirty: bool = False
+
+    @property
+    def device_kind(self) -> str:
+        return self.plan.device_kind
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One worker's share of a study: its module, and the points that it is asked for."""
+    """One framework's share of a study: the worker's module and the points it computes."""
 
     framework: str
     module: str
@@ -66,149 +76,168 @@ class Bench:
 
 @dataclass(frozen=True)
 class Study:
-    """A study made ready; `settings` are the words that asked for it, for its first page."""
+    """What to measure. `settings` are the command's options, for the record."""
 
     name: str
     benches: Sequence[Bench]
     effort: Effort
     settings: Mapping[str, Any]
-    tolerance: Callable[[Point, str], float]  # the largest relative error against float64 with which a candidate may be timed
+    # The largest relative error against float64 with which a candidate is timed.
+    tolerance: Callable[[Point, str], float]
 
 
-def place_of(device: str, threads: int | None, interpreters: Mapping[str, Path], allow_dirty: bool) -> Place:
-    """Decide where a study runs, from the words of the command line; all cores where `threads` is not given, few beside a GPU."""
-    kind, cores = choose_device(device, hardware.describe()), len(os.sched_getaffinity(0))
-    return Place(kind, threads or (cores if kind == "cpu" else min(THREADS_BESIDE_GPU, cores)), interpreters, allow_dirty)
+def plan(frameworks: Iterable[str], device: str, interpreters: Mapping[str, Path],
+         allow_dirty: bool = False, **keys: Any) -> Plan:
+    """Plan a trial for each framework, as a campaign does; `keys` are further keys of a suite.
+
+    A trial states its device and threads, or why it cannot run. Its network is not trained.
+    """
+    known([device], DEVICES, "--device")
+    wanted = {"frameworks": list(frameworks), "networks": ["tiny_fcn"], "device": device,
+              "data": "device", "interpreters": dict(interpreters), "telemetry": False, **keys}
+    return campaign.prepare(Suite.model_validate(wanted), "", allow_dirty)
 
 
-def run(study: Study, place: Place, folder: Path, resume: bool, note: Callable[[str], None]) -> None:
-    """Measure a study into `folder`; `note` hears of its progress. Raises WrongUse where folder or machine is not fit for it."""
+def place_of(frameworks: Iterable[str], device: str, threads: int | None,
+             interpreters: Mapping[str, Path], allow_dirty: bool) -> Place:
+    """Decide where a study runs. By default it uses all cores, or a few beside a GPU."""
+    planned = plan(frameworks, device, interpreters, allow_dirty, threads=threads or "all",
+                   title="Operations")
+    # A point states its own precision, so the workers get no variable that fixes it.
+    trials = [replace(trial, precision="") for trial in planned.trials]
+    cores = len(os.sched_getaffinity(0))
+    most = cores if planned.device_kind == "cpu" else min(THREADS_BESIDE_GPU, cores)
+    return Place(replace(planned, trials=trials), threads or most)
+
+
+def known(chosen: Iterable[str], names: Iterable[str], option: str) -> list[str]:
+    """Return what was chosen. Raises WrongUse with the closest name if one is unknown."""
+    chosen, names = list(chosen), list(names)
+    for name in chosen:
+        if name not in names:
+            raise WrongUse(f"{option}: unknown {name}{did_you_mean(name, names)}")
+    return chosen
+
+
+def run(study: Study, place: Place, folder: Path, resume: bool, listener: Listener) -> None:
+    """Measure a study into `folder`; `listener` hears of its progress.
+
+    Raises WrongUse, before anything starts, if the folder or the machine is not fit for it.
+    """
     if (folder / "study.json").exists() and not resume:
-        raise WrongUse(f"{folder} holds a study already: go on with --resume, or name another folder with --out")
-    described = hardware.describe()
-    dirty = preflight.pass_gate(described, 1 if place.device_kind == "cuda" else 0, place.allow_dirty)
-    ready = {bench.framework: _environment_or_reason(bench.framework, place, note) for bench in study.benches}
-    page = {**_first_page(study, place, folder, described, dirty), "environments": {
-        name: {key: value for key, value in found.to_json().items() if key not in ("interpreter", "variables")}
-        for name, found in ready.items() if isinstance(found, Environment)}}
+        raise WrongUse(f"{folder} holds a study already: go on with --resume, "
+                       "or name another folder with --out")
+    dirty = pass_gate(place.plan.machine, place.plan.gpus, place.plan.allow_dirty)
     points = {point["point"]: point for bench in study.benches for point in bench.points}
-    records = open_records(folder, page, points)
-    finished = study_reader.finished(folder)
-    for process in range(study.effort.processes):
-        for bench in study.benches:
-            log = folder / "logs" / f"{bench.framework}-{process}.log"
-            todo = [point for point in bench.points if (bench.framework, process, point["point"]) not in finished]
-            begin = _starter(bench, ready[bench.framework], place, log, records)
-            _run_process(study, process, replace(bench, points=todo), begin, records, note)
-    records.update(finished=_now())
+    with Session.open(place.plan, listener, folder / "logs") as session:
+        page = first_page(study, place, folder, session)
+        records = open_records(folder, {**page, "dirty": dirty}, points)
+        finished = study_reader.finished(folder)
+        for process in range(study.effort.processes):
+            for bench in study.benches:
+                todo = [point for point in bench.points
+                        if (bench.framework, process, point["point"]) not in finished]
+                begin = partial(_worker, replace(bench, points=todo), process, place, session,
+                                records)
+                _run_process(study, process, replace(bench, points=todo), begin, records,
+                             listener.note)
+    records.update(finished=now())
 
 
-def environment_of(framework: str, place: Place, note: Callable[[str], None]) -> Environment:
-    """Find or build the environment of a framework's default release, or describe the interpreter that was given for it.
-
-    Raises Unsupported where the framework has none for this kind of device, Failed where it cannot be built."""
-    kind: recipes.Device = "cuda" if place.device_kind == "cuda" else "cpu"
-    interpreter = place.interpreters.get(framework)
-    if interpreter:
-        return store.existing(framework, interpreter, kind)
-    release = release_of(framework, {}, kind)
-    if reason := recipes.unsupported(framework, release, kind):
-        raise Unsupported(reason)
-    try:
-        return store.build(framework, release, kind, note)
-    except BuildFailed as failure:
-        raise Failed("crashed", f"its environment could not be built: {first_line(failure)}") from None
+def first_page(study: Study, place: Place, folder: Path, session: Session) -> dict[str, Any]:
+    """Return what study.json opens with: a campaign's first page, and what the study measures."""
+    page = campaign.first_page(place.plan, folder, session.environments)
+    for key in ("suite", "suite_file", "trials", "data_sets"):
+        del page[key]
+    environments = {lock["framework"]: lock for lock in page["environments"].values()}
+    return {**page, "study": study.name, "settings": dict(study.settings),
+            "effort": asdict(study.effort), "seed": study.effort.seed,
+            "device_kind": place.device_kind, "threads": place.threads,
+            "environments": environments}
 
 
-def _environment_or_reason(framework: str, place: Place, note: Callable[[str], None]) -> Environment | Failed | Unsupported:
-    try:
-        return environment_of(framework, place, note)
-    except (Failed, Unsupported) as reason:
-        note(f"{framework}: {reason}")
-        return reason
+@contextmanager
+def _worker(bench: Bench, process: int, place: Place, session: Session, records: Records
+            ) -> Iterator[Worker]:
+    """Start a bench's worker and open it. Raises Failed or Unsupported if it cannot start."""
+    [trial] = [each for each in place.plan.trials if each.framework == bench.framework]
+    if trial.status == "unsupported":
+        raise Unsupported(trial.reason)
+    variables = {**dict.fromkeys(THREAD_VARIABLES, str(place.threads)), **bench.variables}
+    log = session.logs / f"{bench.framework}-{process}.log"
+    worker = session.start(trial, log, bench.module, variables)
+    with session.live.holding(worker), worker:
+        records.introduce(bench.framework, worker.ask("hello", START_SECONDS))
+        worker.ask("open", START_SECONDS, device=place.device_kind, threads=place.threads)
+        yield worker
 
 
-def _starter(bench: Bench, environment: Environment | Failed | Unsupported, place: Place, log: Path, records: Records
-             ) -> Callable[[], Worker]:
-    """A function that starts the bench's worker and opens its session, or raises what stands in the environment's place."""
-    threads = dict.fromkeys(THREAD_VARIABLES, str(place.threads))
-    gpus = {"CUDA_VISIBLE_DEVICES": ""} if place.device_kind == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    pinned = ",".join(map(str, cores(place.threads))) if place.device_kind == "cpu" else ""
-
-    def begin() -> Worker:
-        if not isinstance(environment, Environment):
-            raise environment
-        variables = {**environment.variables, **threads, **gpus, **bench.variables}
-        worker = Worker(environment.interpreter, bench.module, log, variables, pinned, container=environment.container)
-        try:
-            records.introduce(bench.framework, worker.ask("hello", START_SECONDS))
-            worker.ask("open", START_SECONDS, device=place.device_kind, threads=place.threads)
-        except BaseException:
-            worker.end()
-            raise
-        return worker
-
-    return begin
-
-
-def _run_process(study: Study, process: int, bench: Bench, begin: Callable[[], Worker], records: Records,
+def _run_process(study: Study, process: int, bench: Bench,
+                 begin: Callable[[], AbstractContextManager[Worker]], records: Records,
                  note: Callable[[str], None]) -> None:
-    """Measure a bench's points in one process; one that ends the worker is a failed row, and another worker goes on behind it.
+    """Measure a bench's points in one process.
 
-    Another begins too behind a point of which every candidate failed, because what breaks a GPU's context breaks all that
-    follows. Where a worker does not begin, or too many failed, each point that is left is a row that says so.
+    A point that ends the worker, or of which every candidate fails, is a failed row; the next point
+    gets a new worker, because a broken GPU context breaks everything after it. If a worker cannot
+    start, or too many points failed, every remaining point is a row with that reason.
     """
     order = random.Random(study.effort.seed + process)
-    waiting = list(bench.points)
+    waiting, total = list(bench.points), len(bench.points)
     order.shuffle(waiting)
-    told = {"bench": bench.framework, "process": process}
+    row = {"bench": bench.framework, "process": process}
     deaths = 0
     while waiting:
         try:
             if deaths > DEATHS:
-                raise Failed("crashed", f"given up, for {deaths} points before failed whole")
-            started = begin()
-        except (Failed, Unsupported) as refusal:
-            records.append([{**told, "point": point["point"], **_refusal(refusal)} for point in waiting])
+                raise Failed("crashed", f"given up after {deaths} points that failed as a whole")
+            with begin() as worker:
+                while waiting:
+                    point = waiting.pop()
+                    try:
+                        found = measure_point(worker, point, study, order)
+                    except (Failed, Unsupported) as failure:
+                        found = [_refusal(failure)]
+                    records.append([{**row, "point": point["point"], **each} for each in found])
+                    if len(waiting) % 100 == 0:
+                        note(f"{bench.framework}, process {process}: {total - len(waiting)} of "
+                             f"{total} points")
+                    if found and all(each["status"] == "failed" for each in found):
+                        deaths += 1
+                        break
+        except (Failed, Unsupported) as reason:
+            records.append([{**row, "point": point["point"], **_refusal(reason)}
+                            for point in waiting])
             return
-        with started as worker:
-            while waiting:
-                point = waiting.pop()
-                try:
-                    rows = measure_point(worker, point, study, order)
-                except (Failed, Unsupported) as failure:
-                    rows = [_refusal(failure)]
-                records.append([{**told, "point": point["point"], **row} for row in rows])
-                if len(waiting) % 100 == 0:
-                    note(f"{bench.framework}, process {process}: {len(bench.points) - len(waiting)} of {len(bench.points)} points")
-                if rows and all(row["status"] == "failed" for row in rows):
-                    deaths += 1
-                    break
 
 
 def _refusal(reason: Failed | Unsupported) -> dict[str, str]:
-    return {"candidate": "all", "status": "failed" if isinstance(reason, Failed) else "unsupported", "reason": str(reason)}
+    status = "failed" if isinstance(reason, Failed) else "unsupported"
+    return {"candidate": "all", "status": status, "reason": str(reason)}
 
 
-def measure_point(worker: Any, point: Point, study: Study, order: random.Random) -> list[dict[str, Any]]:
-    """Place a point, find each candidate's window by a pilot, time the windows in random order: a row a candidate.
+def measure_point(worker: Any, point: Point, study: Study, order: random.Random
+                  ) -> list[dict[str, Any]]:
+    """Place a point, choose each candidate's steps by a pilot, and time windows in random order.
 
-    A candidate whose error passes the study's tolerance is `different` and not timed. One whose pilot takes `once_seconds` or
-    more is timed by its pilot alone: one window of one step.
+    Return a row for each candidate. A candidate whose error exceeds the study's tolerance is
+    `different` and not timed. A candidate whose pilot takes `once_seconds` or more has its pilot as
+    its only window.
     """
     effort = study.effort
     answers = worker.ask("place", POINT_SECONDS, point=point)["candidates"]
     for name, answer in answers.items():
-        limit = study.tolerance(point, name)
-        if answer["status"] == "ok" and answer["error"] is not None and not answer["error"] <= limit:
-            answer.update(status="different", reason=f"relative error {answer['error']:.2g} against float64, allowed {limit:.2g}")
+        limit, error = study.tolerance(point, name), answer.get("error")
+        # Not `>`, because a NaN is different too.
+        if answer["status"] == "ok" and error is not None and not error <= limit:
+            answer.update(status="different", reason=f"relative error {error:.2g} against float64, "
+                                                     f"allowed {limit:.2g}")
     able = [name for name, answer in answers.items() if answer["status"] == "ok"]
     order.shuffle(able)
     pilots = dict(zip(able, _times(worker, [(name, 1) for name in able]), strict=True))
     repeated = [name for name in able if pilots[name] < effort.once_seconds]
     again = _times(worker, [(name, 1) for name in repeated])
-    pilots.update({name: min(pilots[name], seconds) for name, seconds in zip(repeated, again, strict=True)})
-    steps = {name: max(1, math.ceil(effort.window_seconds / pilots[name])) for name in repeated}
+    steps = {name: max(1, math.ceil(effort.window_seconds / min(pilots[name], seconds)))
+             for name, seconds in zip(repeated, again, strict=True)}
     runs = [(name, steps[name]) for name in repeated for _ in range(effort.windows)]
     order.shuffle(runs)
     seconds = {name: [] if name in steps else [pilots[name]] for name in able}
@@ -220,26 +249,12 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random)
     for name in able:
         each = (f"{step / answers[name]['operations']:.5g}" for step in seconds[name])
         answers[name].update(steps=steps.get(name, 1), seconds=" ".join(each))
-    return [{"candidate": name, **{key: value for key, value in answer.items() if value is not None}}
-            for name, answer in answers.items()]
+    return [{"candidate": name, **{key: value for key, value in answer.items()
+                                   if value is not None}} for name, answer in answers.items()]
 
 
 def _times(worker: Any, runs: Sequence[tuple[str, int]]) -> list[float]:
     if not runs:
         return []
-    return [stop - start for start, stop in worker.ask("time", POINT_SECONDS, runs=runs)["windows"]]
-
-
-def _first_page(study: Study, place: Place, folder: Path, described: Mapping[str, Any], dirty: Sequence[str]) -> dict[str, Any]:
-    return {
-        "schema": study_reader.SCHEMA, "study": study.name, "name": folder.name, "started": _now(), "finished": None, "dlbench": VERSION,
-        "git_commit": described["checkout"]["commit"], "git_dirty": described["checkout"]["dirty"],
-        "git_commit_stated": described["checkout"]["stated"], "source_hash": manifest.source_hash(), "settings": dict(study.settings),
-        "effort": asdict(study.effort), "seed": study.effort.seed, "device_kind": place.device_kind, "threads": place.threads,
-        "machine": dict(described), "concerns": [concern.text for concern in hardware.concerns(dict(described))],
-        "dirty": list(dirty),
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    windows = worker.ask("time", POINT_SECONDS, runs=runs)["windows"]
+    return [stop - start for start, stop in windows]

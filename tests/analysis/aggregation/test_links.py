@@ -118,7 +118,7 @@ def test_a_trial_gets_the_fits_of_its_wire_and_of_the_nearest_number_of_devices(
 
 
 def test_what_was_not_measured_is_listed_with_its_reason_and_fits_nothing(tmp_path):
-    (tmp_path / "links.csv").write_text(",".join(links.COLUMNS) + "\ndefault,1,0,send,unsupported,a single device,,,,,,\n")
+    (tmp_path / "links.csv").write_text(",".join(links.LINK_COLUMNS) + "\ndefault,1,0,send,unsupported,a single device,,,,,,\n")
     windows = links.read(tmp_path / "links.csv")
     assert links.refused(windows).to_dict("records") == [
         {"wire": "default", "devices": 1, "link": "send", "status": "unsupported", "reason": "a single device"}]
@@ -126,7 +126,7 @@ def test_what_was_not_measured_is_listed_with_its_reason_and_fits_nothing(tmp_pa
 
 
 def test_a_sweep_with_a_broken_row_is_refused_by_its_row(tmp_path):
-    (tmp_path / "links.csv").write_text(",".join(links.COLUMNS) + "\ndefault,two,0,send,ok,,0,4096,10,0,1,1\n")
+    (tmp_path / "links.csv").write_text(",".join(links.LINK_COLUMNS) + "\ndefault,two,0,send,ok,,0,4096,10,0,1,1\n")
     with pytest.raises(BadRecords, match="column devices, row 2: 'two'"):
         links.read(tmp_path / "links.csv")
 

@@ -174,8 +174,8 @@ def test_other_hardware_is_refused_unless_it_is_meant(dlbench, recorded):
 
 def test_what_is_meant_for_live_comparisons_is_refused_of_recorded_ones(dlbench, recorded):
     code, _, error = dlbench("compare", recorded("old"), recorded("new"), "--repeats", "3", "batch=4")
-    assert (code, error.strip()) == (2, "dlbench: --repeats, KEY=VALUE: meant for live comparisons; what is recorded stays as it "
-                                        "was measured")
+    assert (code, error.strip()) == (2, "dlbench: --repeats, KEY=VALUE: only for live comparisons; recorded campaigns do "
+                                        "not change")
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.cli.explain import choose, meaning, names
+from harness.cli.explain import choose, names, parse_side
 from harness.errors import WrongUse
 
 RECORDED = str(Path(__file__).parents[2] / "analysis" / "recorded" / "h200-fcn5")
@@ -22,12 +22,12 @@ TRIALS = [{"trial": f"{framework}-{release}-{network}-{precision}", "framework":
     ("jax==0.9.2:tuned:tf32", {"framework": "jax", "release": "0.9.2", "tuning": "tuned", "precision": "tf32"}),
 ])
 def test_a_word_names_framework_release_tuning_and_precision(word, said):
-    assert meaning(word) == said
+    assert parse_side(word) == said
 
 
 def test_what_is_no_tuning_and_no_precision_is_refused_with_a_guess():
     with pytest.raises(WrongUse, match=r"jax:tunde: tunde is neither a tuning nor a precision.*tuned"):
-        meaning("jax:tunde")
+        parse_side("jax:tunde")
 
 
 @pytest.mark.parametrize(("word", "options", "trial"), [

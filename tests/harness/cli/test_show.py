@@ -55,4 +55,4 @@ def test_a_folder_without_a_study_and_one_of_another_kind_are_refused(tmp_path):
     assert result.exit_code != 0 and "no study" in str(result.exception)
     (tmp_path / "study.json").write_text(json.dumps({"study": "aggregation"}))
     result = CliRunner().invoke(app, ["study", "show", str(tmp_path)])
-    assert "which `dlbench study aggregation` shows itself" in str(result.exception)
+    assert "`dlbench study aggregation --again` makes this page again" in str(result.exception)

@@ -13,15 +13,16 @@ from typer.testing import CliRunner
 
 from analysis.audit import audit
 from analysis.records import manifest
-from harness.campaign.campaign import Campaign
-from harness.cli import main
+from harness.campaign import campaign
+from harness.campaign.session import Plan
+from harness.cli import main, study
 from harness.environments import recipes, store
 from harness.environments.recipes import Framework, Parallel
 from harness.environments.store import Environment
 from harness.errors import WrongUse
 from harness.plan.planner import Machine, Trial, make_trials
-from harness.studies import aggregation, link_sweep
-from harness.studies.link_sweep import Effort, Group, groups_of, sweep
+from harness.studies import aggregation
+from harness.studies.aggregation import Effort, Group, groups_of, sweep
 
 EFFORT = Effort(processes=3, windows=2, window_seconds=0.001, largest_bytes=2**20)
 RECORDED = Path(__file__).parents[3] / "results" / "cpu-links-2026-11-21"
@@ -44,7 +45,7 @@ def simulated(monkeypatch):
     here = Environment("pytorch", np.__version__, "cpu", Path(sys.executable), "key", "3.11", (), {}, "built")
     monkeypatch.setattr(recipes, "load", lambda name, folder=None: stand_in)
     monkeypatch.setattr(store, "build", lambda *_: here)
-    monkeypatch.setattr(link_sweep, "MODULE", "tests.faults.links")
+    monkeypatch.setattr(aggregation, "MODULE", "tests.faults.links")
     return here
 
 
@@ -62,10 +63,10 @@ def test_gpus_are_swept_with_and_without_their_direct_path_but_one_alone_has_non
 def test_gpus_that_are_kept_apart_from_outside_are_not_swept(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(WrongUse, match=f"{name}={value} keeps the GPUs apart.*unset {name}"):
-        aggregation._refuse_forced_wire("cuda")
-    aggregation._refuse_forced_wire("cpu")
+        study._refuse_forced_wire("cuda")
+    study._refuse_forced_wire("cpu")
     monkeypatch.delenv(name)
-    aggregation._refuse_forced_wire("cuda")
+    study._refuse_forced_wire("cuda")
 
 
 def test_sizes_grow_fourfold_up_to_the_largest():
@@ -156,24 +157,24 @@ def test_a_study_tells_how_it_was_measured(simulated, tmp_path):
 
 
 def test_a_machine_without_any_group_that_was_asked_for_is_told_so(simulated, tmp_path, monkeypatch):
-    monkeypatch.setattr(aggregation.campaigns, "prepare", without_gpu)
+    monkeypatch.setattr(campaign, "prepare", without_gpu)
     found = CliRunner().invoke(main.app, [*WORDS[:2], "--device", "cuda", "--out", str(tmp_path / "study")])
     assert str(found.exception) == ("no group of devices can be measured here: no NVIDIA GPU answers on this machine; "
                                     "choose others with --devices and --device")
     assert not (tmp_path / "study").exists()
 
 
-def without_gpu(suite, file):
+def without_gpu(suite, file, allow_dirty):
     """The plan on a machine that has none."""
     planned = make_trials(suite, {"pytorch": np.__version__}, Machine("cuda", cores=2, devices=0), lambda name: False)
-    return Campaign(suite, file, planned, {"gpus": [], "cpu": {"allowed": 2}}, "cuda")
+    return Plan(suite, file, planned, {"gpus": [], "cpu": {"allowed": 2}}, "cuda")
 
 
 def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated, tmp_path, monkeypatch):
     CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--out", str(tmp_path / "study")])
     fits = (tmp_path / "study" / "fits.csv").read_text()
     (tmp_path / "study" / "fits.csv").unlink()
-    monkeypatch.setattr(link_sweep, "MODULE", "tests.faults.wire:Raises")  # nobody is to be asked
+    monkeypatch.setattr(aggregation, "MODULE", "tests.faults.wire:Raises")  # nobody is to be asked
     found = CliRunner().invoke(main.app, ["study", "aggregation", "--again", str(tmp_path / "study")])
     assert (found.exit_code, (tmp_path / "study" / "fits.csv").read_text()) == (0, fits)
     for option in (["--out", str(tmp_path / "other")], ["--devices", "2"], ["--processes", "5"], ["--largest", "64"]):

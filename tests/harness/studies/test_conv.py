@@ -13,7 +13,7 @@ from harness.studies.conv import gflop, part_of, points_of
 
 
 def sweep_points():
-    return list(points_of(conv._sweep_layers(None), ["forward"], ["fma"]))
+    return list(points_of(conv.sweep_layers(None), ["forward"], ["fma"]))
 
 
 def test_the_sweep_has_the_paper_s_8232_layers():
@@ -43,8 +43,8 @@ def test_operations_are_counted_as_a_direct_convolution_needs_them():
 
 
 def test_a_sample_of_the_sweep_is_the_same_each_time():
-    assert conv._sweep_layers(20) == conv._sweep_layers(20)
-    assert len(conv._sweep_layers(20)) == 20
+    assert conv.sweep_layers(20) == conv.sweep_layers(20)
+    assert len(conv.sweep_layers(20)) == 20
 
 
 def run(tmp_path, interpreter, *words):

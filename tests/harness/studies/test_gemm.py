@@ -45,9 +45,9 @@ def test_the_batch_is_a_campaign_s_where_it_has_the_network(tmp_path):
 
 
 def test_unknown_words_are_named():
-    with pytest.raises(WrongUse, match="--networks: unknown network fcn55; did you mean fcn5"):
+    with pytest.raises(WrongUse, match="--networks: unknown fcn55; did you mean fcn5"):
         batches_of(["fcn55"], None)
-    with pytest.raises(WrongUse, match="--precisions: unknown precision fp64"):
+    with pytest.raises(WrongUse, match="--precisions: unknown fp64"):
         points_of({}, ["fp64"], None)
 
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.errors import WrongUse
-from harness.studies.layers import FRAMEWORKS, LAYERS, _known_frameworks, points_of
+from harness.studies.layers import FRAMEWORKS, LAYERS, known_frameworks, points_of
 from runners.studies.layers import reference
 
 
@@ -22,7 +22,7 @@ def test_every_layer_of_the_study_has_a_reference():
 
 def test_a_framework_without_single_layers_is_refused_with_its_reason():
     with pytest.raises(WrongUse, match="caffe is not in this study: its layers run within a network only"):
-        _known_frameworks(["pytorch", "caffe"])
+        known_frameworks(["pytorch", "caffe"])
 
 
 def study(tmp_path, framework, interpreter, *words, expected=0):

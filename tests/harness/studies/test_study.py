@@ -6,10 +6,12 @@ import random
 import pytest
 
 from analysis.records import study_reader as reading
+from harness.campaign.events import Listener
+from harness.environments import recipes
 from harness.errors import WrongUse
 from harness.studies import study as studies
 from harness.studies.recorder import open_records
-from harness.studies.study import Bench, Effort, Place, Study, measure_point
+from harness.studies.study import Bench, Effort, Study, measure_point
 from harness.workers.worker import Failed, Unsupported
 
 POINTS = [{"point": f"size {size}", "size": size} for size in (1, 2, 3)]
@@ -125,9 +127,9 @@ def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
 
 
 def test_a_framework_without_this_device_is_rows_and_not_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(studies.recipes, "unsupported", lambda *_: "only on Sundays")
-    study = study_of()
-    studies.run(study, Place("cpu", 1), tmp_path / "study", False, lambda _: None)
+    monkeypatch.setattr(recipes, "unsupported", lambda *_: "only on Sundays")
+    place = studies.place_of(["pytorch"], "cpu", 1, {}, False)
+    studies.run(study_of(), place, tmp_path / "study", False, Listener())
     assert set(reading.estimates(reading.read([tmp_path / "study"]))["reason"]) == {"only on Sundays"}
 
 
@@ -135,7 +137,7 @@ def test_where_workers_keep_dying_the_rest_is_given_up_and_says_so(folder, monke
     monkeypatch.setattr(studies, "DEATHS", 1)
     walk(folder, [DeadlyEverywhere({"a": 0.1}) for _ in POINTS])
     reasons = sorted(reading.estimates(reading.read([folder]))["reason"])
-    assert reasons == ["crashed: given up, for 2 points before failed whole", *["crashed: signal SIGSEGV"] * 2]
+    assert reasons == ["crashed: given up after 2 points that failed as a whole", *["crashed: signal SIGSEGV"] * 2]
 
 
 def test_a_killed_study_forgets_the_point_that_was_being_written(folder):
@@ -150,7 +152,7 @@ def test_a_killed_study_forgets_the_point_that_was_being_written(folder):
 
 
 def test_other_points_are_not_a_study_to_go_on_with(folder):
-    with pytest.raises(WrongUse, match="these words mean other points"):
+    with pytest.raises(WrongUse, match="the study there has other points"):
         open_records(folder, {}, {"size 9": {"point": "size 9", "size": 9}})
 
 

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from harness.plan.planner import Trial
-from harness.studies.link_sweep import Effort, Group, measure
+from harness.studies.aggregation import Effort, Group, measure
 from tests.conftest import environment_of
 
 EFFORT = Effort(processes=1, windows=5, window_seconds=0.0, largest_bytes=2**24)
