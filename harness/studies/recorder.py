@@ -1,6 +1,6 @@
 """Writes a study's folder: study.json, points.csv and measurements.csv.
 
-The rows of a point are on disk as soon as it is done. docs/records.md defines the columns;
+The rows of a point are on disk as soon as it is done. docs/reference/records.md defines the columns;
 `analysis.records.study_reader` reads them.
 """
 
