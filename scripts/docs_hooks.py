@@ -4,6 +4,7 @@ The typer application gives the command line, the pydantic model the suite's key
 built beside the site of results, so a link to a campaign's folder becomes a link to its page there.
 """
 
+import inspect
 import logging
 import re
 from pathlib import Path
@@ -66,10 +67,10 @@ def suite_keys():
     """Every key of a suite with its values, default and meaning."""
     lines = ["# Suite keys"]
     for parent, model in SUITE.items():
-        lines += ["", f"## `{parent}`" if parent else "", "", model.__doc__ or "", "",
+        lines += ["", f"## `{parent}`" if parent else "", "", inspect.cleandoc(model.__doc__), "",
                   "key | value | default | meaning", "--- | --- | --- | ---"]
         for key, field in model.model_json_schema()["properties"].items():
-            default = yaml.safe_dump(field.get("default"), default_flow_style=True, width=200)
+            default = yaml.safe_dump(field.get("default", {}), default_flow_style=True, width=200)
             cells = f"`{key}`", values(field), f"`{default.splitlines()[0]}`", field["description"]
             lines.append(" | ".join(cells))
     return "\n".join(lines)

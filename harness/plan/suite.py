@@ -95,7 +95,12 @@ class Limits(Strict):
 
 
 class Suite(Strict):
-    """What to measure. Unknown keys are errors; one value may stand for a list of one."""
+    """What to measure. Unknown keys are errors.
+
+    One value may stand for a list of one, and `batch`, `network`, `framework`, `precision`,
+    `tuning` and `strategy` for the keys that are their plural. The command line overrides keys:
+    `dlbench run configs/smoke.yaml devices=1,2 batch=64 check.steps=5`.
+    """
 
     title: str = ""
     """The report's title."""
