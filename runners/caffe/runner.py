@@ -17,8 +17,8 @@ from caffe import params as P
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
-from runners.protocol import Runner as BaseRunner
-from runners.protocol import Unsupported, assert_network, lowered, nothing, processor_name
+from runners import protocol
+from runners.protocol import Unsupported
 
 # Our names of a layer's blobs, in Caffe's order.
 BLOBS = {
@@ -31,12 +31,12 @@ GATES = [0, 1, 3, 2]
 IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     @staticmethod
     def describe():
         blas = openblas()
         blas.openblas_get_config.restype = ctypes.c_char_p
-        return {"release": caffe.__version__, "device_name": processor_name(),
+        return {"release": caffe.__version__, "device_name": protocol.processor_name(),
                 "libraries": {"openblas": blas.openblas_get_config().decode()}}
 
     def __init__(self, task):
@@ -51,7 +51,7 @@ class Runner(BaseRunner):
         self._make_solver()
         self.gates = gated_parameters(task.network)
         self.blobs = parameter_blobs(task.network, self.proto, self.net)
-        assert_network(task.network, self._output_shapes(),
+        protocol.assert_network(task.network, self._output_shapes(),
                        {name: tuple(blob.shape) for name, blob in self.blobs.items()})
 
     def load(self, weights):
@@ -78,7 +78,7 @@ class Runner(BaseRunner):
         self.position += 1
 
     # solver.step returns when the parameters are updated.
-    synchronize = staticmethod(nothing)
+    synchronize = staticmethod(protocol.nothing)
 
     def loss(self):
         return float(self.net.blobs["loss"].data)
@@ -188,7 +188,7 @@ def write_net(task):
             tops[name] = inputs[0]
             continue
         inputs += second_bottom(layer, shapes[source], task.batch, net)
-        make = lowered(LAYERS, layer)
+        make = protocol.lowered(LAYERS, layer)
         net[name] = tops[name] = make(inputs, layer["attributes"], shapes[source], in_place)
     net["loss"] = L.SoftmaxWithLoss(
         tops[name], labels, softmax_param={"axis": len(network["target_shape"]) + 1},

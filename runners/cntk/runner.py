@@ -21,16 +21,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import cntk as C
 
-from runners.protocol import (
-    Product,
-    Unsupported,
-    assert_network,
-    lowered,
-    nothing,
-    processor_name,
-    refuse_unknown,
-)
-from runners.protocol import Runner as BaseRunner
+from runners import protocol
+from runners.protocol import Product, Unsupported
 
 CANONICAL_NAMES = {
     "dense": {"W": "weight", "b": "bias"},
@@ -125,7 +117,7 @@ def make_layer(layer, input_shape, dropout, seed):
     if layer["op"] == "dropout":
         rate = layer["attributes"]["rate"]
         return C.layers.Dropout(rate, seed=seed) if dropout else C.layers.identity
-    return lowered(LAYERS, layer)(layer["attributes"], input_shape)
+    return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
 def window(a):
@@ -180,12 +172,12 @@ class Embedding:
         return C.gather(self.parameters[0], words)
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     @staticmethod
     def describe():
         return {
             "release": C.__version__,
-            "device_name": processor_name(),
+            "device_name": protocol.processor_name(),
             "libraries": {"devices": [str(device) for device in C.device.all_devices()]},
         }
 
@@ -205,7 +197,7 @@ class Runner(BaseRunner):
                     for layer in network["layers"] for name in layer["parameters"]}
         shapes = {name: canonical_shape(parameter.shape, self.ops.get(name))
                   for name, parameter in self.trained.items()}
-        assert_network(network, output_shapes(network, outputs), shapes)
+        protocol.assert_network(network, output_shapes(network, outputs), shapes)
 
         self.task = task
         self.communicator = None
@@ -237,7 +229,7 @@ class Runner(BaseRunner):
         self.trainer.train_minibatch(self._next())
 
     # On the CPU train_minibatch returns when the learner has updated the parameters.
-    synchronize = staticmethod(nothing)
+    synchronize = staticmethod(protocol.nothing)
 
     def barrier(self):
         if self.communicator:
@@ -356,7 +348,7 @@ def refuse_what_is_missing(task):
     if task.precision != "fp32":
         raise Unsupported(PRECISIONS.get(
             task.precision, "precision '{}': this runner has fp32".format(task.precision)))
-    refuse_unknown(task, strategies=sorted(QUANTIZATION_BITS))
+    protocol.refuse_unknown(task, strategies=sorted(QUANTIZATION_BITS))
     if task.ranks > 1 and C.Communicator.num_workers() != task.ranks:
         raise RuntimeError("CNTK sees {} of {} processes: mpiexec must be of the Open MPI whose "
                            "libraries CNTK loads".format(C.Communicator.num_workers(), task.ranks))

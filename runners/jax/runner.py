@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from runners import protocol
 from runners.jax.layers import (
     Style,
     cross_entropy,
@@ -25,15 +26,7 @@ from runners.jax.layers import (
     initial_statistics,
 )
 from runners.jax.profile import NAMELESS, meanings_of, operators_of
-from runners.protocol import (
-    Product,
-    Unsupported,
-    assert_network,
-    fix_threads,
-    processor_name,
-    refuse_unknown,
-)
-from runners.protocol import Runner as BaseRunner
+from runners.protocol import Product, Unsupported
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
 # Fixed, so that an fp16 trajectory can be compared.
@@ -58,7 +51,7 @@ def sgd(parameters, velocity, gradients, learning_rate, momentum):
     return jax.tree.map(lambda w, v: w - learning_rate * v, parameters, velocity), velocity
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     @staticmethod
     def describe():
         installed = {str(each.metadata["Name"]): each.version
@@ -68,7 +61,7 @@ class Runner(BaseRunner):
         # Asking JAX for its devices fixes the CPU's threads, so only a GPU's plugin is asked.
         plugin = any("cuda" in name for name in libraries)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
-        device_name = jax.devices()[0].device_kind if plugin and visible else processor_name()
+        device_name = jax.devices()[0].device_kind if plugin and visible else protocol.processor_name()
         return {"release": jax.__version__, "device_name": device_name, "libraries": libraries}
 
     def __init__(self, task):
@@ -82,7 +75,7 @@ class Runner(BaseRunner):
         parameters = initial_parameters(self.network, self.style)
         self._reset(parameters)
         shapes = {name: np.shape(array) for name, array in self._canonical(parameters).items()}
-        assert_network(self.network, self._output_shapes(), shapes)
+        protocol.assert_network(self.network, self._output_shapes(), shapes)
         self._write_step()
 
     def _write_step(self):
@@ -334,14 +327,14 @@ def held_by(number, arrays):
 
 def find_devices(task):
     """Return JAX's devices for `task`, or raise `Unsupported` with JAX's own words."""
-    refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce"])
+    protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce"])
     if task.device == "cpu":
         # A device that waits for the others holds a thread. With none to spare, one of 15,000 steps
         # on two devices never ended.
         threads = task.threads if task.devices == 1 else (task.threads + 1) * task.devices
         # JAX has no setting for the pool of XLA's CPU client: it has a thread for each core of the
         # process's affinity (jax issue 1539), or as many as NPROC says.
-        fix_threads(threads, ["NPROC"], "XLA's CPU client")
+        protocol.fix_threads(threads, ["NPROC"], "XLA's CPU client")
     try:
         devices = jax.devices(task.device)
     except RuntimeError as error:

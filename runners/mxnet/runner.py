@@ -20,17 +20,9 @@ from mxnet.contrib import amp
 from mxnet.contrib.amp.lists import symbol_bf16
 from mxnet.gluon import nn, rnn
 
+from runners import protocol
 from runners.mxnet.profile import operators_of
-from runners.protocol import (
-    Product,
-    Unsupported,
-    assert_network,
-    lowered,
-    processor_name,
-    refuse_unknown,
-    train_on_zeros,
-)
-from runners.protocol import Runner as BaseRunner
+from runners.protocol import Product, Unsupported
 
 AMP = {"bf16": "bfloat16", "fp16": "float16"}
 KVSTORES = ("local", "device", "nccl")
@@ -137,17 +129,17 @@ LAYERS = {
 def make_layer(layer, input_shape, task, layout):
     if layer["op"] == "dropout" and not task.dropout:
         return nn.Dropout(0)
-    make = lowered(LAYERS, layer)
+    make = protocol.lowered(LAYERS, layer)
     return make(layer["attributes"], input_shape, layer["name"] + "_", layout)
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     @staticmethod
     def describe():
         features = mx.runtime.Features()
         libraries = {name.lower(): features.is_enabled(name)
                      for name in ("MKLDNN", "BLAS_OPEN", "CUDA", "CUDNN")}
-        return {"release": mx.__version__, "device_name": processor_name(), "libraries": libraries}
+        return {"release": mx.__version__, "device_name": protocol.processor_name(), "libraries": libraries}
 
     def __init__(self, task):
         refuse_what_is_missing(task)
@@ -162,7 +154,7 @@ class Runner(BaseRunner):
         self.net = Net(task, "TNC" if self.time_first else "NTC")
         self.trained = trained_parameters(self.net, task.network)
         shapes = {name: parameter.shape for name, parameter in self.trained.items()}
-        assert_network(task.network, self._output_shapes(), shapes)
+        protocol.assert_network(task.network, self._output_shapes(), shapes)
         self.net.initialize(mx.init.Zero(), ctx=self.contexts)
         self.loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
         self.net.hybridize(static_alloc=True, static_shape=self.tuned)
@@ -175,7 +167,7 @@ class Runner(BaseRunner):
                                         update_on_kvstore=False)
         self.trainer = self._make_trainer()
         if task.precision in AMP:
-            train_on_zeros(self, task, "MXNet", mx.base.MXNetError, own_words)
+            protocol.train_on_zeros(self, task, "MXNet", mx.base.MXNetError, own_words)
 
     def load(self, weights):
         for name, parameter in self.trained.items():
@@ -312,7 +304,7 @@ class Runner(BaseRunner):
 
 
 def refuse_what_is_missing(task):
-    refuse_unknown(task, strategies=KVSTORES)
+    protocol.refuse_unknown(task, strategies=KVSTORES)
     operations = {layer["op"] for layer in task.network["layers"]}
     if task.precision == "tf32" and not operations & {"conv2d", "lstm"}:
         raise Unsupported("TF32 in dense layers: MXNet 1.9.1 knows cuBLAS's default and fp16 "

@@ -17,19 +17,9 @@ import paddle
 from paddle import nn
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients
 
+from runners import protocol
 from runners.paddle.profile import operators_of
-from runners.protocol import (
-    Product,
-    Unsupported,
-    assert_network,
-    fix_threads,
-    lowered,
-    native_names,
-    processor_name,
-    refuse_unknown,
-    train_on_zeros,
-)
-from runners.protocol import Runner as BaseRunner
+from runners.protocol import Product, Unsupported
 
 AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
 # Fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps.
@@ -136,7 +126,7 @@ LAYERS = {
 def make_layer(layer, input_shape, dropout):
     if layer["op"] == "dropout" and not dropout:
         return nn.Dropout(0.0)
-    return lowered(LAYERS, layer)(layer["attributes"], input_shape)
+    return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
 class MeanLoss(nn.Layer):
@@ -154,13 +144,13 @@ class MeanLoss(nn.Layer):
         return self.loss_function(logits.astype("float32"), targets)
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     @staticmethod
     def describe():
         cuda = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
         return {
             "release": paddle.__version__,
-            "device_name": paddle.device.cuda.get_device_name() if cuda else processor_name(),
+            "device_name": paddle.device.cuda.get_device_name() if cuda else protocol.processor_name(),
             "libraries": {"cuda": paddle.version.cuda(), "cudnn": paddle.version.cudnn(),
                           "commit": paddle.version.commit},
         }
@@ -174,9 +164,9 @@ class Runner(BaseRunner):
         paddle.seed(task.seed + task.rank)
 
         self.model = Net(task.network, task.dropout)
-        self.names = native_names(task.network, PARAMETER_NAMES)
+        self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         outputs = output_shapes(self.model, task.network)
-        assert_network(task.network, outputs, self._trained_shapes())
+        protocol.assert_network(task.network, outputs, self._trained_shapes())
         tuned = task.tuning == "tuned"
         self.local_loss = MeanLoss(self.model, task)
         if tuned:
@@ -190,7 +180,7 @@ class Runner(BaseRunner):
             enable=task.precision == "fp16", init_loss_scaling=LOSS_SCALE,
             use_dynamic_loss_scaling=False)
         if (task.precision, task.tuning) != ("fp32", "stock"):
-            train_on_zeros(self, task, "Paddle", REFUSALS, last_words)
+            protocol.train_on_zeros(self, task, "Paddle", REFUSALS, last_words)
 
     def load(self, weights):
         for name, parameter in self._parameters().items():
@@ -312,11 +302,11 @@ class Runner(BaseRunner):
 
 
 def refuse_what_is_missing(task):
-    refuse_unknown(task, strategies=["all_reduce"])
+    protocol.refuse_unknown(task, strategies=["all_reduce"])
     if task.device == "cpu":
         # Paddle has no call for the threads of its OpenMP, which serves its MKL and oneDNN. The
         # OpenMP runtime reads the variable when the first operation runs, for every thread.
-        fix_threads(task.threads, ["OMP_NUM_THREADS", "MKL_NUM_THREADS"], "Paddle's OpenMP")
+        protocol.fix_threads(task.threads, ["OMP_NUM_THREADS", "MKL_NUM_THREADS"], "Paddle's OpenMP")
     try:
         paddle.device.set_device({"cpu": "cpu", "cuda": "gpu"}[task.device])
     except (ValueError, RuntimeError) as error:

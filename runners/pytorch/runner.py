@@ -11,16 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runners.protocol import (
-    Product,
-    Unsupported,
-    assert_network,
-    lowered,
-    native_names,
-    processor_name,
-    refuse_unknown,
-)
-from runners.protocol import Runner as BaseRunner
+from runners import protocol
+from runners.protocol import Product, Unsupported
 from runners.pytorch import parallel, phases
 from runners.pytorch.aggregation import all_reduce_mean
 from runners.pytorch.strategies import STRATEGIES
@@ -123,16 +115,16 @@ LAYERS = {
 def make_layer(layer, input_shape, dropout):
     if layer["op"] == "dropout" and not dropout:
         return nn.Dropout(0.0)
-    return lowered(LAYERS, layer)(layer["attributes"], input_shape)
+    return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     @staticmethod
     def describe():
         cuda = torch.cuda.is_available()
         return {
             "release": torch.__version__.split("+")[0],
-            "device_name": torch.cuda.get_device_name() if cuda else processor_name(),
+            "device_name": torch.cuda.get_device_name() if cuda else protocol.processor_name(),
             "libraries": {"build": torch.__version__, "cuda": torch.version.cuda,
                           "cudnn": torch.backends.cudnn.version(),
                           "mkldnn": torch.backends.mkldnn.is_available()},
@@ -151,8 +143,8 @@ class Runner(BaseRunner):
         torch.manual_seed(task.seed + task.rank)
 
         self.model = Net(task.network, task.dropout).to(self.device)
-        self.names = native_names(task.network, PARAMETER_NAMES)
-        assert_network(task.network, output_shapes(self.model, task.network, self.device),
+        self.names = protocol.native_names(task.network, PARAMETER_NAMES)
+        protocol.assert_network(task.network, output_shapes(self.model, task.network, self.device),
                        trained_shapes(self.model, self.names))
         if self.tuned and self.images:
             self.model = self.model.to(memory_format=torch.channels_last)
@@ -340,7 +332,7 @@ class Runner(BaseRunner):
 
 
 def refuse_what_is_missing(task):
-    refuse_unknown(task)
+    protocol.refuse_unknown(task)
     if task.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch.cuda.is_available() is False in this environment")
 

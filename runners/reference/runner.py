@@ -10,25 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from runners.protocol import (
-    Different,
-    Product,
-    Unsupported,
-    assert_network,
-    lowered,
-    nothing,
-    processor_name,
-)
-from runners.protocol import Runner as BaseRunner
+from runners import protocol
+from runners.protocol import Different, Product, Unsupported
 from runners.reference.operations import OPERATIONS, PARAMETERS, softmax_cross_entropy
 
 
-class Runner(BaseRunner):
+class Runner(protocol.Runner):
     operations = OPERATIONS
 
     @staticmethod
     def describe():
-        return {"release": np.__version__, "device_name": processor_name()}
+        return {"release": np.__version__, "device_name": protocol.processor_name()}
 
     def __init__(self, task):
         refuse_what_is_missing(task, self.operations)
@@ -75,7 +67,7 @@ class Runner(BaseRunner):
         self.position += 1
 
     # NumPy returns when it is done.
-    synchronize = staticmethod(nothing)
+    synchronize = staticmethod(protocol.nothing)
 
     def loss(self):
         return self.last_loss
@@ -191,7 +183,7 @@ class Runner(BaseRunner):
             except (ValueError, IndexError) as error:
                 raise Different("layer {}: {}".format(name, error)) from error
         self.velocities = {name: np.zeros(array.shape) for name, array in self.weights.items()}
-        assert_network(self.network, {name: array.shape[1:] for name, array in outputs.items()},
+        protocol.assert_network(self.network, {name: array.shape[1:] for name, array in outputs.items()},
                        {name: array.shape for name, array in self.weights.items()})
 
     def _forward_layer(self, layer, outputs):
@@ -212,7 +204,7 @@ def refuse_what_is_missing(task, operations):
     if task.tuning != "stock":
         raise Unsupported("tuning '{}': the reference has only stock".format(task.tuning))
     for layer in task.network["layers"]:
-        lowered(operations, layer)
+        protocol.lowered(operations, layer)
 
 
 def refuse_other_arithmetic(task):
