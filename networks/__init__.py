@@ -1,7 +1,7 @@
 """What is trained, as data: layers, shapes, parameters and operations of every network.
 
-`names()` lists the networks, `get(name)` builds one. Frameworks never see these classes: the driver sends `Network.to_json()`
-to the workers. Nothing here imports a framework or any other folder of dlbench.
+`names()` lists the networks, `get(name)` builds one. Frameworks never see these classes: the driver
+sends `Network.to_json()` to the workers. Nothing here imports a framework or any other folder.
 """
 
 from networks.catalogue import UnknownNetwork, get, names

@@ -1,7 +1,7 @@
 """Writes a network down, layer by layer, and infers every shape on the way.
 
-Each method adds one layer behind `after` (the last layer where it is not given) and returns its name. A layer that does not fit
-its input raises `ValueError` with the layer's name, so a wrong network cannot be written down.
+Each method adds one layer behind `after` (by default the last layer) and returns its name. A layer
+that does not fit its input raises `ValueError` with the layer's name.
 """
 
 from collections.abc import Sequence
@@ -22,34 +22,39 @@ class Builder:
         """y = x W^T + b on the last axis; W is [units, features]."""
         *leading, features = self._shape(after)
         if len(leading) == 2:
-            raise ValueError(f"dense after {after or self.last}: needs F or T F, has {self._shape(after)}; flatten the image first")
+            raise ValueError(f"dense after {after or self.last}: needs F or T F, has "
+                             f"{self._shape(after)}; flatten the image first")
         parameters: dict[str, Shape] = {"weight": (units, features), "bias": (units,)}
         return self._add("dense", [after], (*leading, units), {"units": units}, parameters, name)
 
-    def conv(self, filters: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = True, groups: int = 1,
-             after: str | None = None, name: str | None = None) -> str:
-        """Cross-correlation with square kernels; W is [filters, C / groups, kernel, kernel]; zero padding on both sides alike.
+    def conv(self, filters: int, kernel: int, stride: int = 1, padding: int = 0,
+             bias: bool = True, groups: int = 1, after: str | None = None) -> str:
+        """Cross-correlation with square kernels, zero padding on both sides alike.
 
-        Of `groups` equal parts of the channels, each part of the filters reads its own: the first the first, and so on.
+        W is [filters, C / groups, kernel, kernel]. Of `groups` equal parts of the channels, each
+        part of the filters reads its own.
         """
         channels, height, width = self._image(after, "conv2d")
         if groups < 1 or channels % groups or filters % groups:
-            raise ValueError(f"conv2d after {after or self.last}: {groups} groups for {channels} channels and {filters} filters")
-        shape = (filters, _window(height, kernel, stride, padding), _window(width, kernel, stride, padding))
+            raise ValueError(f"conv2d after {after or self.last}: {groups} groups for {channels} "
+                             f"channels and {filters} filters")
+        shape = (filters, *(_window(size, kernel, stride, padding) for size in (height, width)))
         parameters: dict[str, Shape] = {"weight": (filters, channels // groups, kernel, kernel)}
         if bias:
             parameters["bias"] = (filters,)
-        attributes = {"filters": filters, "kernel": kernel, "stride": stride, "padding": padding, "bias": bias, "groups": groups}
-        return self._add("conv2d", [after], shape, attributes, parameters, name)
+        attributes = {"filters": filters, "kernel": kernel, "stride": stride, "padding": padding,
+                      "bias": bias, "groups": groups}
+        return self._add("conv2d", [after], shape, attributes, parameters)
 
-    def max_pool(self, kernel: int, stride: int, padding: int = 0, ceil: bool = False, after: str | None = None) -> str:
-        """Largest of each window; pads with minus infinity, drops windows that do not fit whole (rounds down).
+    def max_pool(self, kernel: int, stride: int, padding: int = 0, ceil: bool = False,
+                 after: str | None = None) -> str:
+        """Largest of each window; pads with minus infinity, rounds down.
 
-        With `ceil` it keeps a last window that begins in the image and ends beyond it (rounds up), as Caffe does everywhere.
+        With `ceil` it rounds up: it keeps a last window that ends beyond the image, as Caffe does.
         """
         channels, height, width = self._image(after, "max_pool")
         fit = _window_or_part if ceil else _window
-        shape = (channels, fit(height, kernel, stride, padding), fit(width, kernel, stride, padding))
+        shape = (channels, *(fit(size, kernel, stride, padding) for size in (height, width)))
         attributes = {"kernel": kernel, "stride": stride, "padding": padding, "ceil": ceil}
         return self._add("max_pool", [after], shape, attributes)
 
@@ -57,7 +62,8 @@ class Builder:
         """Mean of each window; drops windows that do not fit whole (rounds down)."""
         channels, height, width = self._image(after, "avg_pool")
         shape = (channels, _window(height, kernel, stride, 0), _window(width, kernel, stride, 0))
-        return self._add("avg_pool", [after], shape, {"kernel": kernel, "stride": stride, "padding": 0})
+        attributes = {"kernel": kernel, "stride": stride, "padding": 0}
+        return self._add("avg_pool", [after], shape, attributes)
 
     def global_avg_pool(self, after: str | None = None) -> str:
         channels, _, _ = self._image(after, "global_avg_pool")
@@ -74,31 +80,38 @@ class Builder:
         return self._add("dropout", [after], self._shape(after), {"rate": rate})
 
     def batch_norm(self, after: str | None = None, name: str | None = None) -> str:
-        """Normalise each channel by the mean and the biased variance of the batch, then scale and shift."""
+        """Normalise each channel by the batch's mean and biased variance, then scale and shift."""
         shape = self._image(after, "batch_norm")
         parameters: dict[str, Shape] = {"scale": shape[:1], "shift": shape[:1]}
         return self._add("batch_norm", [after], shape, {"epsilon": 1e-5}, parameters, name)
 
-    def lrn(self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, after: str | None = None) -> str:
-        """y = x / (1 + alpha / size * S)^beta, S the sum of squares over `size` neighbouring channels (Krizhevsky et al., 2012).
+    def lrn(self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75,
+            after: str | None = None) -> str:
+        """y = x / (1 + alpha / size * S)^beta, S the sum of squares over `size` channels.
 
-        The form of Caffe, with alpha divided by size and one in place of the article's two; beyond the channels lie zeros.
+        Caffe's form of Krizhevsky et al. (2012): alpha is divided by size, and one stands in place
+        of the article's two. Beyond the channels lie zeros.
         """
         if size % 2 == 0:
-            raise ValueError(f"lrn after {after or self.last}: {size} channels have none in their middle")
-        return self._add("lrn", [after], self._image(after, "lrn"), {"size": size, "alpha": alpha, "beta": beta})
+            raise ValueError(f"lrn after {after or self.last}: {size} channels have none in their "
+                             "middle")
+        attributes = {"size": size, "alpha": alpha, "beta": beta}
+        return self._add("lrn", [after], self._image(after, "lrn"), attributes)
 
     def concat(self, sources: Sequence[str]) -> str:
         """Lay the channels of images behind one another."""
         images = [self._image(source, "concat") for source in sources]
         if len({image[1:] for image in images}) != 1:
-            found = ", ".join(f"{name} {image}" for name, image in zip(sources, images, strict=True))
+            pairs = zip(sources, images, strict=True)
+            found = ", ".join(f"{name} {image}" for name, image in pairs)
             raise ValueError(f"concat: {found} differ in size")
-        return self._add("concat", list(sources), (sum(image[0] for image in images), *images[0][1:]))
+        channels = sum(image[0] for image in images)
+        return self._add("concat", list(sources), (channels, *images[0][1:]))
 
     def add(self, left: str, right: str) -> str:
         if self._shape(left) != self._shape(right):
-            raise ValueError(f"add: {left} {self._shape(left)} and {right} {self._shape(right)} differ in shape")
+            raise ValueError(f"add: {left} {self._shape(left)} and {right} {self._shape(right)} "
+                             "differ in shape")
         return self._add("add", [left, right], self._shape(left))
 
     def flatten(self, after: str | None = None) -> str:
@@ -112,11 +125,13 @@ class Builder:
         return self._add("subsample", [after], shape, {"stride": stride})
 
     def pad_channels(self, extra: int, after: str | None = None) -> str:
-        """Append `extra` channels of zeros behind the existing ones (shortcut A of He et al., arXiv 1512.03385)."""
+        """Append `extra` channels of zeros (shortcut A of He et al., arXiv 1512.03385)."""
         channels, height, width = self._image(after, "pad_channels")
         if extra < 1:
-            raise ValueError(f"pad_channels after {after or self.last}: {extra} extra channels; at least one is needed")
-        return self._add("pad_channels", [after], (channels + extra, height, width), {"extra": extra})
+            raise ValueError(f"pad_channels after {after or self.last}: {extra} extra channels; "
+                             "at least one is needed")
+        shape = (channels + extra, height, width)
+        return self._add("pad_channels", [after], shape, {"extra": extra})
 
     def embedding(self, units: int, after: str | None = None, name: str | None = None) -> str:
         """Row of a [vocabulary, units] table for each word number."""
@@ -124,21 +139,26 @@ class Builder:
             raise ValueError("embedding: the network's input is not words (vocabulary is 0)")
         shape = (*self._shape(after), units)
         attributes = {"vocabulary": self.vocabulary, "units": units}
-        return self._add("embedding", [after], shape, attributes, {"weight": (self.vocabulary, units)}, name)
+        weight: Shape = (self.vocabulary, units)
+        return self._add("embedding", [after], shape, attributes, {"weight": weight}, name)
 
     def lstm(self, units: int, after: str | None = None, name: str | None = None) -> str:
-        """LSTM without peepholes over (T, F) -> (T, units), state zero at the start, gates in order i f g o, one bias vector."""
+        """LSTM without peepholes, (T, F) -> (T, units): gates i f g o, one bias vector.
+
+        Its state is zero at the start.
+        """
         if len(self._shape(after)) != 2:
-            raise ValueError(f"lstm after {after or self.last}: needs T F, has {self._shape(after)}")
+            raise ValueError(f"lstm after {after or self.last}: needs T F, has "
+                             f"{self._shape(after)}")
         length, features = self._shape(after)
-        parameters: dict[str, Shape] = {
-            "weight_input": (4 * units, features), "weight_hidden": (4 * units, units), "bias": (4 * units,),
-        }
+        parameters: dict[str, Shape] = {"weight_input": (4 * units, features),
+                                        "weight_hidden": (4 * units, units), "bias": (4 * units,)}
         return self._add("lstm", [after], (length, units), {"units": units}, parameters, name)
 
     def _shape(self, after: str | None) -> Shape:
         if (after or self.last) not in self.shapes:
-            raise ValueError(f"there is no layer {after} to go on from; so far: {', '.join(self.shapes)}")
+            raise ValueError(f"there is no layer {after} to go on from; so far: "
+                             f"{', '.join(self.shapes)}")
         return self.shapes[after or self.last]
 
     def _image(self, after: str | None, op: str) -> Shape:
@@ -147,10 +167,10 @@ class Builder:
             raise ValueError(f"{op} after {after or self.last}: needs C H W, has {shape}")
         return shape
 
-    def _add(self, op: str, inputs: Sequence[str | None], shape: Shape, attributes: dict[str, Any] | None = None,
+    def _add(self, op: str, inputs: Sequence[str | None], shape: Shape,
+             attributes: dict[str, Any] | None = None,
              parameters: dict[str, Shape] | None = None, name: str | None = None) -> str:
-        number = 1 + sum(layer.op == op for layer in self.layers)
-        name = name or f"{op}{number}"
+        name = name or f"{op}{1 + sum(layer.op == op for layer in self.layers)}"
         if name in self.shapes:
             raise ValueError(f"{name}: a layer of that name exists already")
         if min(shape) < 1:
@@ -165,7 +185,8 @@ class Builder:
 def _window(size: int, kernel: int, stride: int, padding: int) -> int:
     """Number of whole windows along one axis: rounds down."""
     if kernel < 1 or stride < 1 or padding < 0:
-        raise ValueError(f"a window of kernel {kernel}, stride {stride} and padding {padding} does not exist")
+        raise ValueError(f"a window of kernel {kernel}, stride {stride} and padding {padding} does "
+                         "not exist")
     return (size + 2 * padding - kernel) // stride + 1
 
 
@@ -174,5 +195,6 @@ def _window_or_part(size: int, kernel: int, stride: int, padding: int) -> int:
     whole = _window(size, kernel, stride, padding)
     count = whole + ((size + 2 * padding - kernel) % stride > 0)
     if (count - 1) * stride >= size + padding:
-        raise ValueError(f"of windows of kernel {kernel}, stride {stride} and padding {padding} the last begins beyond the image")
+        raise ValueError(f"of windows of kernel {kernel}, stride {stride} and padding {padding} "
+                         "the last begins beyond the image")
     return count

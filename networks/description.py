@@ -1,7 +1,7 @@
 """The vocabulary of a network: `Layer` and `Network`, immutable, and their JSON form.
 
-Shapes never include the batch. Canonical layouts: activations C H W, dense weights [out, in], convolution weights
-[out, in, kh, kw], LSTM gates in order i f g o with one bias vector.
+Shapes never include the batch. Canonical layouts: activations C H W, dense weights [out, in],
+convolution weights [out, in, kh, kw], LSTM gates in order i f g o with one bias vector.
 """
 
 import json
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation: what it reads (`inputs`, names of layers), what it makes, and the shapes of what it trains."""
+    """One operation: the layers that it reads, what it makes, and the shapes of what it trains."""
 
     name: str
     op: str
@@ -30,16 +30,20 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """A network with its loss (mean softmax cross-entropy of the last layer's output) and its optimiser's constants."""
+    """A network, trained with mean softmax cross-entropy of its last layer's output."""
 
     name: str
     title: str
-    data_set: str  # the real set that feeds it, or "synthetic"
-    batches: tuple[int, ...]  # per device, as the source article sweeps them
+    # The real set that feeds it, or "synthetic".
+    data_set: str
+    # Per device, as the source article sweeps them.
+    batches: tuple[int, ...]
     learning_rate: float
     momentum: float
-    input_shape: Shape  # (784,) or (3, 32, 32) of float32, or (32,) of word numbers
-    vocabulary: int  # number of words where the input is words, 0 where it is float32
+    # (784,) or (3, 32, 32) of float32, or (32,) of word numbers.
+    input_shape: Shape
+    # The number of words where the input is words, else 0.
+    vocabulary: int
     classes: int
     layers: tuple[Layer, ...]
 
@@ -49,8 +53,9 @@ class Network:
 
     @property
     def parameter_shapes(self) -> dict[str, Shape]:
-        """Shape of every trained tensor by its full name, `layer.parameter`, in the order of the layers."""
-        return {f"{layer.name}.{name}": shape for layer in self.layers for name, shape in layer.parameters.items()}
+        """Shape of every trained tensor by its full name, `layer.parameter`, in order."""
+        return {f"{layer.name}.{name}": shape
+                for layer in self.layers for name, shape in layer.parameters.items()}
 
     @property
     def target_shape(self) -> Shape:
@@ -72,6 +77,8 @@ class Network:
         return self.input_shape if name == "input" else self.layer(name).output_shape
 
     def to_json(self) -> dict[str, Any]:
-        """The form that workers read: plain lists, numbers and strings, with the parameter count for them to assert."""
-        form = {**asdict(self), "target_shape": self.target_shape, "parameter_count": self.parameter_count}
-        return dict(json.loads(json.dumps(form)))  # tuples become lists, as on the wire
+        """The form that workers read: plain lists, numbers and strings."""
+        form = {**asdict(self), "target_shape": self.target_shape,
+                "parameter_count": self.parameter_count}
+        # Tuples become lists, as on the wire.
+        return dict(json.loads(json.dumps(form)))

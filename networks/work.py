@@ -1,8 +1,8 @@
-"""How much work a network is: multiply-adds, bytes and the matrix products of one training step, counted from its layers.
+"""How much work a network is: multiply-adds, bytes and matrix products of one training step.
 
-Counted here and not by a profiler, because profilers count what one framework happened to run. Element-wise work is left out of
-the multiply-adds, as the field does. A layer whose input depends on no parameter needs no gradient of its input: its backward
-pass costs one product, elsewhere two.
+They are counted from the layers, because profilers count what one framework happened to run.
+Element-wise work is left out of the multiply-adds, as the field does. A layer whose input depends
+on no parameter needs no gradient of its input: its backward pass costs one product, not two.
 """
 
 import math
@@ -15,14 +15,16 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """`count` products C[m, n] = op(A)[m, k] op(B)[k, n] of row-major matrices; "NT" means B is stored transposed.
+    """`count` products C[m, n] = op(A)[m, k] op(B)[k, n] of row-major matrices.
 
-    A convolution stands as the product of its unfolded input (B x H x W rows) with its weights; one of several groups as so many.
+    "NT" means that B is stored transposed. A convolution counts as the product of its unfolded
+    input (B x H x W rows) with its weights, one for each group. `phase` is forward, backward_data
+    or backward_weights.
     """
 
     layer: str
     op: str
-    phase: str  # forward, backward_data, backward_weights
+    phase: str
     m: int
     n: int
     k: int
@@ -46,7 +48,7 @@ def matrix_products(network: Network, batch: int) -> list[MatrixProduct]:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one phase of a layer computes and must move between chip and memory: `phase` is forward, backward or update."""
+    """What a layer's forward, backward or update computes and moves between chip and memory."""
 
     layer: str
     op: str
@@ -58,9 +60,10 @@ class Stage:
 def stages(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> list[Stage]:
     """List the least that a training step of one mini-batch computes and moves, stage by stage.
 
-    Activations and the weights that products read have `element_bytes`; gradients, weights and velocities of the update are fp32.
-    A layer with weights reads its input and weights and writes its output; backward it reads its input, weights and the gradient
-    of its output once, and writes the other gradients. All else (ReLU, norms, pooling, additions) moves nothing: it can be fused.
+    Activations and the weights that products read have `element_bytes`; the update is fp32. A layer
+    with weights reads its input and weights and writes its output. Backward it reads its input,
+    weights and the gradient of its output once, and writes the other gradients. All else (ReLU,
+    norms, pooling, additions) moves nothing, because it can be fused.
     """
     flops: dict[tuple[str, str], int] = {}
     for product in matrix_products(network, batch):
@@ -72,17 +75,23 @@ def stages(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> li
         read = sum(math.prod(network.shape_of(source)) for source in layer.inputs) * batch
         written, weights = math.prod(layer.output_shape) * batch, layer.parameter_count
         if layer.op in ("dense", "conv2d", "lstm"):
-            deeper = any(trained[source] for source in layer.inputs)  # whether the input's gradient is wanted
+            # Whether the input's gradient is wanted.
+            deeper = any(trained[source] for source in layer.inputs)
             backward = read + written + (weights + read if deeper else 0)
-            found.append(Stage(layer.name, layer.op, "forward", flops[layer.name, "forward"],
-                               element_bytes * (read + weights + written)))
-            found.append(Stage(layer.name, layer.op, "backward", flops[layer.name, "backward"],
-                               element_bytes * backward + FLOAT_BYTES * weights))
-        elif layer.op == "embedding":  # one row a word, and a gradient of the whole table
-            found.append(Stage(layer.name, layer.op, "forward", 0, FLOAT_BYTES * read + 2 * element_bytes * written))
-            found.append(Stage(layer.name, layer.op, "backward", 0, element_bytes * written + FLOAT_BYTES * weights))
-        if weights:  # reads weight, velocity and gradient, writes weight and velocity
-            found.append(Stage(layer.name, layer.op, "update", 4 * weights, 5 * FLOAT_BYTES * weights))
+            moved = {"forward": element_bytes * (read + weights + written),
+                     "backward": element_bytes * backward + FLOAT_BYTES * weights}
+        elif layer.op == "embedding":
+            # One row a word, and a gradient of the whole table.
+            moved = {"forward": FLOAT_BYTES * read + 2 * element_bytes * written,
+                     "backward": element_bytes * written + FLOAT_BYTES * weights}
+        else:
+            moved = {}
+        found += [Stage(layer.name, layer.op, phase, flops.get((layer.name, phase), 0), size)
+                  for phase, size in moved.items()]
+        # It reads weight, velocity and gradient, and writes weight and velocity.
+        if weights:
+            found.append(Stage(layer.name, layer.op, "update", 4 * weights,
+                               5 * FLOAT_BYTES * weights))
     return found
 
 
@@ -99,13 +108,14 @@ def multiply_adds(network: Network) -> dict[str, tuple[int, int]]:
 
 
 def flops_per_step(network: Network, batch: int) -> int:
-    """Floating-point operations of one training step: two for each multiply-add of forward and backward."""
-    return 2 * batch * sum(forward + backward for forward, backward in multiply_adds(network).values())
+    """Floating-point operations of one training step: two for each multiply-add."""
+    return 2 * batch * sum(map(sum, multiply_adds(network).values()))
 
 
 def activation_bytes(network: Network) -> int:
-    """Bytes of every layer's output for one sample in float32, flatten and dropout left out (no output of their own is needed)."""
-    return FLOAT_BYTES * sum(math.prod(layer.output_shape) for layer in network.layers if layer.op not in ("flatten", "dropout"))
+    """Bytes of every layer's output for one sample in float32, without flatten and dropout."""
+    return FLOAT_BYTES * sum(math.prod(layer.output_shape) for layer in network.layers
+                             if layer.op not in ("flatten", "dropout"))
 
 
 def parameter_bytes(network: Network) -> int:
@@ -116,11 +126,13 @@ def parameter_bytes(network: Network) -> int:
 def _depends_on_parameters(network: Network) -> dict[str, bool]:
     trained = {"input": False}
     for layer in network.layers:
-        trained[layer.name] = bool(layer.parameters) or any(trained[source] for source in layer.inputs)
+        below = any(trained[source] for source in layer.inputs)
+        trained[layer.name] = bool(layer.parameters) or below
     return trained
 
 
-def _products_of(layer: Layer, input_shape: Shape, batch: int, input_gradient: bool) -> list[MatrixProduct]:
+def _products_of(layer: Layer, input_shape: Shape, batch: int,
+                 input_gradient: bool) -> list[MatrixProduct]:
     if layer.op == "dense":
         rows = batch * math.prod(layer.output_shape[:-1])
         return _affine(layer, rows, layer.output_shape[-1], input_shape[-1], input_gradient)
@@ -134,24 +146,23 @@ def _products_of(layer: Layer, input_shape: Shape, batch: int, input_gradient: b
     return []
 
 
-def _affine(layer: Layer, rows: int, outputs: int, features: int, input_gradient: bool) -> list[MatrixProduct]:
-    """Y = X W^T, dW = dY^T X and, where the input needs it, dX = dY W, with X [rows, features], W [outputs, features]."""
-    products = [
-        MatrixProduct(layer.name, layer.op, "forward", rows, outputs, features, "NT"),
-        MatrixProduct(layer.name, layer.op, "backward_weights", outputs, features, rows, "TN"),
-    ]
-    if input_gradient:
-        products.append(MatrixProduct(layer.name, layer.op, "backward_data", rows, features, outputs, "NN"))
-    return products
+def _affine(layer: Layer, rows: int, outputs: int, features: int,
+            input_gradient: bool) -> list[MatrixProduct]:
+    """Y = X W^T, dW = dY^T X, dX = dY W, with X [rows, features] and W [outputs, features]."""
+    name, op = layer.name, layer.op
+    products = [MatrixProduct(name, op, "forward", rows, outputs, features, "NT"),
+                MatrixProduct(name, op, "backward_weights", outputs, features, rows, "TN"),
+                MatrixProduct(name, op, "backward_data", rows, features, outputs, "NN")]
+    return products if input_gradient else products[:2]
 
 
-def _lstm(layer: Layer, input_shape: Shape, batch: int, input_gradient: bool) -> list[MatrixProduct]:
-    """The input's product over all T words at once, the state's product word by word; weights of both in one product each."""
+def _lstm(layer: Layer, input_shape: Shape, batch: int,
+          input_gradient: bool) -> list[MatrixProduct]:
+    """The input's product over all T words at once, the state's word by word."""
     length, features = input_shape
     units = layer.output_shape[-1]
-    return [
-        *_affine(layer, batch * length, 4 * units, features, input_gradient),
-        MatrixProduct(layer.name, layer.op, "forward", batch, 4 * units, units, "NT", count=length),
-        MatrixProduct(layer.name, layer.op, "backward_data", batch, units, 4 * units, "NN", count=length),
-        MatrixProduct(layer.name, layer.op, "backward_weights", 4 * units, units, batch * length, "TN"),
-    ]
+    name, op, gates, rows = layer.name, layer.op, 4 * units, batch * length
+    return [*_affine(layer, rows, gates, features, input_gradient),
+            MatrixProduct(name, op, "forward", batch, gates, units, "NT", count=length),
+            MatrixProduct(name, op, "backward_data", batch, units, gates, "NN", count=length),
+            MatrixProduct(name, op, "backward_weights", gates, units, rows, "TN")]

@@ -1,4 +1,4 @@
-"""Every network by name. A module in this folder that decorates a function with `@network(...)` adds one; no more is needed."""
+"""Every network by name: a function in this folder decorated with `@network(...)` is one."""
 
 import importlib
 import pkgutil
@@ -15,11 +15,18 @@ class UnknownNetwork(ValueError):
     """A name that no file in `networks/catalogue` gives to a network."""
 
 
-def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...], learning_rate: float,
-            momentum: float = 0.9, small: bool = False) -> Callable[[Callable[[], Builder]], Callable[[], Builder]]:
-    """Register the function below under `name`; its docstring's first line becomes the title. `small` is for tests' relatives."""
+Writer = Callable[[], Builder]
 
-    def register(write: Callable[[], Builder]) -> Callable[[], Builder]:
+
+def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
+            learning_rate: float, momentum: float = 0.9,
+            small: bool = False) -> Callable[[Writer], Writer]:
+    """Register the function below under `name`; its docstring's first line becomes the title.
+
+    `small` is for the small relatives that tests train.
+    """
+
+    def register(write: Writer) -> Writer:
         if name in _makers:
             raise ValueError(f"{name}: two networks of one name")
 
@@ -27,7 +34,8 @@ def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
             builder = write()
             title = (write.__doc__ or name).strip().splitlines()[0].rstrip(".")
             return Network(
-                name=name, title=title, data_set=data_set, batches=batches, learning_rate=learning_rate, momentum=momentum,
+                name=name, title=title, data_set=data_set, batches=batches,
+                learning_rate=learning_rate, momentum=momentum,
                 input_shape=builder.input_shape, vocabulary=builder.vocabulary,
                 classes=builder.shapes[builder.last][-1], layers=tuple(builder.layers),
             )
@@ -48,7 +56,8 @@ def names(small: bool = False) -> list[str]:
 def get(name: str) -> Network:
     """Build the network of that name; `UnknownNetwork` names the ones that exist."""
     if name not in _makers:
-        raise UnknownNetwork(f"unknown network '{name}'; there are {', '.join(names() + names(small=True))}")
+        known = ", ".join(names() + names(small=True))
+        raise UnknownNetwork(f"unknown network '{name}'; there are {known}")
     return _makers[name]()
 
 

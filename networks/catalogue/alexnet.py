@@ -1,4 +1,4 @@
-"""AlexNet as DLBench (arXiv 1608.07249) used it: the full network of one column, and a small one for CIFAR-10."""
+"""AlexNet as DLBench (arXiv 1608.07249) used it: one column, and a small one for CIFAR-10."""
 
 from networks.builder import Builder
 from networks.catalogue import network
@@ -6,7 +6,7 @@ from networks.catalogue import network
 
 @network("alexnet", batches=(16, 32, 64, 128), learning_rate=0.01)
 def alexnet() -> Builder:
-    """AlexNet-S: one column, no groups, no local response normalisation, dropout before both 4096s."""
+    """AlexNet-S: one column, no groups, no local response normalisation, dropout before 4096s."""
     net = Builder(input_shape=(3, 224, 224))
     net.conv(96, kernel=11, stride=4, padding=2)
     net.relu()
@@ -27,7 +27,8 @@ def alexnet() -> Builder:
     return net
 
 
-@network("alexnet_cifar", data_set="cifar10", batches=(64, 128, 256, 512, 1024, 2048), learning_rate=0.01)
+@network("alexnet_cifar", data_set="cifar10", batches=(64, 128, 256, 512, 1024, 2048),
+         learning_rate=0.01)
 def alexnet_cifar() -> Builder:
     """AlexNet-R: three 5x5 convolutions on CIFAR-10."""
     return _cifar(size=32, widths=(32, 32, 64), classes=10)
@@ -35,7 +36,10 @@ def alexnet_cifar() -> Builder:
 
 @network("tiny_cnn", batches=(4,), learning_rate=0.01, small=True)
 def tiny_cnn() -> Builder:
-    """AlexNet-R with a few channels on 18x18 images, for tests; pooling that rounds up would change its last layer."""
+    """AlexNet-R with a few channels on 18x18 images, for tests.
+
+    Pooling that rounds up would change its last layer.
+    """
     return _cifar(size=18, widths=(4, 5, 6), classes=7)
 
 
@@ -57,7 +61,7 @@ def _cifar(size: int, widths: tuple[int, int, int], classes: int) -> Builder:
 
 @network("tiny_dropout", batches=(4,), learning_rate=0.01, small=True)
 def tiny_dropout() -> Builder:
-    """AlexNet's first and last parts with a few channels, for tests: a strided convolution, dropout and ReLU."""
+    """AlexNet's first and last parts with a few channels, for tests."""
     net = Builder(input_shape=(3, 19, 19))
     net.conv(4, kernel=5, stride=2, padding=2)
     net.relu()

@@ -39,5 +39,5 @@ def fcns() -> Builder:
 
 @network("tiny_fcn", batches=(4,), learning_rate=0.05, small=True)
 def tiny_fcn() -> Builder:
-    """A fully connected network for tests: 12-16-24-8-5, widths all different so that a swap shows."""
+    """A fully connected network for tests: 12-16-24-8-5, all different so that a swap shows."""
     return fully_connected(12, (16, 24, 8), 5)

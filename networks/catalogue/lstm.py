@@ -1,4 +1,7 @@
-"""Word-level LSTM language models in the shape of DLBench's (arXiv 1608.07249): one label a word, `batch` counts sequences."""
+"""Word-level LSTM language models in the shape of DLBench's (arXiv 1608.07249).
+
+There is one label a word; `batch` counts sequences.
+"""
 
 from networks.builder import Builder
 from networks.catalogue import network

@@ -1,4 +1,4 @@
-"""Residual networks of He et al. (arXiv 1512.03385): ResNet-50 in its v1.5 form and the CIFAR-10 networks with shortcut A."""
+"""Residual networks of He et al. (arXiv 1512.03385): ResNet-50 v1.5, and CIFAR-10's shortcut A."""
 
 from networks.builder import Builder
 from networks.catalogue import network
@@ -6,7 +6,7 @@ from networks.catalogue import network
 
 @network("resnet50", batches=(8, 16, 32, 64), learning_rate=0.01)
 def resnet50() -> Builder:
-    """ResNet-50 v1.5: bottlenecks 3-4-6-3, the stride in the 3x3 convolution, no convolution biases."""
+    """ResNet-50 v1.5: bottlenecks 3-4-6-3, stride in the 3x3 convolution, no convolution biases."""
     net = Builder(input_shape=(3, 224, 224))
     net.conv(64, kernel=7, stride=2, padding=3, bias=False)
     net.batch_norm()
@@ -40,7 +40,7 @@ def tiny_resnet() -> Builder:
 
 @network("tiny_bottleneck", batches=(4,), learning_rate=0.01, small=True)
 def tiny_bottleneck() -> Builder:
-    """ResNet-50's parts with a few channels, for tests: padded max pooling, bottlenecks with and without projection."""
+    """ResNet-50's parts with a few channels, for tests."""
     net = Builder(input_shape=(3, 16, 16))
     net.conv(4, kernel=7, stride=2, padding=3, bias=False)
     net.batch_norm()
@@ -55,7 +55,7 @@ def tiny_bottleneck() -> Builder:
 
 
 def _bottleneck(net: Builder, width: int, stride: int) -> None:
-    """1x1, 3x3 with the stride, 1x1 to 4 x width; a projection where the shape changes; ReLU after the addition."""
+    """1x1, 3x3 with the stride, 1x1 to 4 x width; a projection where the shape changes."""
     entry = net.last
     net.conv(width, kernel=1, bias=False)
     net.batch_norm()
@@ -87,7 +87,7 @@ def _cifar(size: int, blocks: int, widths: tuple[int, int, int], classes: int) -
 
 
 def _basic_block(net: Builder, width: int, stride: int) -> None:
-    """Two 3x3 convolutions; shortcut A: subsample and append zero channels where the shape changes."""
+    """Two 3x3 convolutions; where the shape changes, subsample and append zero channels."""
     entry = net.last
     net.conv(width, kernel=3, stride=stride, padding=1, bias=False)
     net.batch_norm()
@@ -96,6 +96,7 @@ def _basic_block(net: Builder, width: int, stride: int) -> None:
     branch = net.batch_norm()
     shortcut = entry
     if stride != 1:
-        shortcut = net.pad_channels(width - net.shapes[entry][0], after=net.subsample(stride, after=entry))
+        extra = width - net.shapes[entry][0]
+        shortcut = net.pad_channels(extra, after=net.subsample(stride, after=entry))
     net.add(branch, shortcut)
     net.relu()

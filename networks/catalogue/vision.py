@@ -1,15 +1,18 @@
-"""The three networks of cuDNN v2's announcement, as BVLC's Caffe publishes them: CaffeNet, GoogLeNet, and VGG-16 from its article.
+"""The three networks of cuDNN v2's announcement: CaffeNet, GoogLeNet and VGG-16.
 
-Caffe's pooling rounds up. CaffeNet's and VGG's windows fit whole, so nothing changes; GoogLeNet's four 3x3/2 poolings do not (112,
-56, 28 and 14 give 56, 28, 14 and 7), so they say `ceil`, which is the same function with the same shapes.
+They are those that BVLC's Caffe publishes. Its pooling rounds up. CaffeNet's and VGG's windows fit
+whole, so nothing changes; GoogLeNet's four 3x3/2 poolings do not (112, 56, 28 and 14 give 56, 28,
+14 and 7), so they say `ceil`.
 """
 
 from networks.builder import Builder
 from networks.catalogue import network
 
-INCEPTIONS = {  # filters of: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection behind the pooling
+# Filters of: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection after pooling.
+INCEPTIONS = {
     "3a": (64, 96, 128, 16, 32, 32), "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64), "4b": (160, 112, 224, 24, 64, 64), "4c": (128, 128, 256, 24, 64, 64),
+    "4a": (192, 96, 208, 16, 48, 64), "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
     "4d": (112, 144, 288, 32, 64, 64), "4e": (256, 160, 320, 32, 128, 128),
     "5a": (256, 160, 320, 32, 128, 128), "5b": (384, 192, 384, 48, 128, 128),
 }
@@ -17,7 +20,7 @@ INCEPTIONS = {  # filters of: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 
 
 @network("caffenet", batches=(64, 128, 256), learning_rate=0.01)
 def caffenet() -> Builder:
-    """CaffeNet, BVLC's reference: AlexNet with groups in three convolutions, and LRN behind the pooling."""
+    """CaffeNet, BVLC's reference: AlexNet with groups in three convolutions, LRN after pooling."""
     net = Builder(input_shape=(3, 227, 227))
     net.conv(96, kernel=11, stride=4)
     net.relu()
@@ -54,8 +57,8 @@ def vgg16() -> Builder:
 def googlenet() -> Builder:
     """GoogLeNet (Inception v1, arXiv 1409.4842) with LRN, without the auxiliary classifiers.
 
-    Those add two losses, weighted 0.3, while a network trains, and go afterwards; a network here has one loss, that of its last
-    layer. BVLC's prototxt has 6,998,552 parameters without them and 13,378,280 with them.
+    Those add two losses, weighted 0.3, while a network trains; a network here has one loss, that of
+    its last layer. BVLC's prototxt has 6,998,552 parameters without them, 13,378,280 with them.
     """
     net = Builder(input_shape=(3, 224, 224))
     net.conv(64, kernel=7, stride=2, padding=3)
@@ -80,12 +83,13 @@ def googlenet() -> Builder:
 
 @network("tiny_inception", batches=(4,), learning_rate=0.01, small=True)
 def tiny_inception() -> Builder:
-    """CaffeNet's and GoogLeNet's parts with a few channels, for tests: pooling that rounds up, LRN, groups, an inception."""
+    """CaffeNet's and GoogLeNet's parts with a few channels, for tests."""
     net = Builder(input_shape=(3, 14, 14))
     net.conv(8, kernel=3, padding=1)
     net.relu()
     net.max_pool(3, 2, ceil=True)
-    net.lrn(alpha=0.5)  # on so few channels its own 1e-4 would be lost
+    # On so few channels LRN's own alpha of 1e-4 would be lost.
+    net.lrn(alpha=0.5)
     net.conv(6, kernel=5, padding=2, groups=2)
     net.relu()
     net.lrn(size=3, alpha=0.5)
@@ -106,7 +110,7 @@ def _classify(net: Builder, classes: int) -> None:
 
 
 def _inception(net: Builder, filters: tuple[int, int, int, int, int, int]) -> None:
-    """1x1, 3x3 and 5x5 behind reductions, and a projection behind 3x3 pooling, all of the same input; ReLU behind each."""
+    """1x1, 3x3 and 5x5 behind reductions, and a projection behind 3x3 pooling, with ReLU."""
     entry = net.last
     single, reduce3, triple, reduce5, quintuple, projection = filters
     branches = [net.relu(after=net.conv(single, kernel=1, after=entry))]

@@ -61,7 +61,8 @@ class Runner(protocol.Runner):
         # Asking JAX for its devices fixes the CPU's threads, so only a GPU's plugin is asked.
         plugin = any("cuda" in name for name in libraries)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
-        device_name = jax.devices()[0].device_kind if plugin and visible else protocol.processor_name()
+        gpu = plugin and visible
+        device_name = jax.devices()[0].device_kind if gpu else protocol.processor_name()
         return {"release": jax.__version__, "device_name": device_name, "libraries": libraries}
 
     def __init__(self, task):

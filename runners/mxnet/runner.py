@@ -139,7 +139,8 @@ class Runner(protocol.Runner):
         features = mx.runtime.Features()
         libraries = {name.lower(): features.is_enabled(name)
                      for name in ("MKLDNN", "BLAS_OPEN", "CUDA", "CUDNN")}
-        return {"release": mx.__version__, "device_name": protocol.processor_name(), "libraries": libraries}
+        return {"release": mx.__version__, "device_name": protocol.processor_name(),
+                "libraries": libraries}
 
     def __init__(self, task):
         refuse_what_is_missing(task)

@@ -150,7 +150,8 @@ class Runner(protocol.Runner):
         cuda = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
         return {
             "release": paddle.__version__,
-            "device_name": paddle.device.cuda.get_device_name() if cuda else protocol.processor_name(),
+            "device_name": paddle.device.cuda.get_device_name() if cuda
+            else protocol.processor_name(),
             "libraries": {"cuda": paddle.version.cuda(), "cudnn": paddle.version.cudnn(),
                           "commit": paddle.version.commit},
         }
@@ -306,7 +307,8 @@ def refuse_what_is_missing(task):
     if task.device == "cpu":
         # Paddle has no call for the threads of its OpenMP, which serves its MKL and oneDNN. The
         # OpenMP runtime reads the variable when the first operation runs, for every thread.
-        protocol.fix_threads(task.threads, ["OMP_NUM_THREADS", "MKL_NUM_THREADS"], "Paddle's OpenMP")
+        variables = ["OMP_NUM_THREADS", "MKL_NUM_THREADS"]
+        protocol.fix_threads(task.threads, variables, "Paddle's OpenMP")
     try:
         paddle.device.set_device({"cpu": "cpu", "cuda": "gpu"}[task.device])
     except (ValueError, RuntimeError) as error:

@@ -183,8 +183,9 @@ class Runner(protocol.Runner):
             except (ValueError, IndexError) as error:
                 raise Different("layer {}: {}".format(name, error)) from error
         self.velocities = {name: np.zeros(array.shape) for name, array in self.weights.items()}
-        protocol.assert_network(self.network, {name: array.shape[1:] for name, array in outputs.items()},
-                       {name: array.shape for name, array in self.weights.items()})
+        protocol.assert_network(
+            self.network, {name: array.shape[1:] for name, array in outputs.items()},
+            {name: array.shape for name, array in self.weights.items()})
 
     def _forward_layer(self, layer, outputs):
         forward, _ = self.operations[layer["op"]]
