@@ -13,7 +13,7 @@ import networks
 from analysis.aggregation import links, overlap, strategies
 from analysis.aggregation.links import Fit
 from analysis.aggregation.strategies import Leg, Work
-from analysis.records.reader import Campaign, of_devices
+from analysis.records.reader import Campaign
 from analysis.statistics.bootstrap import Estimate
 from analysis.trials import counters, phases, summary
 from networks import work
@@ -69,7 +69,7 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     rows = []
     against = _against(campaign)
     for trial in _ran(campaign):
-        strategy, wire, devices = of_devices(trial)["strategy"], wire_of(campaign), trial["devices"]
+        strategy, wire, devices = trial["strategy"], wire_of(campaign), trial["devices"]
         row = {"campaign": campaign.meta["name"], "trial": trial["trial"], "framework": trial["framework"],
                "network": trial["network"], "devices": devices, "strategy": strategy, "wire": wire,
                **_predicted(strategy, _work(trial["network"], devices, strategy), links.chosen(fits, wire, devices))}
@@ -95,7 +95,7 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     """
     rows = []
     for trial in several(campaign):
-        strategy, devices = of_devices(trial)["strategy"], trial["devices"]
+        strategy, devices = trial["strategy"], trial["devices"]
         chosen, parts = links.chosen(fits, wire_of(campaign), devices), phases.of_trial(campaign, trial["trial"])
         if strategies.missing(strategy, chosen) or not math.isfinite(parts["backward"].value):
             continue
@@ -119,7 +119,7 @@ def with_settings(table: pd.DataFrame, campaigns: Sequence[Campaign]) -> pd.Data
     """Add `SETTINGS` of its trial to each row, which the files hold in the trial's name; a table without trials stays as it is."""
     if "trial" not in table:
         return table
-    known = {(campaign.meta["name"], trial["trial"]): {**_further(trial), **of_devices(trial), **trial}
+    known = {(campaign.meta["name"], trial["trial"]): {**_further(trial), **trial}
              for campaign in campaigns for trial in campaign.trials}
     own = [known[key] for key in zip(table["campaign"], table["trial"], strict=True)]
     return table.assign(**{setting: [each[setting] for each in own] for setting in SETTINGS})
@@ -259,7 +259,7 @@ def _alone(parts: Mapping[str, Estimate]) -> float:
 
 def _copies(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
     """Seconds in which DistributedDataParallel copies all gradients into its buckets and back, which its tuned form does not."""
-    if of_devices(trial)["strategy"] not in BUCKETED or trial["tuning"] != "stock" or "device_copy" not in chosen:
+    if trial["strategy"] not in BUCKETED or trial["tuning"] != "stock" or "device_copy" not in chosen:
         return 0.0
     return strategies.total([Leg("device_copy", 2, 2 * work.parameter_bytes(networks.get(trial["network"])))], chosen).value
 
@@ -319,7 +319,7 @@ def _workloads(campaign: Campaign) -> list[list[tuple[dict[str, Any], dict[str, 
     found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Estimate]]]] = {}
     for trial in several(campaign):
         parts = phases.of_trial(campaign, trial["trial"])
-        if of_devices(trial)["strategy"] in USUAL and math.isfinite(_alone(parts)):
+        if trial["strategy"] in USUAL and math.isfinite(_alone(parts)):
             found.setdefault((*(trial[column] for column in WORKLOAD), *_further(trial).values()), []).append((trial, parts))
     return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])), -each[0]["devices"])) for own in found.values()]
 

@@ -1,8 +1,9 @@
-"""Does a published campaign hold? Everything that can be derived is derived again from the raw records and compared.
+"""Checks a published campaign or study: everything derived is derived again and compared.
 
-Hashes show what was changed since the manifest was written. The rest needs no manifest: trials.csv, every table and the pages are
-made anew in a temporary folder, and the raw records must fit one another (`analysis.audit.consistency`). Plots are compared by hash
-alone, for their bytes follow the plotting library's release.
+Hashes show what changed since the manifest was written. The rest needs no manifest: trials.csv,
+every table and the pages are made again in a temporary folder, and the raw records must fit one
+another (`analysis.audit.consistency`). Plots are compared by hash alone, because their bytes depend
+on the release of the plotting library.
 """
 
 import csv
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from analysis.aggregation import links
-from analysis.aggregation import report as aggregation_report
+from analysis.aggregation import report as aggregation
 from analysis.audit import consistency
 from analysis.audit.consistency import Finding
 from analysis.records import manifest, packed, reader, study_reader
@@ -27,20 +28,59 @@ from analysis.studies import conv, gemm, layers
 from analysis.trials import summary
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
-FIRST_COLUMNS = 35  # of trials.csv in the first release
 MOST_FINDINGS = 20  # of one file; the rest is counted
 STUDIES = {"gemm": gemm.write, "conv": conv.write, "layers": layers.write}
 FIGURES = re.compile(r"<figure>.*?</figure>", re.DOTALL)
 
 
 def audit(folder: str | Path) -> list[Finding]:
-    """Return what does not fit in the campaign or study in `folder`; nothing where all holds. BadRecords where there is none."""
+    """Return what does not fit in the campaign or study in `folder`; empty if all holds.
+
+    Raises BadRecords if there is no campaign and no study.
+    """
     folder = Path(folder)
-    if (folder / "study.json").is_file():
-        return list(_shortened(_study(folder)))
-    if not (folder / "campaign.json").is_file():
-        raise BadRecords(f"{folder / 'campaign.json'}: no such file; name a folder that `dlbench run` wrote")
-    findings = [Finding(file, "", "", expected, found) for file, expected, found in manifest.check_manifest(folder)]
+    is_study = (folder / "study.json").is_file()
+    if not is_study and not (folder / "campaign.json").is_file():
+        raise BadRecords(f"{folder / 'campaign.json'}: no such file; "
+                         "name a folder that `dlbench run` wrote")
+    changed = [Finding(file, "", "", expected, found)
+               for file, expected, found in manifest.check_manifest(folder)]
+    return list(_shortened(changed + (_study(folder) if is_study else _campaign(folder))))
+
+
+def origin(folder: str | Path) -> str:
+    """Say which source measured the campaign, and whether this checkout is the same.
+
+    This is information, not a verdict.
+    """
+    try:
+        pages = (Path(folder) / "study.json", Path(folder) / "campaign.json")
+        meta = json.loads(next(page for page in pages if page.exists()).read_text(encoding="utf-8"))
+        measured, here = meta.get("source_hash"), manifest.source_hash()
+    except (StopIteration, ValueError, AttributeError):  # `audit` has named it
+        return "no commit and no source hash can be read"
+    commit = f"commit {meta['git_commit'][:12]}" if meta.get("git_commit") else "no commit recorded"
+    commit += ", stated and not checked" if meta.get("git_commit_stated") else ""
+    if meta.get("git_commit") and meta.get("git_dirty"):
+        commit += ", with uncommitted changes"
+    if not measured:
+        return f"{commit}; no source hash recorded"
+    resumed = "".join(f", resumed {text}" for text in meta.get("resumed") or ())
+    same = ("this checkout is the one that measured" if measured == here
+            else f"this checkout is another, {here[:12]}")
+    return f"{commit}; source {measured[:12]}{resumed}; {same}"
+
+
+def unchecked(folder: str | Path) -> str:
+    """Say which tables of an aggregation study cannot be derived without campaigns beside it."""
+    missing = ", ".join(each.name for each in _recorded(Path(folder)) if not each.is_dir())
+    if not missing:
+        return ""
+    return f"predictions.csv, overlap.csv and what_if.csv not checked: not beside it are {missing}"
+
+
+def _campaign(folder: Path) -> list[Finding]:
+    findings: list[Finding] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an unfinished last line, which `consistency` counts
@@ -49,39 +89,23 @@ def audit(folder: str | Path) -> list[Finding]:
             findings += _rows(campaign)
             findings += _pages(campaign)
     except BadRecords as error:
-        findings.append(Finding(folder.name, "", "", "records that can be read", str(error)))
+        found = str(error)
+        findings.append(Finding(folder.name, "", "", "records that can be read", found))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        findings.append(Finding("campaign.json", "", "", "values of docs/reference/records.md", f"{type(error).__name__}: {error}"))
-    return list(_shortened(findings))
-
-
-def origin(folder: str | Path) -> str:
-    """Say which source measured the campaign, and whether the present checkout is that one. Information, no verdict."""
-    try:
-        page = next(path for path in (Path(folder) / "study.json", Path(folder) / "campaign.json") if path.exists())
-        meta = json.loads(page.read_text(encoding="utf-8"))
-        measured, here = meta.get("source_hash"), manifest.source_hash()
-    except (StopIteration, ValueError, AttributeError):  # `audit` has named it
-        return "no commit and no source hash can be read"
-    commit = f"commit {meta['git_commit'][:12]}" if meta.get("git_commit") else "no commit recorded"
-    stated = ", stated and not checked" if meta.get("git_commit_stated") else ""
-    changed = ", with uncommitted changes" if meta.get("git_commit") and meta.get("git_dirty") else ""
-    if not measured:
-        return f"{commit}{stated}{changed}; no source hash recorded"
-    resumed = "".join(f", resumed {text}" for text in meta.get("resumed") or ())
-    same = "this checkout is the one that measured" if measured == here else f"this checkout is another, {here[:12]}"
-    return f"{commit}{stated}{changed}; source {measured[:12]}{resumed}; {same}"
+        found = f"{type(error).__name__}: {error}"
+        findings.append(Finding("campaign.json", "", "", "values of docs/reference/records.md", found))
+    return findings
 
 
 def _study(folder: Path) -> list[Finding]:
-    """Check a study's hashes and rows, and derive its tables again, but for those that came from a campaign's kernels."""
-    findings = [Finding(file, "", "", expected, found) for file, expected, found in manifest.check_manifest(folder)]
+    """Check a study's rows and derive its tables, except those from a campaign's kernels."""
+    findings: list[Finding] = []
     try:
         name = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
         if name == "aggregation":
-            return findings + _aggregation(folder)
+            return _aggregation(folder)
         if name not in STUDIES:
-            return findings  # the hashes are all that is known of it here
+            return []  # only its hashes can be checked
         findings += [Finding(*fault) for fault in study_reader.faults(study_reader.read([folder]))]
         with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
             STUDIES[name]([folder], Path(made))
@@ -89,58 +113,52 @@ def _study(folder: Path) -> list[Finding]:
                 name = f"tables/{path.name.removesuffix(packed.SUFFIX)}"
                 findings += _compare(folder, name, packed.read_text(path), _cells)
     except (BadRecords, KeyError, TypeError, ValueError) as error:
-        findings.append(Finding("study.json", "", "", "records that can be read", f"{type(error).__name__}: {error}"))
+        found = f"{type(error).__name__}: {error}"
+        findings.append(Finding("study.json", "", "", "records that can be read", found))
     return findings
 
 
-def unchecked(folder: str | Path) -> str:
-    """Say which tables of a study of aggregation `audit` cannot derive, for want of the campaigns beside it. No verdict."""
-    missing = ", ".join(each.name for each in _recorded(Path(folder)) if not each.is_dir())
-    return f"predictions.csv, overlap.csv and what_if.csv not checked: not beside it are {missing}" if missing else ""
-
-
 def _aggregation(folder: Path) -> list[Finding]:
-    """Derive a study of aggregation again: from its links, and where the campaigns that it names lie beside it, from these too."""
+    """Derive an aggregation study from its links and, if present, from the campaigns it names."""
     fits = links.fit_all(links.read(folder / "links.csv"))
-    tables, recorded = aggregation_report.of_links(fits), _recorded(folder)
+    tables, recorded = aggregation.of_links(fits), _recorded(folder)
     if all(each.is_dir() for each in recorded):
-        tables |= aggregation_report.of_campaigns(fits, [reader.read(each) for each in recorded])
+        tables |= aggregation.of_campaigns(fits, [reader.read(each) for each in recorded])
     return [finding for name, table in tables.items()
-            for finding in _compare(folder, f"{name}.csv", aggregation_report.as_csv(table), _cells)]
+            for finding in _compare(folder, f"{name}.csv", aggregation.as_csv(table), _cells)]
 
 
 def _recorded(folder: Path) -> list[Path]:
-    """Where the campaigns of a study of aggregation are looked for; no paths for other folders."""
+    """Return the folders of the campaigns that an aggregation study names; [] for other folders."""
     page = folder / "study.json"
-    names = json.loads(page.read_text(encoding="utf-8")).get("recorded", []) if page.is_file() else []
-    return [folder.resolve().parent / name for name in names]
+    meta = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else {}
+    return [folder.resolve().parent / name for name in meta.get("recorded", [])]
 
 
 def _rows(campaign: Campaign) -> list[Finding]:
-    """Derive trials.csv again. A table of an older release lacks the last columns, for new ones are only ever appended."""
-    table = summary.summarise(campaign)
-    published = campaign.folder / "trials.csv"
-    header = published.read_text(encoding="utf-8").partition("\n")[0].split(",") if published.is_file() else []
-    if len(header) >= FIRST_COLUMNS and header == list(table.columns[:len(header)]):
-        table = table[header]
-    return _compare(campaign.folder, "trials.csv", table.to_csv(index=False, lineterminator="\n"), _cells)
+    table = summary.summarise(campaign).to_csv(index=False, lineterminator="\n")
+    return _compare(campaign.folder, "trials.csv", table, _cells)
 
 
 def _pages(campaign: Campaign) -> list[Finding]:
-    """Make the report again and compare its tables and pages; a folder without a report has none to be wrong."""
+    """Make the report again and compare its tables and pages, if the folder has a report."""
     folder = campaign.folder
-    if not (folder / "report.html").exists() and not (folder / "tables").exists():
+    if not (folder / "report.md").exists() and not (folder / "tables").exists():
         return []
     findings = []
     with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
         report.write([folder], made, plots=False)
         for path in sorted([*Path(made).glob("tables/*.csv"), *Path(made).glob("report.*")]):
+            name = path.relative_to(made).as_posix()
+            if name == "report.html" and not (folder / name).exists():
+                continue  # `dlbench pack` removed it
             compare = _cells if path.suffix == ".csv" else _lines
-            findings += _compare(folder, path.relative_to(made).as_posix(), path.read_text(encoding="utf-8"), compare)
+            findings += _compare(folder, name, path.read_text(encoding="utf-8"), compare)
     return findings
 
 
-def _compare(folder: Path, name: str, expected: str, how: Callable[[str, str, str], Iterator[Finding]]) -> list[Finding]:
+def _compare(folder: Path, name: str, expected: str,
+             how: Callable[[str, str, str], Iterator[Finding]]) -> list[Finding]:
     if not packed.find(folder / name).is_file():
         return [Finding(name, "", "", "what `dlbench report` writes", "no such file")]
     return list(how(name, expected, packed.read_text(folder / name)))
@@ -151,20 +169,23 @@ def _cells(name: str, expected: str, found: str) -> Iterator[Finding]:
     wanted, present = (list(csv.reader(io.StringIO(text))) for text in (expected, found))
     none: list[str] = []
     header = wanted[0] if wanted else none
-    for number, (ours, theirs) in enumerate(itertools.zip_longest(wanted, present, fillvalue=none), start=1):
+    lines = itertools.zip_longest(wanted, present, fillvalue=none)
+    for number, (ours, theirs) in enumerate(lines, start=1):
         for column, mine, other in itertools.zip_longest(header, ours, theirs, fillvalue=""):
             if not _same(mine, other):
                 yield Finding(name, f"line {number}", column, mine, other)
 
 
 def _lines(name: str, expected: str, found: str) -> Iterator[Finding]:
-    """Compare two pages line by line, figures left out."""
+    """Compare two pages line by line, without figures."""
     pages = (FIGURES.sub("<figure></figure>", text).splitlines() for text in (expected, found))
     for number, (ours, theirs) in enumerate(itertools.zip_longest(*pages, fillvalue=""), start=1):
         if ours != theirs:
-            start = next(index for index, pair in enumerate(itertools.zip_longest(ours, theirs)) if len(set(pair)) > 1)
+            pairs = enumerate(itertools.zip_longest(ours, theirs))
+            start = next(index for index, pair in pairs if len(set(pair)) > 1)
             part = slice(max(0, start - 30), start + 50)
-            yield Finding(name, f"line {number}", f"character {start + 1}", ours[part], theirs[part])
+            place = f"character {start + 1}"
+            yield Finding(name, f"line {number}", place, ours[part], theirs[part])
 
 
 def _same(expected: str, found: str) -> bool:

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import networks
-from analysis.records.reader import Campaign, of_devices
+from analysis.records import packed
+from analysis.records.reader import Campaign
 from networks import work
 
 CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
@@ -45,7 +46,7 @@ def _trials(campaign: Campaign) -> Iterator[Finding]:
             network = networks.get(trial["network"])
         except networks.UnknownNetwork:
             continue
-        flops = work.flops_per_step(network, of_devices(trial)["global_batch"])
+        flops = work.flops_per_step(network, trial["global_batch"])
         counted = {"parameters": network.parameter_count, "flops_per_step": flops}
         for key, value in counted.items():
             if trial[key] != value:
@@ -72,7 +73,7 @@ def _leftovers(campaign: Campaign) -> Iterator[Finding]:
     """Rows that readers leave out: of a finished campaign there are none."""
     for file, kept in (("processes.csv", campaign.processes), ("windows.csv", campaign.windows)):
         path = campaign.folder / file
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = packed.read_text(path) if packed.find(path).exists() else ""
         rows = text.count("\n") - 1
         if rows != len(kept) or not text.endswith("\n"):
             yield Finding(file, "", "", f"{len(kept)} rows of finished processes", f"{rows} rows")

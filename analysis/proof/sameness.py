@@ -15,7 +15,7 @@ import pandas as pd
 
 import networks
 from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
-from analysis.records.reader import Campaign, of_devices
+from analysis.records.reader import Campaign
 
 PEERS = ("network", "device_kind", "precision", "data")
 FLOOR = 0.05  # of the first loss: below it a loss is noise of the optimiser, and its relative differences mean nothing
@@ -75,7 +75,7 @@ def disagreement(curve: Curve, other: Curve, *trials: Mapping[str, Any]) -> str:
     a, b = curve.loc[steps].to_numpy(), other.loc[steps].to_numpy()
     first = max(abs(curve.iloc[0]), abs(other.iloc[0]))
     distances = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), FLOOR * first)
-    allowed = np.max([loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], of_devices(trial)["strategy"]))
+    allowed = np.max([loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], trial["strategy"]))
                       for trial in trials], axis=0)
     if dropout:
         allowed = np.full(len(steps), DROPOUT_LOSS)
@@ -125,10 +125,9 @@ def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
 def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for trial in trials:
-        several = of_devices(trial)
-        lossy = (trial["framework"], several["strategy"]) if several["strategy"] in LOSSY else None
+        lossy = (trial["framework"], trial["strategy"]) if trial["strategy"] in LOSSY else None
         split = trial["devices"] if lossy or has_batch_norm(trial["network"]) else 0
-        groups.setdefault((*(trial[key] for key in PEERS), several["global_batch"], split, lossy), []).append(trial)
+        groups.setdefault((*(trial[key] for key in PEERS), trial["global_batch"], split, lossy), []).append(trial)
     return list(groups.values())
 
 
@@ -163,5 +162,5 @@ def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) ->
 
 def _label(trial: Mapping[str, Any]) -> str:
     several = f"on {trial['devices']} devices" if trial["devices"] > 1 else ""
-    strategy = of_devices(trial)["strategy"]
+    strategy = trial["strategy"]
     return " ".join(filter(None, [trial["framework"], trial["release"], trial["tuning"], several, strategy and f"with {strategy}"]))

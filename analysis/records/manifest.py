@@ -1,7 +1,8 @@
-"""The hashes that tie a campaign's files together, and a campaign to the source that measured it.
+"""Hashes of a campaign's files, and of the source that measured it.
 
-`SHA256SUMS` lists every file of the folder, in the form that `sha256sum -c` reads. It shows accidents: a lost file, a cut line, an
-edited digit. Whoever edits on purpose can write it anew, so the commit that publishes a campaign is the outer seal.
+`SHA256SUMS` lists every file of the folder in the form that `sha256sum -c` reads. It shows
+accidents: a lost file, a cut line, a changed digit. Whoever edits on purpose can write it again, so
+the commit that publishes a campaign is the outer seal.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ SOURCE_KINDS = (".py", ".yaml", ".j2")
 
 
 def write_manifest(folder: str | Path) -> Path:
-    """Write the hash of every file in `folder`, logs too, into its SHA256SUMS, and return that file's path."""
+    """Write the hash of every file in `folder`, logs too, into its SHA256SUMS; return its path."""
     manifest = Path(folder) / MANIFEST
     lines = [f"{_sha256(Path(folder) / name)}  {name}\n" for name in _names(Path(folder))]
     unfinished = manifest.with_name(f".{MANIFEST}.{os.getpid()}")
@@ -25,18 +26,21 @@ def write_manifest(folder: str | Path) -> Path:
 
 
 def check_manifest(folder: str | Path) -> list[tuple[str, str, str]]:
-    """Compare `folder` with its SHA256SUMS: (file, expected, found) of everything that differs; nothing where all is as listed."""
+    """Compare `folder` with its SHA256SUMS; return (file, expected, found) of what differs."""
     manifest = Path(folder) / MANIFEST
     if not manifest.is_file():
         return [(MANIFEST, "a manifest", "none: `dlbench report` writes it")]
     faults, listed = [], {}
-    for number, line in enumerate(manifest.read_text(encoding="utf-8").splitlines(), start=1):
+    lines = manifest.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
         digest, separator, name = line.partition("  ")
         if not separator or len(digest) != 64:
-            faults.append((MANIFEST, "a hash, two spaces and a name", f"line {number}: {line[:80]!r}"))
+            found = f"line {number}: {line[:80]!r}"
+            faults.append((MANIFEST, "a hash, two spaces and a name", found))
         listed[name] = digest
     present = _names(Path(folder))
-    faults += [(name, f"SHA-256 {listed[name]}", "no such file") for name in sorted(set(listed) - set(present))]
+    for name in sorted(set(listed) - set(present)):
+        faults.append((name, f"SHA-256 {listed[name]}", "no such file"))
     for name in present:
         found = _sha256(Path(folder) / name)
         if name not in listed:
@@ -47,22 +51,25 @@ def check_manifest(folder: str | Path) -> list[tuple[str, str, str]]:
 
 
 def source_hash(checkout: Path = CHECKOUT) -> str:
-    """Hash what decides a measurement: SHA-256 over name and content of every .py, .yaml and .j2 file, sorted by name.
+    """Return SHA-256 over the name and content of every .py, .yaml and .j2 file, sorted by name.
 
-    A campaign that names no commit can so be tied to one: check the commit out and compare.
+    These files decide a measurement. The hash ties a campaign without a commit to a source: check
+    a commit out and compare.
     """
     digest = hashlib.sha256()
     for folder in SOURCE_FOLDERS:
         for path in sorted((checkout / folder).rglob("*")):
             if path.suffix in SOURCE_KINDS and path.is_file():
-                digest.update(f"{path.relative_to(checkout).as_posix()}\0{_sha256(path)}\n".encode())
+                name = path.relative_to(checkout).as_posix()
+                digest.update(f"{name}\0{_sha256(path)}\n".encode())
     return digest.hexdigest()
 
 
 def _names(folder: Path) -> list[str]:
-    """Every file below `folder` but the manifest, by relative name; what a writer has not finished yet begins with a dot."""
+    """Return the files below `folder` but the manifest; unfinished files begin with a dot."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(path.as_posix() for path in paths if path.name != MANIFEST and not path.name.startswith("."))
+    return sorted(path.as_posix() for path in paths
+                  if path.name != MANIFEST and not path.name.startswith("."))
 
 
 def _sha256(path: Path) -> str:

@@ -1,43 +1,108 @@
-"""Large tables are kept gzipped: `measurements.csv.gz` stands in the place of a `measurements.csv` of many megabytes.
+"""Packs finished results for publishing and reads what is packed.
 
-Whoever reads names the plain file and gets what there is of it; whoever goes on appending to it unpacks it first.
+A campaign writes plain files while it runs. `pack_folder` compresses its raw tables and logs and
+removes what a report makes again; `unpack_folder` restores the plain files. Readers name the plain
+file: `find` and `read_text` fall back to the gzipped one. No times or owners are stored, so equal
+contents give equal bytes.
 """
 
 import gzip
+import io
+import shutil
+import tarfile
 from pathlib import Path
 
-LARGE_BYTES = 2**21
+import pandas as pd
+
+from analysis.records import manifest
+
 SUFFIX = ".gz"
+LARGE_BYTES = 2**21  # a study's report compresses its own tables from this size on
+LEAST_BYTES = 2**14  # a smaller raw table stays plain, so that it can be read in a browser
+RAW_TABLES = ("windows.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv",
+              "measurements.csv", "points.csv", "links.csv")
+LOGS = "logs.tar.gz"
+RECORDS = ("campaign.json", "study.json")
+SAME = {".html": ".md", ".png": ".svg"}  # a file that goes: the one with the same content
 
 
-def pack(file: Path) -> Path:
-    """Gzip `file` where it is large, and return the path of what stands there now."""
+def pack_folder(folder: Path) -> None:
+    """Compress every campaign and study in `folder` and renew their SHA256SUMS.
+
+    HTML pages and PNG plots go: `report.md` and the SVG plots that it shows stay.
+    """
+    for file in [path for path in folder.rglob("*") if path.suffix in SAME]:
+        if file.with_suffix(SAME[file.suffix]).exists():
+            file.unlink()
+    for home in sorted({file.parent for name in RECORDS for file in folder.rglob(name)}):
+        for file in [home / name for name in RAW_TABLES if (home / name).is_file()]:
+            pack(file, LEAST_BYTES)
+        if (home / "logs").is_dir():
+            (home / LOGS).write_bytes(_archive(home / "logs"))
+            shutil.rmtree(home / "logs")
+        manifest.write_manifest(home)
+
+
+def unpack_folder(folder: Path) -> None:
+    """Restore the plain files of a campaign or study, so that it can be appended to."""
+    for name in RAW_TABLES:
+        unpack(folder / name)
+    if (folder / LOGS).exists():
+        with tarfile.open(folder / LOGS) as archive:
+            archive.extractall(folder, filter="data")
+        (folder / LOGS).unlink()
+
+
+def pack(file: Path, least: int | None = None) -> Path:
+    """Gzip `file` if it has `least` bytes (default: `LARGE_BYTES`); return the file there now."""
     packed = _packed(file)
-    if file.stat().st_size < LARGE_BYTES:
+    if file.stat().st_size < (LARGE_BYTES if least is None else least):
         packed.unlink(missing_ok=True)
         return file
-    packed.write_bytes(gzip.compress(file.read_bytes(), mtime=0))  # without the time: equal tables are equal files
+    packed.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
     file.unlink()
     return packed
 
 
 def unpack(file: Path) -> None:
-    """Put the plain `file` in the place of a gzipped one."""
+    """Replace a gzipped `file` by the plain one."""
     if not file.exists() and _packed(file).exists():
         file.write_text(read_text(file), encoding="utf-8")
         _packed(file).unlink()
 
 
 def find(file: Path) -> Path:
-    """The path under which the plain `file` can be found: its own, or the gzipped one's."""
+    """Return `file`, or its gzipped form if only that exists."""
     return file if file.exists() or not _packed(file).exists() else _packed(file)
 
 
 def read_text(file: Path) -> str:
-    """The text of the plain `file`, gzipped or not. Raises OSError where there is neither."""
+    """Return the text of `file`, gzipped or not. Raises OSError if there is neither."""
     found = find(file)
-    return gzip.decompress(found.read_bytes()).decode("utf-8") if found.suffix == SUFFIX else found.read_text(encoding="utf-8")
+    if found.suffix == SUFFIX:
+        return gzip.decompress(found.read_bytes()).decode("utf-8")
+    return found.read_text(encoding="utf-8")
+
+
+def text_table(file: Path) -> pd.DataFrame:
+    """Read a CSV, gzipped or not, as text; an empty table if there is none."""
+    found = find(file)
+    if not found.exists():
+        return pd.DataFrame()
+    return pd.read_csv(found, dtype=str, keep_default_na=False)
 
 
 def _packed(file: Path) -> Path:
     return file.with_name(file.name + SUFFIX)
+
+
+def _archive(folder: Path) -> bytes:
+    """Return the files of `folder` as a gzipped tar archive without times and owners."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            content = file.read_bytes()
+            entry = tarfile.TarInfo(file.relative_to(folder.parent).as_posix())
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue(), mtime=0)

@@ -157,7 +157,7 @@ def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:
 def _read(folder: Path) -> Records:
     try:
         meta = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-        points = pd.read_csv(folder / "points.csv", index_col="point", keep_default_na=False)
+        points = pd.read_csv(packed.find(folder / "points.csv"), index_col="point", keep_default_na=False)
     except (OSError, ValueError) as error:
         raise BadRecords(f"{folder}: no study that can be read ({error}); name a folder that `dlbench study` wrote") from None
     if meta.get("schema") != SCHEMA:

@@ -1,6 +1,6 @@
-"""The one sentence that the site's first page says of each folder of results, from its records or its published tables.
+"""The finding of each folder of results in one sentence, from its records or published tables.
 
-A finding claims no more than a table does: what too few processes measured is not decided, and says so.
+A finding claims no more than a table does: what too few processes measured is left undecided.
 """
 
 import json
@@ -16,96 +16,111 @@ from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
 from analysis.display import ranking
 from analysis.display.numbers import TIME_UNITS, best_unit, number, span
 from analysis.display.ranking import FASTEST
-from analysis.records import packed
-from analysis.site.tables import Published
+from analysis.records.packed import text_table
+from analysis.site.grids import Published
 
 
 def of_campaign(published: Published) -> str:
-    """Which framework is shown to be the fastest, in how many settings that several frameworks ran."""
-    groups = [group for _, group in published.speeds.groupby(ranking.GROUP, sort=False, dropna=False) if len(group) > 1]
-    shown = Counter(str(group["contestant"].iloc[0]) for group in groups if set(group["verdict"]) == {FASTEST, "slower"})
-    if groups and not shown:
-        shortest = Counter(group["contestant"].iloc[0] for group in groups)
-        ahead = ", ".join(f"{name} in {count}" for name, count in shortest.most_common())
-        return f"In none of {len(groups)} settings is one shown to be the fastest; the shortest times are those of {ahead}."
-    said = [f"{name} is the fastest in {count}" for name, count in shown.most_common()]
-    said += [f"in {len(groups) - shown.total()} no single one is shown to be"] if len(groups) > shown.total() else []
-    return f"Of {len(groups)} settings {', '.join(said)}." if groups else ""
+    """Say which framework is proven the fastest, in how many settings that several ran."""
+    groups = [group for _, group in published.speeds.groupby(ranking.GROUP, sort=False, dropna=False)
+              if len(group) > 1]
+    if not groups:
+        return ""
+    fastest = Counter(str(group["contestant"].iloc[0]) for group in groups
+                      if set(group["verdict"]) == {FASTEST, "slower"})
+    if not fastest:
+        lowest = Counter(group["contestant"].iloc[0] for group in groups)
+        named = ", ".join(f"{name} in {count}" for name, count in lowest.most_common())
+        return f"No proven winner in {len(groups)} settings; lowest times: {named}."
+    parts = [f"{name} is the fastest in {count}" for name, count in fastest.most_common()]
+    if len(groups) > fastest.total():
+        parts.append(f"no proven winner in {len(groups) - fastest.total()}")
+    return f"Of {len(groups)} settings, {', '.join(parts)}."
 
 
 def of_scaling(published: Published) -> str:
-    """The best and the worst efficiency on the most devices."""
-    scaled = _table(published.campaign.folder / "tables" / "scaling.csv")
+    """Say the best and the worst efficiency on the most devices."""
+    scaled = text_table(published.campaign.folder / "tables" / "scaling.csv")
     if scaled.empty:
         return of_campaign(published)
-    most = scaled[scaled["devices"].astype(int) == scaled["devices"].astype(int).max()]
+    devices = scaled["devices"].astype(int)
+    most = scaled[devices == devices.max()]
     most = most.sort_values("efficiency (%)", key=lambda column: column.map(_first_number))
-    words = [f"{row['framework']} {row['network']} {row['speed-up']} times one device ({which})"
+    parts = [f"{row['framework']} {row['network']} {row['speed-up']} times one device ({which})"
              for which, row in (("best", most.iloc[-1]), ("worst", most.iloc[0]))]
-    return f"On {most['devices'].iloc[0]} devices: {'; '.join(words)}."
+    return f"On {most['devices'].iloc[0]} devices: {'; '.join(parts)}."
 
 
 def of_strategies(published: Published) -> str:
-    """The fastest strategy of each network on the most devices, and what the slowest costs beside it."""
+    """Say the fastest strategy of each network on the most devices, and how slow the slowest is."""
     rows = published.rows[published.rows["verified"] == "yes"]
     rows = rows[rows["devices"] == rows["devices"].max()]
-    said = []
+    parts = []
     for network, group in rows.groupby("network", sort=False):
         group = group.sort_values("step_seconds")
         best, worst = group.iloc[0], group.iloc[-1]
         unit, scale = best_unit([best["step_seconds"]], TIME_UNITS)
-        said.append(f"{network}: {best['strategy']} {number(best['step_seconds'] / scale)} {unit} a step, {worst['strategy']} "
-                    f"{number(worst['step_seconds'] / best['step_seconds'])} times that")
-    return f"On {rows['devices'].iloc[0]} devices, {'; '.join(said)}." if said else ""
+        factor = number(worst["step_seconds"] / best["step_seconds"])
+        parts.append(f"{network}: {best['strategy']} {number(best['step_seconds'] / scale)} {unit} "
+                     f"a step, {worst['strategy']} {factor} times that")
+    return f"On {rows['devices'].iloc[0]} devices, {'; '.join(parts)}." if parts else ""
 
 
 def of_speed_up(published: Published) -> str:
-    """From how many to how many times as fast a GPU is."""
-    values = _table(published.campaign.folder / "tables" / "speed_up.csv").get("speed-up", pd.Series(dtype=str)).map(_first_number)
-    return f"The GPU is {number(values.min())} to {number(values.max())} times as fast as the processor." if len(values) else ""
+    """Say the smallest and the largest speedup of a GPU over the CPU."""
+    table = text_table(published.campaign.folder / "tables" / "speed_up.csv")
+    if table.empty:
+        return ""
+    values = table["speed-up"].map(_first_number)
+    return f"The GPU is {number(values.min())} to {number(values.max())} times as fast as the CPU."
 
 
 def of_comparison(folder: Path) -> str:
-    """How many workloads became slower, and by how much; of a release beside itself, how many false alarms there were."""
+    """Say how many workloads became slower, and by how much.
+
+    For a release compared with itself, say how many false alarms there were.
+    """
     rows = pd.read_csv(folder / "compare.csv", keep_default_na=False, na_values=[""])
-    if rows["repeat"].nunique() > 1:
-        alarms = rows["verdict"].isin([FASTER, SLOWER]).sum()
-        return f"{alarms} false alarms in {len(rows)} comparisons of a release with itself."
     changed = rows[rows["verdict"].isin([FASTER, SLOWER])].sort_values("ratio", ascending=False)
-    words = [f"{row['network']} {number(row['ratio'])} times as long ({span(row['ratio_low'], row['ratio_high'])})"
-             for _, row in changed.iterrows()]
+    if rows["repeat"].nunique() > 1:
+        return (f"{len(changed)} false alarms in {len(rows)} comparisons of a release "
+                "with itself.")
+    parts = [f"{row['network']} {_longer(row, 'ratio_')}" for _, row in changed.iterrows()]
     quiet = (rows["verdict"] == NO_DIFFERENCE).sum()
-    words += [f"no difference seen in {quiet} of {len(rows)} workloads"] if quiet else []
-    return f"{'; '.join(words) or 'Nothing could be compared'}."
+    parts += [f"no difference seen in {quiet} of {len(rows)} workloads"] if quiet else []
+    return f"{'; '.join(parts) or 'Nothing could be compared'}."
 
 
 def of_bisection(folder: Path) -> str:
-    """Each release's last verdict."""
-    rows = pd.read_csv(folder / "bisect.csv", dtype={"release": str}).drop_duplicates("release", keep="last")
+    """Say each release's last verdict."""
+    rows = pd.read_csv(folder / "bisect.csv", dtype={"release": str})
     word = {"regressed": "slower", "sound": "not slower"}
-    said = [f"{row['release']} is {word.get(row['verdict'], row['verdict'])}: {number(row['ratio'])} times as long "
-            f"({span(row['low'], row['high'])})" for _, row in rows.iterrows()]
-    return f"{'; '.join(said)}."
+    parts = [f"{row['release']} is {word.get(row['verdict'], row['verdict'])}: {_longer(row)}"
+             for _, row in rows.drop_duplicates("release", keep="last").iterrows()]
+    return f"{'; '.join(parts)}."
 
 
 def of_verdicts(folder: Path) -> str:
-    """How many pairs of framework and network were proved to be the same, and which differ."""
-    rows = pd.read_csv(folder / "verdicts.csv", keep_default_na=False)
+    """Say how many pairs of framework and network passed the proof, and which differ."""
+    rows = text_table(folder / "verdicts.csv")
+    count = rows["verdict"].value_counts()
     others = rows[rows["verdict"] == "different"]
-    named = ", ".join(others["framework"] + " " + others["network"])
-    refused = (rows["verdict"] == "unsupported").sum()
-    return (f"{(rows['verdict'] == 'same').sum()} of {len(rows)} pairs of framework and network are the same"
-            + (f", {refused} unsupported" if refused else "") + (f", different: {named}." if named else "."))
+    text = f"{count.get('same', 0)} of {len(rows)} pairs of framework and network are the same"
+    if "unsupported" in count:
+        text += f", {count['unsupported']} unsupported"
+    if len(others):
+        text += f", different: {', '.join(others['framework'] + ' ' + others['network'])}"
+    return text + "."
 
 
 def of_explanation(folder: Path) -> str:
-    """The first sentences of an explanation: the difference, and its largest part."""
+    """Return the first sentences of an explanation: the difference, and its largest part."""
     text = (folder / "explain.md").read_text(encoding="utf-8")
     return " ".join(re.findall(r"^- (.+)$", text.partition("##")[0], re.MULTILINE)[:2])
 
 
 def of_study(folder: Path) -> str:
-    """What a study's main table says; of aggregation and of the sweep, their own sentence."""
+    """Say what a study's main table shows; aggregation and the sweep state their own sentence."""
     study = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
     text = (folder / "report.md").read_text(encoding="utf-8")
     if study == "aggregation":
@@ -113,7 +128,7 @@ def of_study(folder: Path) -> str:
     if gains := re.findall(r"Largest gain in .+?\.(?= |$)", text, re.MULTILINE):
         return f"FFT against the best other algorithm: {' '.join(gains)}"
     for name, say in TABLES.items():
-        table = _table(folder / "tables" / f"{name}.csv")
+        table = text_table(folder / "tables" / f"{name}.csv")
         if len(table):
             return say(table)
     return ""
@@ -121,34 +136,35 @@ def of_study(folder: Path) -> str:
 
 def _article(table: pd.DataFrame) -> str:
     here = table[table["where"] == "here"]
-    return "{}.".format("; ".join(f"{row['precision']}: with the transposed operand {row['NT / NN']} times as long as without"
-                               for _, row in here.iterrows()))
+    return "; ".join(f"{row['precision']}: with the transposed operand {row['NT / NN']} times "
+                     "as long as without" for _, row in here.iterrows()) + "."
 
 
 def _networks(table: pd.DataFrame) -> str:
-    return "{}.".format("; ".join(f"{row['network']} {row['precision']}: the best layouts would save {row['the best would save']}"
-                               for _, row in table.iterrows()))
+    return "; ".join(f"{row['network']} {row['precision']}: the best layouts would save "
+                     f"{row['the best would save']}" for _, row in table.iterrows()) + "."
 
 
 def _strategies(table: pd.DataFrame) -> str:
     saved = "the fastest saves of the library's first"
     best = table.sort_values(saved, key=lambda column: column.map(_first_number)).iloc[-1]
-    return f"The fastest algorithms save up to {best[saved]} of the library's first choice ({best['network']}, {best['math']})."
+    return (f"The fastest algorithms save up to {best[saved]} of the library's first choice "
+            f"({best['network']}, {best['math']}).")
 
 
 def _layers(table: pd.DataFrame) -> str:
     counts = table["fastest"].replace("", "not compared").value_counts()
-    return f"Fastest in {len(table)} layers: {', '.join(f'{name} {count}' for name, count in counts.items())}."
+    listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return f"Fastest in {len(table)} layers: {listed}."
 
 
 TABLES: dict[str, Callable[[pd.DataFrame], str]] = {
     "article": _article, "networks": _networks, "strategies": _strategies, "layers": _layers}
 
 
-def _table(file: Path) -> pd.DataFrame:
-    """A published table as text; empty where there is none."""
-    found = packed.find(file)
-    return pd.read_csv(found, dtype=str, keep_default_na=False) if found.exists() else pd.DataFrame()
+def _longer(row: "pd.Series[Any]", prefix: str = "") -> str:
+    interval = span(row[f"{prefix}low"], row[f"{prefix}high"])
+    return f"{number(row['ratio'])} times as long ({interval})"
 
 
 def _first_number(text: Any) -> float:

@@ -1,6 +1,7 @@
-"""Pages of results that are no campaign, or more than one: comparisons, bisections, explanations, studies, verdicts.
+"""Pages of results that are no single campaign: comparisons, bisections, explanations, studies.
 
-Each shows the text that its command wrote, with tables that sort, or else its tables and images.
+Each page shows the text that its command wrote, with tables that sort, or else its tables and
+images.
 """
 
 import re
@@ -9,71 +10,79 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from analysis.site import index, markdown
-from analysis.site import tables as site_tables
-from analysis.site.tables import Grid
+from analysis.records import packed
+from analysis.site import grids, index, markdown
+from analysis.site.grids import Grid
 from analysis.site.writer import Site
 
-RAW = ("trials.csv", "windows.csv", "processes.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv", "campaign.json",
-       "SHA256SUMS")
-REPORTS = ("report.html", "compare.html", "explain.html", "study.html")
+RAW = ("trials.csv", "processes.csv", "campaign.json", "SHA256SUMS", *packed.RAW_TABLES)
 MOST_ROWS = 2000  # of a table in a page; a longer one is a link to its CSV
 
 Tables = list[tuple[str, Grid]]
 
 
-def write_folder(site: Site, folder: Path, trials: Mapping[str, str], audits: Mapping[str, str]) -> None:
-    """Write the page of a folder, and one of each part within it that has a text of its own.
+def write_folder(site: Site, folder: Path, trials: Mapping[str, str],
+                 audits: Mapping[str, str]) -> None:
+    """Write the page of a folder, and one for each part within it that has a text of its own.
 
-    `trials` has the page of each trial where the folder is a campaign too, `audits` what the audit of each folder found.
+    `trials` has the page of each trial if the folder is a campaign too, `audits` what the audit of
+    each folder found.
     """
     cards = []
     for part in index.parts_of(folder):
-        card = index.of_folder(part)
-        card = replace(card, href=f"campaigns/{folder.name}/{'-'.join(part.relative_to(folder).parts)}.html")
-        cards.append(site.pictured(card, part))
+        inner = part.relative_to(folder).parts
+        cards.append(replace(index.of_folder(part),
+                             href=f"campaigns/{folder.name}/{'-'.join(inner)}.html",
+                             picture=index.picture_of(part, "/".join([folder.name, *inner]))))
         audit = audits.get(part.relative_to(site.results).as_posix(), "")
-        _write(site, part, card.href, tables=_compared(part, {}), parts=[], audit=audit)
-    own = [] if trials and not (folder / "compare.csv").exists() else [*_compared(folder, trials), *_plain(folder)]
-    _write(site, folder, f"campaigns/{folder.name}.html", tables=own, parts=cards, audit=audits.get(folder.name, ""))
+        _write(site, part, cards[-1].href, tables=_compared(part, {}), parts=[], audit=audit)
+    only_campaign = trials and not (folder / "compare.csv").exists()
+    own = [] if only_campaign else [*_compared(folder, trials), *_plain(folder)]
+    _write(site, folder, f"campaigns/{folder.name}.html", tables=own, parts=cards,
+           audit=audits.get(folder.name, ""))
+
+
+def raw_files(folder: Path, names: tuple[str, ...] = RAW) -> list[str]:
+    """Return the names under which the raw files of a folder are there, gzipped or not."""
+    found = [packed.find(folder / name) for name in names]
+    return [file.name for file in found if file.exists()]
 
 
 def _write(site: Site, folder: Path, page: str, **shown: Any) -> None:
-    """Write one page: `tables` and cards of `parts`, then the text that a command wrote, or images where there is none."""
+    """Write one page: `tables`, cards of `parts`, then the command's text, or else its images."""
     name = folder.relative_to(site.results).as_posix()
     raw = "../" * page.count("/") + f"results/{name}/"
     heading, _, text = index.text_of(folder).partition("\n")
     files = sorted(path.name for path in folder.iterdir() if path.is_file())
     images = [] if text else [f"plots/{path.name}" for path in sorted(folder.glob("plots/*.svg"))]
-    rows = f"{folder.name}/index.html" if "campaign.json" in files and folder.parent == site.results else ""
-    site.write(page, "folder.html.j2", heading.lstrip("# ") or folder.name, place=name, raw=raw, rows=rows, files=files,
-               report=next((name for name in REPORTS if name in files), ""), images=images,
-               text=markdown.render(text, raw, sortable=True), **shown)
+    is_campaign = "campaign.json" in files and folder.parent == site.results
+    site.write(page, "folder.html.j2", heading.lstrip("# ") or folder.name, place=name, raw=raw,
+               rows=f"{folder.name}/index.html" if is_campaign else "", files=files, images=images,
+               text=markdown.render(text, raw), **shown)
 
 
 def _compared(folder: Path, trials: Mapping[str, str]) -> Tables:
-    """The verdicts of a comparison, each side's time with the page of its trial."""
+    """Return the verdicts of a comparison; each time leads to the page of its trial."""
     file = folder / "compare.csv"
     if not file.exists():
         return []
-    table = pd.read_csv(file, dtype=str, keep_default_na=False)
-    return [(file.name, site_tables.comparison(table, {trial: f"{folder.name}/{page}" for trial, page in trials.items()}))]
+    links = {trial: f"{folder.name}/{page}" for trial, page in trials.items()}
+    return [(file.name, grids.comparison(packed.text_table(file), links))]
 
 
 def _plain(folder: Path) -> Tables:
-    """The tables of a folder that no text shows, as those of a verification and of a bisection."""
+    """Return the tables of a folder without a text, such as a verification or a bisection."""
     if index.text_of(folder):
         return []
     tables = []
     for file in sorted(folder.glob("*.csv")):
         if file.name not in RAW and file.read_text(encoding="utf-8").strip():
-            table = pd.read_csv(file, dtype=str, keep_default_na=False)
-            tables += [(file.name, site_tables.grid(table.map(_shortened)))] if len(table) <= MOST_ROWS else []
+            table = packed.text_table(file)
+            if len(table) <= MOST_ROWS:
+                tables.append((file.name, grids.grid(table.map(_shortened))))
     return tables
 
 
 def _shortened(text: str) -> str:
-    """A number of many digits with three of them; other text as it is."""
+    """Return a number of many digits with three of them, and other text unchanged."""
     return f"{float(text):.3g}" if re.fullmatch(r"-?\d+\.\d{4,}(e[-+]\d+)?", text) else text

@@ -1,30 +1,42 @@
-"""The site's first page: every folder of results below the question that it answers, with one finding and a small picture."""
+"""The folders of results by the question that they answer: the site's first page and the index.
+
+Each folder has a finding in one sentence and a small picture. `readme` writes results/README.md.
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import pandas as pd
 
+from analysis.records import packed
 from analysis.site import findings
-from analysis.site.tables import Published
+from analysis.site.grids import Published, hardware
 
-QUESTIONS = {  # key: the question, and how its answers are to be read
-    "faster": ("Which framework is faster?", "The same networks side by side; only rows that are proved equal are ranked."),
-    "why": ("Why is one slower than another?", "The difference of two step times, taken apart into parts that add up to it."),
-    "scale": ("How does training scale over several devices?", "Each framework's own data parallel training against one device."),
-    "aggregation": ("What does aggregating gradients cost?", "Strategies of 2016 and of today, and what their links predict."),
-    "operations": ("What do algorithms and single operations cost?", "Convolutions, matrix products and layers by themselves."),
-    "gpu": ("What is a GPU worth?", "The same trial on the processor and on the GPU, in one campaign."),
-    "release": ("Is the new release slower?", "Two releases interleaved, with the difference that could have been seen."),
-    "same": ("Do they train the same network?", "Loss, gradients and optimiser steps against a reference; no times."),
+QUESTIONS = {  # key: the question, and how to read its answers
+    "faster": ("Which framework is faster?",
+               "The same networks side by side. Only rows that passed the proof are ranked."),
+    "why": ("Why is one slower than another?",
+            "The difference of two step times, split into parts that add up to it."),
+    "scale": ("How does training scale over several devices?",
+              "Each framework's own data parallel training against one device."),
+    "aggregation": ("What does aggregating gradients cost?",
+                    "Strategies of 2016 and of today, and what the links predict."),
+    "operations": ("What do algorithms and single operations cost?",
+                   "Convolutions, matrix products and layers by themselves."),
+    "gpu": ("What is a GPU worth?", "The same trial on the CPU and on the GPU, in one campaign."),
+    "release": ("Is the new release slower?",
+                "Two releases interleaved, with the smallest difference that could be seen."),
+    "same": ("Do they train the same network?",
+             "Loss, gradients and optimizer steps against a reference. No times."),
     "other": ("What else was found?", ""),
 }
-PICTURES = ("explain", "efficiency", "speed_up", "relative_speed", "step_time", "predictions", "ratios", "sweep", "article",
-            "layers")  # plots by the beginning of their names, the one that says most first
-PICTURE_PIXELS = (320, 180)
+# Plots by the beginning of their names, the one that says most first.
+PICTURES = ("explain", "efficiency", "speed_up", "relative_speed", "step_time", "predictions",
+            "ratios", "sweep", "article", "layers")
+TEXTS = ("explain.md", "compare.md", "report.md", "study.md")
 
 
 @dataclass(frozen=True)
@@ -41,23 +53,25 @@ class Card:
 
 
 def cards(campaigns: Sequence[Published], others: Sequence[Path]) -> list[Card]:
-    """A card for each campaign, and for each folder of `others`, which are no campaigns or hold a comparison."""
-    made = [_of_campaign(published) for published in campaigns if not (published.campaign.folder / "compare.csv").exists()]
+    """Return a card for each campaign and for each folder of `others`; a comparison has one."""
+    made = [_of_campaign(published) for published in campaigns
+            if not (published.campaign.folder / "compare.csv").exists()]
     return made + [of_folder(folder) for folder in others]
 
 
 def is_other(folder: Path) -> bool:
-    """Whether a folder has a page besides that of its campaign, or holds none."""
-    return not (folder / "campaign.json").exists() or (folder / "compare.csv").exists() or any(folder.glob("**/explain.md"))
+    """Return whether a folder has a page besides that of its campaign, or is no campaign."""
+    return (not (folder / "campaign.json").exists() or (folder / "compare.csv").exists()
+            or any(folder.glob("**/explain.md")))
 
 
 def parts_of(folder: Path) -> list[Path]:
-    """The folders within a folder that have pages of their own, as each comparison of a bisection has."""
+    """Return the folders within a folder that have pages, as the comparisons of a bisection."""
     return sorted({path.parent for path in folder.glob("**/*.md")} - {folder})
 
 
 def of_folder(folder: Path) -> Card:
-    """The card of a folder by what it holds; explanations may lie in folders within it."""
+    """Return the card of a folder by what it holds; explanations may lie in subfolders."""
     explained = sorted(folder.glob("**/explain.md"))
     question, finding = "other", ""
     if (folder / "compare.csv").exists():
@@ -69,58 +83,130 @@ def of_folder(folder: Path) -> Card:
     elif explained:
         question, finding = "why", findings.of_explanation(explained[0].parent)
         if len(explained) > 1:
-            finding = f"{len(explained)} differences taken apart; the first: {finding}"
+            finding = f"{len(explained)} differences explained; the first: {finding}"
     elif (folder / "study.json").exists():
-        question = "aggregation" if _meta(folder / "study.json").get("study") == "aggregation" else "operations"
+        study = _meta(folder / "study.json").get("study")
+        question = "aggregation" if study == "aggregation" else "operations"
         finding = findings.of_study(folder)
-    return Card(question, folder.name, title_of(folder), f"campaigns/{folder.name}.html", finding, facts_of(folder))
+    return Card(question, folder.name, title_of(folder), f"campaigns/{folder.name}.html", finding,
+                facts_of(folder), picture_of(folder, folder.name))
 
 
 def text_of(folder: Path) -> str:
-    """The page that a comparison, an explanation or a study wrote; empty where there is none."""
-    names = ("explain.md", "compare.md", "report.md", "study.md")
-    page = next((folder / name for name in names if (folder / name).exists()), None)
+    """Return the page that a comparison, an explanation or a study wrote, or ""."""
+    page = next((folder / name for name in TEXTS if (folder / name).exists()), None)
     return page.read_text(encoding="utf-8") if page else ""
 
 
 def title_of(folder: Path) -> str:
-    """The first line of a folder's page, or its name."""
+    """Return the first line of a folder's page, or its name."""
     return text_of(folder).partition("\n")[0].lstrip("# ") or folder.name
 
 
 def by_question(listed: Sequence[Card]) -> list[tuple[str, str, list[Card]]]:
-    """(question, how to read it, its cards) of every question that has an answer."""
-    groups = [(*QUESTIONS[key], [card for card in listed if card.question == key]) for key in QUESTIONS]
+    """Return (question, how to read it, its cards) for every question with an answer."""
+    groups = [(*QUESTIONS[key], [card for card in listed if card.question == key])
+              for key in QUESTIONS]
     return [group for group in groups if group[2]]
 
 
-def draw_picture(folder: Path, out: Path) -> bool:
-    """Write a small picture of a folder's main plot to `out`; False where it has no plot."""
-    plots = {path.stem: path for path in sorted(folder.glob("**/plots/*.png"), reverse=True)}
-    chosen = next((plots[name] for wanted in PICTURES for name in sorted(plots) if name.startswith(wanted)), None)
-    chosen = chosen or next(iter(plots.values()), None)
-    if not chosen:
-        return False
-    width, height = PICTURE_PIXELS
-    with Image.open(chosen) as image:
-        part = image.convert("RGB").crop((0, 0, image.width, min(image.height, image.width * height // width)))
-        part.thumbnail((2 * width, 2 * height))
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part.quantize(64).save(out, optimize=True)
-    return True
+def picture_of(folder: Path, place: str) -> str:
+    """Return where the main plot of a folder lies on the site, or ""; `place` is the folder's."""
+    plots = {path.stem: path for path in sorted(folder.glob("**/plots/*.svg"), reverse=True)}
+    wanted = [name for start in PICTURES for name in sorted(plots) if name.startswith(start)]
+    chosen = next(iter([*wanted, *plots]), None)
+    return f"results/{place}/{plots[chosen].relative_to(folder).as_posix()}" if chosen else ""
+
+
+def facts_of(folder: Path) -> str:
+    """Return the hardware and the day of what was measured into a folder."""
+    return " · ".join(filter(None, _facts(folder)))
+
+
+def readme(results: Path) -> str:
+    """Return the index of `results`: a line for each folder, from its records."""
+    lines = [
+        "# Published results", "",
+        "`dlbench publish --index` writes this page from the records. `dlbench audit DIR` checks a "
+        "folder, `dlbench report DIR` makes its tables, plots and pages again, and "
+        "[docs/](../docs/index.md) explains how to read them and what they show.", "",
+        "| folder | what it measured | hardware | frameworks | rows verified | date |",
+        "| --- | --- | --- | --- | --- | --- |"]
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+        cells = (_campaign_line if (folder / "campaign.json").exists() else _folder_line)(folder)
+        place = next((f"{folder.name}/{name}" for name in TEXTS if (folder / name).exists()),
+                     folder.name)
+        row = [f"[{folder.name}]({place})", *cells]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _campaign_line(folder: Path) -> list[str]:
+    meta, rows = _meta(folder / "campaign.json"), packed.text_table(folder / "trials.csv")
+    listed = [", ".join(dict.fromkeys(filter(None, rows[name])))
+              for name in ("network", "precision", "tuning", "strategy")]
+    wires = [f"{name}={value}" for name, value in meta.get("variables", {}).items()
+             if name == "NCCL_P2P_DISABLE"]
+    what = "; ".join([_title(meta), *filter(None, listed), *wires])
+    devices = sorted(set(rows["devices"].astype(int)))
+    count = f"{', '.join(map(str, devices))} x " if devices[-1] > 1 else ""
+    on = " and ".join(hardware(meta["machine"], kind) for kind in rows["device_kind"].unique())
+    verified = f"{(rows['verified'] == 'yes').sum()} of {len(rows)}"
+    verified += "" if meta["finished"] else ", interrupted"
+    frameworks = _several(rows["framework"] + " " + rows["release"])
+    return [what, count + on, frameworks, verified, str(meta["started"])[:10]]
+
+
+def _folder_line(folder: Path) -> list[str]:
+    """Return the cells of a folder that is no campaign: a study, a script's tables, verdicts."""
+    on, day = _facts(folder)
+    what, frameworks, verified = title_of(folder), "", ""
+    if (folder / "verdicts.csv").exists():
+        rows = packed.text_table(folder / "verdicts.csv")
+        what = f"dlbench verify: {_several(rows['network'])}"
+        frameworks = _several(rows["framework"])
+        verified = f"{(rows['verdict'] == 'same').sum()} of {len(rows)}"
+    elif (folder / "bisect.csv").exists():
+        rows = packed.text_table(folder / "bisect.csv")
+        what = f"dlbench bisect: {_several(rows['release'])}"
+    elif explained := sorted(folder.glob("*/explain.md")):
+        what = title_of(explained[0].parent).partition(":")[0]
+        what += f": {_several(path.parent.name for path in explained)}"
+    if not day:
+        day = folder.name[-10:]
+    pages = [*folder.glob("study.json"), *sorted(folder.glob("*/campaign.json"))]
+    if pages and not frameworks:
+        meta = _meta(pages[0])
+        pairs = [(trial["framework"], trial["release"]) for trial in meta.get("trials", ())]
+        pairs += [(name, each.get("release", "")) for name, each in meta.get("workers", {}).items()]
+        frameworks = _several(" ".join(pair).strip() for pair in pairs)
+    return [what, on, frameworks, verified, day]
+
+
+def _title(meta: Mapping[str, Any]) -> str:
+    compared = meta.get("comparison")
+    if compared:
+        return f"{compared['a']} against {compared['b']}"
+    return str(meta["suite"].get("title") or meta["name"])
+
+
+def _several(values: "Iterable[str] | pd.Series[str]") -> str:
+    return ", ".join(dict.fromkeys(values))
 
 
 def _of_campaign(published: Published) -> Card:
     rows = published.rows
-    hardware = " and ".join(published.hardware(kind) for kind in dict.fromkeys(rows["device_kind"]))
+    on = " and ".join(published.hardware(kind) for kind in dict.fromkeys(rows["device_kind"]))
     question, say = _asked(published)
     verified = f"{(rows['verified'] == 'yes').sum()} of {len(rows)} rows verified"
-    return Card(question, published.name, published.title, f"campaigns/{published.name}/index.html", say(published),
-                " · ".join([hardware, published.campaign.meta["started"][:10], verified]))
+    facts = " · ".join([on, published.campaign.meta["started"][:10], verified])
+    return Card(question, published.name, published.title,
+                f"campaigns/{published.name}/index.html", say(published), facts,
+                picture_of(published.campaign.folder, published.name))
 
 
 def _asked(published: Published) -> tuple[str, Callable[[Published], str]]:
-    """The question that a campaign answers, and who says its finding."""
+    """Return the question that a campaign answers, and the function that says its finding."""
     rows = published.rows
     several = rows[rows["devices"] > 1]
     if rows["device_kind"].nunique() > 1:
@@ -130,15 +216,14 @@ def _asked(published: Published) -> tuple[str, Callable[[Published], str]]:
     return ("scale", findings.of_scaling) if len(several) else ("faster", findings.of_campaign)
 
 
-def facts_of(folder: Path) -> str:
-    """The hardware and the day of what was measured into a folder."""
-    meta = next((_meta(path) for name in ("campaign.json", "study.json") for path in sorted(folder.glob(f"**/{name}"))), {})
+def _facts(folder: Path) -> tuple[str, str]:
+    pages = (path for name in ("campaign.json", "study.json")
+             for path in sorted(folder.glob(f"**/{name}")))
+    meta = next(map(_meta, pages), {})
     machine = meta.get("machine") or {}
     kind = meta.get("device_kind") or meta.get("suite", {}).get("device")
-    gpus = sorted({str(gpu.get("name")) for gpu in machine.get("gpus") or ()})
-    cpu = machine.get("cpu") or {}
-    hardware = ", ".join(gpus) if gpus and kind != "cpu" else f"{cpu['model']}, {cpu.get('allowed', '?')} cores" if cpu else ""
-    return " · ".join(filter(None, [hardware, str(meta.get("started", ""))[:10]]))
+    on = hardware(machine, "cpu" if kind == "cpu" or not machine.get("gpus") else "cuda")
+    return on if machine.get("cpu") or machine.get("gpus") else "", str(meta.get("started", ""))[:10]
 
 
 def _meta(file: Path) -> Mapping[str, Any]:

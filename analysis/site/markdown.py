@@ -1,4 +1,4 @@
-"""Markdown as pages of the site: its tables get what site.js needs to sort them and a phone to show them, its links lead on."""
+"""Renders a command's Markdown page for the site, with tables that site.js can sort."""
 
 import html
 import itertools
@@ -8,37 +8,37 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from analysis.site import tables
+from analysis.site import grids
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
+RELATIVE = re.compile(r'(src|href)="(?!https?:|#|/|\.\.)([^"]+)"')
 
 
-def render(text: str, raw: str, sortable: bool = False) -> Markup:
-    """Render a page. Without `raw` its links are to other pages of docs/, else to files below `raw`."""
+def render(text: str, raw: str) -> Markup:
+    """Render a page. Its relative links lead to files below `raw`."""
     tokens = MARKDOWN.parse(text)
-    _label(tokens, sortable)
+    _label(tokens)
     page = str(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
-    page = re.sub(r'(src|href)="(?!https?:|#|/|\.\.)([^"]+)"', rf'\g<1>="{html.escape(raw)}\g<2>"', page) if raw else \
-        re.sub(r'href="([\w-]+)\.md(#[\w-]*)?"', lambda found: f'href="{found[1]}.html{found[2] or ""}"', page)
-    return Markup(page.replace("<table", '<div class="table"><table').replace("</table>", "</table></div>"))
+    page = RELATIVE.sub(rf'\g<1>="{html.escape(raw)}\g<2>"', page)
+    page = page.replace("<table", '<div class="table"><table').replace("</table>", "</table></div>")
+    return Markup(page)
 
 
-def _label(tokens: list[Token], sortable: bool) -> None:
+def _label(tokens: list[Token]) -> None:
     """Write each cell's heading and number into the cell."""
     headings: list[str] = []
     column = 0
     for token, content in itertools.pairwise(tokens):
         if token.type == "table_open":
             headings = []
-            if sortable:
-                token.attrSet("class", "grid")
+            token.attrSet("class", "grid")
         elif token.type == "th_open":
             headings.append(content.content)
         elif token.type == "tr_open":
             column = 0
         elif token.type == "td_open":
             token.attrSet("data-label", headings[column])
-            value = tables.cell(content.content).value
+            value = grids.cell(content.content).value
             if value is not None:
                 token.attrSet("data-value", str(value))
             column += 1

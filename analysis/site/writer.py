@@ -1,8 +1,8 @@
-"""Writes files of the site: pages from templates, what all pages load, pictures. What stands on a page is decided elsewhere."""
+"""Writes files of the site: pages from templates and what all pages load."""
 
 import json
 import shutil
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from analysis.site import index
-from analysis.site.index import Card
-
 PAGES = Path(__file__).parent / "pages"
-TEMPLATES = Path(__file__).parents[1] / "display" / "templates"
+ASSETS = ("site.js", "tabulator.min.js", "tabulator.min.css", "tabulator.LICENSE")
 
 
 class Site:
@@ -23,14 +20,15 @@ class Site:
     def __init__(self, out: Path, results: Path):
         self.out, self.results = out, results
         self.written: list[Path] = []
-        self.templates = Environment(loader=FileSystemLoader([PAGES, TEMPLATES]), undefined=StrictUndefined,
-                                     autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        self.templates = Environment(
+            loader=FileSystemLoader([PAGES, PAGES.parents[1] / "display" / "templates"]),
+            undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
         self.templates.filters["json"] = embed
 
     def write(self, name: str, template: str, title: str, **values: Any) -> None:
-        top = "../" * name.count("/")
         values = {"figures": [], **values}
-        page = self.templates.get_template(template).render(title=title, top=top, plots=bool(values["figures"]), **values)
+        page = self.templates.get_template(template).render(
+            title=title, top="../" * name.count("/"), plots=bool(values["figures"]), **values)
         self.write_text(name, page)
         self.written.append(self.out / name)
 
@@ -39,26 +37,15 @@ class Site:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
-    def copy_assets(self) -> None:
+    def copy_assets(self, further: Sequence[Path]) -> None:
         self.write_text("assets/plotly.min.js", get_plotlyjs())
         self.write_text("assets/site.css", self.templates.get_template("site.css.j2").render())
-        for name in ("site.js", "tabulator.min.js", "tabulator.min.css", "tabulator.LICENSE"):
-            shutil.copy(PAGES / name, self.out / "assets" / name)
-
-    def copy_picture(self, file: Path) -> str:
-        """Copy a picture beside the pages where there is one, and return its place."""
-        if not file.exists():
-            return ""
-        shutil.copy(file, self.out / "assets" / file.name)
-        return f"assets/{file.name}"
-
-    def pictured(self, card: Card, folder: Path) -> Card:
-        """The card with a small picture of what its folder holds."""
-        place = "assets/pictures/" + card.href.removeprefix("campaigns/").replace("/", "-").removesuffix(".html") + ".png"
-        return replace(card, picture=place) if index.draw_picture(folder, self.out / place) else card
+        for file in (*(PAGES / name for name in ASSETS), *further):
+            shutil.copy(file, self.out / "assets" / file.name)
 
 
 def embed(figure: Any) -> Markup:
-    """JSON that may stand within a script element; numbers that are none become null."""
-    finite = json.loads(json.dumps(figure, default=str), parse_constant=lambda name: None)
+    """Return JSON for a script element; nan and infinity become null."""
+    text = json.dumps(figure, default=str)
+    finite = json.loads(text, parse_constant=lambda name: None)
     return Markup(json.dumps(finite, allow_nan=False).replace("</", "<\\/"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.records.reader import Campaign, of_devices
+from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Estimate, Times
 
@@ -27,7 +27,7 @@ NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     """Estimate each of `NAMES` in seconds a step; one whose variants were not timed is nan, as is aggregation on one device."""
     settings = next(each for each in campaign.trials if each["trial"] == trial)
-    devices, waits = settings["devices"], of_devices(settings)["strategy"] in AFTER_BACKWARD
+    devices, waits = settings["devices"], settings["strategy"] in AFTER_BACKWARD
     own = campaign.phases[(campaign.phases["trial"] == trial) & (campaign.phases["window"] >= 0)]
     own = own.assign(step_seconds=own["seconds"] / own["steps"])
     table = own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")

@@ -31,7 +31,7 @@ COLUMNS = (
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
          "processes_planned", "throttled_windows", "warm_up_windows", "global_batch")
 SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
-            "trial", "parameters", "flops_per_step", "processes_planned")
+            "trial", "parameters", "flops_per_step", "processes_planned", "strategy", "global_batch")
 ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error")  # of a trial the largest of its processes'
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
@@ -52,7 +52,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     against = sameness.reasons_against(campaign)
     rows = []
     for trial in campaign.trials:
-        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", ""), **reader.of_devices(trial)}
+        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", "")}
         processes = campaign.processes[campaign.processes["trial"] == trial["trial"]]
         if (processes["status"] == "ok").any():
             row |= _measured(campaign, trial, processes, against[trial["trial"]])
@@ -137,7 +137,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
-        "samples_per_second": reader.of_devices(trial)["global_batch"] / step.value,
+        "samples_per_second": trial["global_batch"] / step.value,
         "warm_up_windows": warm_up.leading(timed(campaign, trial["trial"])),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),

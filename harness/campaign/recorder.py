@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.records import reader
+from analysis.records import packed, reader
 from analysis.trials import summary
 from harness.campaign.events import Outcome
 from harness.errors import WrongUse
@@ -95,6 +95,7 @@ class Recorder:
         if changed := sorted({trial["trial"] for trial in campaign.meta["trials"]} ^ set(planned)):
             raise WrongUse(f"{folder}: the suite plans other trials now "
                            f"({', '.join(changed[:3])} ...): {remedy}")
+        packed.unpack_folder(folder)
         recorder = cls(folder)
         most = max(begun["prepare_jobs"], suite["prepare_jobs"])
         recorder.update(suite={**begun, "prepare_jobs": most})

@@ -46,6 +46,7 @@ command(app)(compare.compare)
 command(app)(compare.bisect)
 command(app)(explain.explain)
 app.command()(publish.publish)
+app.command()(publish.pack)
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the shell
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import networks
-from analysis.records import manifest, reader
+from analysis.records import manifest, packed, reader
 from harness.cli.options import Campaigns, Measuring, Processes, WindowSeconds, command, words
 from harness.cli.terminal import Notes, interruptible, new_folder, say
 from harness.environments.interpreters import named
@@ -259,7 +259,7 @@ def _derive(folder: Path, campaigns: Sequence[Path]) -> None:
     """Write the fits, predictions and page of a measured study of aggregation."""
     from analysis.aggregation import report
 
-    if not (folder / "study.json").exists() or not (folder / "links.csv").exists():
+    if not (folder / "study.json").exists() or not packed.find(folder / "links.csv").exists():
         raise WrongUse(f"{folder}: no study of aggregation; "
                        "name a folder that `dlbench study aggregation` wrote")
     records = Records(folder)

@@ -54,10 +54,10 @@ def open_records(folder: Path, page: Mapping[str, Any], points: Mapping[str, Map
     writer.writerows(points.values())
     records = Records(folder)
     if (folder / "study.json").exists():
-        if (folder / "points.csv").read_text(encoding="utf-8") != table.getvalue():
+        if packed.read_text(folder / "points.csv") != table.getvalue():
             raise WrongUse(f"{folder}: the study there has other points; "
                            "resume with the options that began it")
-        packed.unpack(folder / "measurements.csv")
+        packed.unpack_folder(folder)
         return records
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ class Records:
             "framework": framework, "release": RELEASES.get(framework, "1.0"), "network": network, "batch": batch, "devices": 1,
             "device_kind": "cpu", "threads": 2, "precision": "fp32", "tuning": "stock", "data": "device", "learning_rate": 0.05,
             "parameters": parameters, "flops_per_step": 6 * parameters * batch, "processes_planned": count, "dropout": dropout,
-            "status": "planned", "reason": "", **changes,
+            "strategy": "", "global_batch": batch * changes.get("devices", 1), "status": "planned", "reason": "", **changes,
         }
         trial["trial"] = "-".join(str(trial[key]) for key in ("framework", "release", "network", "batch", "precision", "tuning"))
         if trial["devices"] > 1:

@@ -132,7 +132,7 @@ def test_batches_that_differ_only_over_all_devices_are_two_workloads(draw_record
     assert report.labels(rows) == ["alexnet_cifar, batch 31, global batch 62", "alexnet_cifar, batch 31, global batch 63"]
 
 
-def test_records_that_name_no_global_batch_are_matched_with_those_that_do(draw_records, side):
+def test_a_campaign_on_one_device_is_matched_with_one_on_several(draw_records, side):
     old, new = draw_records(networks=("alexnet_cifar",)), draw_records(networks=("alexnet_cifar",))
     add_undivided(new)
     rows = verdicts.compare(side(old, "old"), side(new, "new"))

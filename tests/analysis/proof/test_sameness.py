@@ -119,6 +119,8 @@ def test_trials_without_a_common_step_are_not_verified(made, tmp_path):
 def test_only_like_is_compared_with_like(made, tmp_path, field):
     scale_losses(made.windows_of(TENSORFLOW), 1.001)
     made.trial(TENSORFLOW)[field] = "bf16" if field == "precision" else 7
+    if field in ("batch", "devices"):
+        made.trial(TENSORFLOW)["global_batch"] = 7
     assert judge(made, tmp_path) == {PYTORCH: [], TENSORFLOW: []}
 
 

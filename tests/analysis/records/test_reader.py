@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from analysis.records import reader
+from analysis.records import manifest, packed, reader
 from analysis.records.reader import BadRecords
 
 TRIAL = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
@@ -102,16 +103,37 @@ def test_a_missing_column_is_named(made, tmp_path):
         reader.read(tmp_path)
 
 
-def test_a_trace_of_an_older_release_has_no_exposed_times_and_can_be_read():
-    kernels = reader.read(Path(__file__).parents[1] / "recorded" / "h200-fcn5").kernels
-    assert len(kernels) == 99
-    assert kernels["exposed_seconds_per_step"].isna().all()
+def test_empty_cells_are_not_measured():
+    campaign = reader.read(Path(__file__).parents[1] / "recorded" / "h200-fcn5")
+    assert len(campaign.kernels) == 99
+    assert campaign.kernels["exposed_seconds_per_step"].isna().all()
+    assert campaign.processes["copies_error"].isna().all()
 
 
-def test_processes_of_an_older_release_say_nothing_of_their_copies_and_can_be_read():
-    folder = Path(__file__).parents[1] / "recorded" / "h200-fcn5"
-    assert "copies_error" not in (folder / "processes.csv").read_text()
-    assert reader.read(folder).processes["copies_error"].isna().all()
+def test_a_packed_campaign_is_read_as_a_plain_one_and_can_be_restored(made, tmp_path):
+    folder = made.write(tmp_path / "campaign")
+    (folder / "logs").mkdir()
+    (folder / "logs" / "0.log").write_text("said\n")
+    for name in ("report.html", "report.md", "other.html"):
+        (folder / name).write_text("a page")
+    before, plain = reader.read(folder), contents(folder)
+    packed.pack_folder(folder)
+    assert {path.name for path in folder.iterdir()} == {
+        "SHA256SUMS", "campaign.json", "logs.tar.gz", "other.html", "processes.csv", "report.md",
+        "windows.csv.gz"}  # a page goes where its Markdown stays
+    assert manifest.check_manifest(folder) == []
+    pd.testing.assert_frame_equal(reader.read(folder).windows, before.windows)
+    first = contents(folder)
+    packed.unpack_folder(folder)
+    assert contents(folder) == {name: plain[name] for name in plain if name != "report.html"} | {
+        "SHA256SUMS": first["SHA256SUMS"]}
+    packed.pack_folder(folder)
+    assert contents(folder) == first  # the same bytes
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_row_of_the_wrong_length_is_named(made, tmp_path):

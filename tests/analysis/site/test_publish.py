@@ -13,11 +13,11 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
-from analysis.site import publish, tables, writer
-from analysis.site.tables import Cell, Grid
+from analysis.records import packed
+from analysis.site import grids, publish, writer
+from analysis.site.grids import Cell, Grid
 from analysis.trials import summary
 
-DOCS = Path(__file__).parents[3] / "docs"
 REFUSAL = "the processor has no bf16 instructions"
 
 
@@ -42,7 +42,7 @@ def published(tmp_path_factory, smoke, draw_records) -> Path:
         folder.mkdir(parents=True)
         sentences = f"- {name}: jax is slower.\n- It is TF32.\n- No more.\n"
         (folder / "explain.md").write_text(f"# Why jax and pytorch differ\n\nA is jax.\n\n{sentences}")
-    publish.publish(root / "results", DOCS, root / "site", {"smoke": "all holds"})
+    publish.publish(root / "results", root / "site", {"smoke": "all holds"})
     return root / "site"
 
 
@@ -59,10 +59,10 @@ class Links(HTMLParser):
 
 
 def broken(folder: Path) -> list[tuple[str, str]]:
-    """Links of pages below `folder` that lead to no file; those of docs/ to the source are not part of the site."""
+    """Links of pages below `folder` that lead to no file; mkdocs makes those of docs/."""
     pages = [page for page in folder.rglob("*.html") if "results" not in page.relative_to(folder).parts[:1]]
     return [(page.name, link) for page in pages for link in Links(page).found
-            if not link.startswith(("http", "#")) and not (page.parent / unquote(link.partition("#")[0])).exists()]
+            if not link.startswith(("http", "#")) and "docs/" not in link and not (page.parent / unquote(link.partition("#")[0])).exists()]
 
 
 def row_links(page: Path) -> list[str]:
@@ -122,7 +122,7 @@ def test_the_first_page_groups_results_by_the_question_they_answer(published):
     assert {name: re.findall(r'<h3><a href="campaigns/([^"]+)"', cards) for name, cards in questions} == {
         "Which framework is faster?": ["older/index.html", "smoke/index.html"], "What else was found?": ["study.html"],
         "Why is one slower than another?": ["explained.html"], "Do they train the same network?": ["verify.html"]}
-    assert "2 differences taken apart; the first: alexnet: jax is slower. It is TF32.</p>" in text
+    assert "2 differences explained; the first: alexnet: jax is slower. It is TF32.</p>" in text
     assert "1 of 1 pairs of framework and network are the same.</p>" in text
     parts = re.findall(r'<h3><a href="../(campaigns/[^"]+)"', (published / "campaigns/explained.html").read_text())
     assert parts == ["campaigns/explained/alexnet.html", "campaigns/explained/fcn5.html"]
@@ -131,7 +131,7 @@ def test_the_first_page_groups_results_by_the_question_they_answer(published):
 
 def test_many_contestants_stand_below_each_other_with_their_links():
     row = [Cell("fcn5"), Cell("64"), Cell("1.5", "a.html", 1.5), Cell("2.5", "b.html", 2.5), Cell("a is faster")]
-    table = tables.transposed(Grid(["network", "batch", "a (ms)", "b (ms)", "verdict"], [row]), 2)
+    table = grids.transposed(Grid(["network", "batch", "a (ms)", "b (ms)", "verdict"], [row]), 2)
     assert table.columns == ["framework", "fcn5, batch 64 (ms)"]
     assert table.rows == [[Cell("a"), row[2]], [Cell("b"), row[3]], [Cell("verdict"), row[4]]]
 
@@ -140,7 +140,7 @@ def test_many_contestants_stand_below_each_other_with_their_links():
                                              ("1.5 GiB", 1.5 * 2**30), ("-0.8 %", -0.8), ("1, the fastest", 1.0), ("fp32", None),
                                              ("2026-11-21", None), ("", None)])
 def test_a_cell_sorts_by_its_number_in_its_unit(text, value):
-    assert tables.cell(text).value == (value if value is None else pytest.approx(value))
+    assert grids.cell(text).value == (value if value is None else pytest.approx(value))
 
 
 def test_releases_of_one_workload_on_one_machine_stand_in_their_order(published):
@@ -150,22 +150,36 @@ def test_releases_of_one_workload_on_one_machine_stand_in_their_order(published)
 
 
 def test_rows_of_several_devices_are_told_apart_by_their_strategy(draw_records, tmp_path):
-    read = tables.read(draw_records().write(tmp_path / "campaign"))
+    read = grids.read(draw_records().write(tmp_path / "campaign"))
     first = read.rows[read.rows["verified"] == "yes"].iloc[0]
     rows = pd.DataFrame([{**first, "devices": 2, "strategy": strategy, "release": release}
                          for strategy in ("ring", "tree") for release in ("1.0", "2.0")])
     campaign = dataclasses.replace(read, rows=rows)
-    labels = [label for label, _ in tables.by_release([campaign])]
+    labels = [label for label, _ in grids.by_release([campaign])]
     assert len(labels) == 2 and "2 devices by ring" in labels[0] and "2 devices by tree" in labels[1]
-    every = tables.every_row([campaign])
+    every = grids.every_row([campaign])
     assert [row[every.columns.index("strategy")].text for row in every.rows] == ["ring", "ring", "tree", "tree"]
 
 
-def test_the_method_is_rendered_with_its_tables_and_links(published):
-    assert 'href="sameness.html"' in (published / "docs/method/index.html").read_text()
-    text = (published / "docs/method/sameness.html").read_text()
-    assert "<h2>The check</h2>" in text
-    assert "<th>" in text
+def test_pages_lead_to_the_documentation(published):
+    text = (published / "campaigns/smoke/index.html").read_text()
+    assert 'href="../../docs/index.html"' in text
+    assert 'href="../../docs/reference/records.html"' in text
+
+
+def test_the_site_of_packed_records_leads_to_the_packed_files(smoke, tmp_path, monkeypatch):
+    folder = smoke.write(tmp_path / "results" / "smoke")
+    summary.rewrite(folder)
+    (folder / "logs").mkdir()
+    for row in smoke.processes:
+        (folder / row["log"]).write_text("said\n")
+    packed.pack_folder(folder)
+    publish.publish(tmp_path / "results", tmp_path / "site", {})
+    page = tmp_path / "site/campaigns/smoke" / row_links(tmp_path / "site/campaigns/smoke/index.html")[0]
+    links = set(Links(page).found)
+    assert {"../../results/smoke/windows.csv.gz", "../../results/smoke/logs.tar.gz"} <= links
+    assert "../../results/smoke/windows.csv.gz" in Links(page.parent / "index.html").found
+    assert broken(tmp_path / "site") == []
 
 
 def test_a_text_in_a_record_cannot_end_the_script_that_holds_it(published):
@@ -238,8 +252,7 @@ def test_in_chromium_a_table_sorts_by_keyboard(published):
     assert found == {"focused": True, "sorted": ["c2"]}
 
 
-@pytest.mark.parametrize("page", ["index.html", "rows.html", "campaigns/smoke/index.html", "docs/method/index.html",
-                                  "campaigns/study.html"])
+@pytest.mark.parametrize("page", ["index.html", "rows.html", "campaigns/smoke/index.html", "campaigns/study.html"])
 def test_on_a_phone_no_page_is_wider_than_the_screen(published, page):
     script = "found.page = document.documentElement.scrollWidth; found.screen = window.innerWidth"
     found = in_chromium(published / page, script, width=420)

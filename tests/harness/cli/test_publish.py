@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from harness.cli.main import app
 from harness.errors import WrongUse
 
-RECORDED = Path(__file__).parents[3] / "results" / "h200-tuned-2026-11-21"
+RECORDED = Path(__file__).parents[3] / "results" / "h200x2-traced-2026-11-22"
 INTERRUPTED = Path(__file__).parents[3] / "results" / "h200-fcn5-host-2026-11-21"
 
 
