@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from runners import protocol
-from runners.protocol import Product, Unsupported
-from runners.pytorch import parallel, phases
+from runners.protocol import Part, Product, Unsupported
+from runners.pytorch import parallel
 from runners.pytorch.aggregation import all_reduce_mean
 from runners.pytorch.strategies import STRATEGIES
 
@@ -214,7 +214,19 @@ class Runner(protocol.Runner):
         return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
 
     def variant(self, name):
-        return phases.variant(self, name)
+        """Return a part that takes the step's next batch, in its own CUDA graph if the step has one.
+
+        What a lossy strategy keeps for the next step moves in FBA and A, batch norm's running
+        averages in all. In `stock` DDP sends those before each forward pass that ends in an
+        aggregation, so their time counts as aggregation.
+        """
+        if name == "A":
+            return Part(self.aggregation.alone(), self.synchronize)
+        parts = {"F": self._forward, "FB": self._local_gradients, "FBA": self._mean_gradients}
+        if name not in parts:
+            return super().variant(name)
+        work = self.fit(parts[name])
+        return Part(lambda: work(*self.next_batch()), self.synchronize)
 
     def peak_memory(self):
         return torch.cuda.max_memory_allocated()
@@ -264,9 +276,21 @@ class Runner(protocol.Runner):
             return self._capture(work)
         return lambda inputs, targets: work(*self._on_device(inputs, targets))
 
-    def _train(self, inputs, targets):
+    def _forward(self, inputs, targets):
+        with self.aggregation.local():
+            return self.mean_loss(inputs, targets).detach()
+
+    def _local_gradients(self, inputs, targets):
+        with self.aggregation.local():
+            return self.differentiate(inputs, targets)
+
+    def _mean_gradients(self, inputs, targets):
         loss = self.differentiate(inputs, targets)
         self.aggregation.aggregate()
+        return loss
+
+    def _train(self, inputs, targets):
+        loss = self._mean_gradients(inputs, targets)
         if self.scaler:
             self.scaler.step(self.optimizer)
             self.scaler.update()
