@@ -2,7 +2,9 @@
 
 import os
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -10,8 +12,12 @@ import networks
 from harness.environments import recipes, store
 from harness.proof.judge import Judge
 from harness.workers.ranks import Launch, Ranks
-from harness.workers.worker import Worker
+from harness.workers.worker import Failed, Worker
 from tests.parallel import parallel_of
+
+HOST = "tests.faults.host"
+KEPT = 4  # workers of frameworks that wait for another test
+TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}
 
 
 @pytest.fixture(scope="session")
@@ -21,19 +27,17 @@ def judge(tmp_path_factory):
 
 
 @pytest.fixture
-def verdict(judge, tmp_path):
+def verdict(judge, worker_for):
     """Return the verdict on a network in a framework's own worker: `verdict("pytorch", "tiny_fcn")`.
 
     `plant` changes the network's JSON on its way to the worker, `fault` puts a runner of tests.faults in the place of the
-    framework's, as "Ceil" or "ranks:Sum"; other keywords change the task, as `devices=2, strategy="ddp"`: those of the reference then run as their
-    names say, as ranks of the tests' own launcher or as one controller. Skips with its reason where the framework has no
-    environment here.
+    framework's, as "Ceil" or "ranks:Sum"; other keywords change the task, as `devices=2, strategy="ddp"`. Skips with its reason
+    where the framework has no environment here.
     """
 
     def ask(framework, network, plant=None, fault="", **task):
-        task = {"device": "cpu", "threads": 1, "precision": "fp32", "tuning": "stock", **task}
-        module = f"tests.faults.{fault if ':' in fault else f'{framework}:{fault}'}" if fault else ""
-        with started(framework, module, tmp_path / f"{framework}.log", task) as worker:
+        task = {**TASK, **task}
+        with worker_for(framework, fault, task) as worker:
             worker.ask("hello", limit=300)
             asked = Planted(worker, plant) if plant else worker
             return judge.judge(asked, networks.get(network), task)
@@ -42,9 +46,52 @@ def verdict(judge, tmp_path):
 
 
 @pytest.fixture(scope="session")
+def worker_for(tmp_path_factory):
+    """Lend a worker of a framework, or of one of its planted faults, for a task: `with worker_for("jax", "Ceil", task)`.
+
+    Workers stay for later tests that would start one alike, as in a campaign that keeps its workers; the reference's do not.
+    """
+    kept, folder = {}, tmp_path_factory.mktemp("workers")
+
+    @contextmanager
+    def lend(framework, fault, task):
+        module = named(framework, fault) or recipes.load(framework).runner
+        if framework == "reference":
+            with started(framework, module, folder / f"{uuid4()}.log", task) as worker:
+                yield worker
+            return
+        alike = (framework, *(task.get(key, default) for key, default in TASK.items()))
+        worker = kept.pop(alike, None)
+        if worker is None:
+            worker = started(framework, HOST, folder / f"{uuid4()}.log", task)
+        elif isinstance(worker, Ranks):
+            task["ranks"] = worker.launch.ranks
+        try:
+            worker.ask("serve", 300, name=module)
+            yield worker
+            with suppress(Failed):  # where it has died or hangs
+                worker.ask("rest", 20)
+                kept[alike] = worker
+            if len(kept) > KEPT:
+                kept.pop(next(iter(kept))).end()
+        finally:
+            if kept.get(alike) is not worker:
+                worker.end()
+
+    yield lend
+    for worker in kept.values():
+        worker.end()
+
+
+@pytest.fixture(scope="session")
 def interpreter_of():
     """Find the interpreter of a framework's environment, as in `interpreter_of("tensorflow")`; skips where there is none."""
     return lambda framework: environment_of(framework).interpreter
+
+
+def named(framework, fault):
+    """The module and class of a planted fault, by default one of the framework's own file."""
+    return f"tests.faults.{fault if ':' in fault else f'{framework}:{fault}'}" if fault else ""
 
 
 def started(framework, module, log, task):

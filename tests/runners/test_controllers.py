@@ -1,16 +1,37 @@
 """One process for several devices: TensorFlow, JAX and MXNet against the reference, faults planted in each, parts of a step."""
 
+from contextlib import contextmanager
+
 import pytest
 
 import networks
 from harness.data import arrays
 from harness.proof import copies
 from harness.workers.worker import Failed, Unsupported, Worker
-from tests.conftest import environment_of, started
+from tests.conftest import environment_of
 
 STALE = ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; "
          "parameters that differ: 8, most of all dense4.bias, by 1 of what training changed (allowed 1e-05)")
 DEFAULTS = {"jax": "all_reduce", "tensorflow": "one_device", "mxnet": "local"}
+
+
+@pytest.fixture
+def worker_of(worker_for, tmp_path):
+    """Lend a worker that has built a network, with weights and batches: `with worker_of("jax", devices=2)`."""
+
+    @contextmanager
+    def lend(framework, devices, name="tiny_fcn", fault="", **task):
+        network = networks.get(name)
+        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
+        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 2 * devices, 2, seed=1))
+        task = {"devices": devices, "strategy": DEFAULTS[framework] if devices > 1 else "", **task}
+        with worker_for(framework, fault, task) as worker:
+            build(worker, network, **task)
+            worker.ask("load", 60, weights=str(tmp_path / "weights.npz"))
+            worker.ask("feed", 60, batches=str(tmp_path / "batches.npz"), residence="device")
+            yield worker
+
+    return lend
 
 
 @pytest.mark.parametrize(("framework", "strategy", "network", "devices", "tuning"), [
@@ -61,8 +82,8 @@ def test_a_step_of_jax_gives_its_whole_state_away(verdict):
 
 
 @pytest.mark.parametrize("framework", DEFAULTS)
-def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all_copies_alike(tmp_path, framework):
-    with worker_of(framework, tmp_path, devices=2) as worker:
+def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all_copies_alike(worker_of, framework):
+    with worker_of(framework, devices=2) as worker:
         before = worker.ask("copies", 60)["hashes"]
         times = [worker.ask("phase", 120, variant=part, steps=100) for part in ("F", "FB", "FBA", "A", "F")]
         assert all(time["steps"] == 100 and time["start"] < time["stop"] for time in times)
@@ -80,9 +101,9 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
     ("FBA", "tiny_fcn", 2, "tuned", 8),
     ("A", "tiny_fcn", 2, "stock", 8),
 ])
-def test_tensorflow_computes_the_gradients_whose_time_it_tells(tmp_path, part, network, devices, tuning, kept):
+def test_tensorflow_computes_the_gradients_whose_time_it_tells(worker_of, part, network, devices, tuning, kept):
     """A graph drops what nobody takes, though its loss be bound to wait for it: backward passes took no time then."""
-    with worker_of("tensorflow", tmp_path, devices, network, "tests.faults.tensorflow:Keeps", tuning=tuning) as worker:
+    with worker_of("tensorflow", devices, network, "Keeps", tuning=tuning) as worker:
         worker.ask("phase", 120, variant=part, steps=1)
         with pytest.raises(Failed, match=f"{kept} arrays kept, 0 wrong, after {part}"):
             worker.ask("copies", 120)
@@ -90,14 +111,14 @@ def test_tensorflow_computes_the_gradients_whose_time_it_tells(tmp_path, part, n
 
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])  # an embedding's rows go another way
 @pytest.mark.parametrize("part", ["A", "FBA", "FBAU"])
-def test_every_gradient_that_tensorflow_gives_to_nccl_has_a_device(tmp_path, network, part):
+def test_every_gradient_that_tensorflow_gives_to_nccl_has_a_device(worker_of, network, part):
     """NCCL's code refuses one without when it is traced."""
-    with worker_of("tensorflow", tmp_path, 2, network, "tests.faults.tensorflow:Nccl", strategy="nccl_on_cpus") as worker:
+    with worker_of("tensorflow", 2, network, "Nccl", strategy="nccl_on_cpus") as worker:
         assert worker.ask("phase", 120, variant=part, steps=1)["steps"] == 1
 
 
-def test_an_embedding_whose_rows_are_added_in_another_order_differs_by_rounding_and_nothing_else_does(tmp_path):
-    with worker_of("tensorflow", tmp_path, 2, "tiny_lstm", "tests.faults.tensorflow:OtherOrder") as worker:
+def test_an_embedding_whose_rows_are_added_in_another_order_differs_by_rounding_and_nothing_else_does(worker_of):
+    with worker_of("tensorflow", 2, "tiny_lstm", "OtherOrder") as worker:
         worker.ask("phase", 120, variant="FBAU", steps=100)
         (apart,) = worker.ask("copies", 60)["apart"].items()
         assert apart[0] == "embedding1.weight"
@@ -106,8 +127,8 @@ def test_an_embedding_whose_rows_are_added_in_another_order_differs_by_rounding_
 
 
 @pytest.mark.parametrize("framework", DEFAULTS)
-def test_one_device_has_nothing_to_aggregate(tmp_path, framework):
-    with worker_of(framework, tmp_path, devices=1) as worker:
+def test_one_device_has_nothing_to_aggregate(worker_of, framework):
+    with worker_of(framework, devices=1) as worker:
         worker.ask("phase", 120, variant="FBA", steps=1)
         with pytest.raises(Unsupported, match="one device has no gradients to aggregate"):
             worker.ask("phase", 60, variant="A", steps=1)
@@ -130,24 +151,12 @@ def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, fram
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize(("module", "losses"), [("tensorflow:Losses", 2), ("tensorflow:SameUnits", 1)])
-def test_each_device_of_tensorflow_drops_units_of_its_own(tmp_path, module, losses):
-    with worker_of("tensorflow", tmp_path, 2, "tiny_dropout", f"tests.faults.{module}", dropout=True) as worker:
+@pytest.mark.parametrize(("fault", "losses"), [("Losses", 2), ("SameUnits", 1)])
+def test_each_device_of_tensorflow_drops_units_of_its_own(worker_of, fault, losses):
+    with worker_of("tensorflow", 2, "tiny_dropout", fault, dropout=True) as worker:
         worker.ask("run", 120, steps=1)
         with pytest.raises(Failed, match=f"different: {losses} losses"):
             worker.ask("copies", 60)
-
-
-def worker_of(framework, folder, devices, name="tiny_fcn", module=None, **task):
-    """A worker that has built a network, with weights and batches."""
-    network = networks.get(name)
-    arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
-    arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 2 * devices, 2, seed=1))
-    worker = started(framework, module, folder / "log", {"devices": devices})
-    build(worker, network, **{"devices": devices, "strategy": DEFAULTS[framework] if devices > 1 else "", **task})
-    worker.ask("load", 60, weights=str(folder / "weights.npz"))
-    worker.ask("feed", 60, batches=str(folder / "batches.npz"), residence="device")
-    return worker
 
 
 def build(worker, network, **task):
