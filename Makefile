@@ -7,6 +7,7 @@ SUITE ?= $(if $(filter-out 0,$(GPUS)),configs/gpu.yaml $(if $(filter-out 1,$(GPU
 CAMPAIGNS ?= $(patsubst %/campaign.json,%,$(wildcard results/*/campaign.json))
 FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
+JOBS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench compare verify report publish docs check test clean
@@ -46,7 +47,7 @@ check: setup  ## lint, types, import borders and documentation
 
 test: setup  ## make the environments of FRAMEWORKS where absent, then run all tests; those of other frameworks skip
 	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
-	$(PYTHON) -m pytest $(PYTEST_ARGUMENTS)
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGUMENTS)
 
 clean:  ## remove .venv and caches; environments and results stay
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache *.egg-info

@@ -20,6 +20,16 @@ KEPT = 4  # workers of frameworks that wait for another test
 TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Keep the tests of one framework in one process of pytest-xdist, so that they share its worker."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        said = {*item.path.parts, *(str(value).partition(":")[0] for value in parameters)}
+        if framework := min(said & set(recipes.names()) - {"reference"}, default=""):
+            item.add_marker(pytest.mark.xdist_group(framework))
+
+
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
     """The judge of all verdicts: two samples, three steps, the reference's answers kept for the session."""
