@@ -44,11 +44,43 @@ SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows
 ANOTHER = "or begin another campaign with --out"
 
 
-class Recorder:
+class Folder:
+    """An open folder of records; its first page says what was measured, where and when."""
+
+    page = "campaign.json"
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def begin(self, page: Mapping[str, Any], files: Mapping[str, str]) -> None:
+        """Write the files and then the first page. Raises WrongUse if they cannot be written."""
+        try:
+            (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+            for name, text in {**files, self.page: json.dumps(page, indent=1)}.items():
+                _replace(self.folder / name, text)
+        except OSError as error:
+            raise WrongUse(f"{self.folder} cannot be written ({error.strerror}): "
+                           "name another folder with --out") from None
+
+    def meta(self) -> dict[str, Any]:
+        """Return what the first page says now."""
+        meta: dict[str, Any] = json.loads((self.folder / self.page).read_text(encoding="utf-8"))
+        return meta
+
+    def add(self, key: str, values: Sequence[str]) -> None:
+        """Add new values to a list in the first page."""
+        self.update(**{key: list(dict.fromkeys([*self.meta().get(key, []), *values]))})
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the first page."""
+        _replace(self.folder / self.page, json.dumps({**self.meta(), **fields}, indent=1))
+
+
+class Recorder(Folder):
     """The open folder of one campaign."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic):
-        self.folder = folder
+        super().__init__(folder)
         self.clock = clock
         self.summary_due = -math.inf  # on the clock
         # What changed since the campaign began; noted with the next process or trace.
@@ -58,15 +90,10 @@ class Recorder:
     def create(cls, folder: Path, page: Mapping[str, Any]) -> "Recorder":
         """Start a campaign in `folder`. Raises WrongUse if it holds one or cannot be written."""
         refuse_existing(folder)
-        try:
-            (folder / "logs").mkdir(parents=True, exist_ok=True)
-            _replace(folder / "campaign.json", json.dumps(page, indent=1))
-            for name in OF_EVERY_CAMPAIGN:
-                _replace(folder / f"{name}.csv", ",".join(TABLES[name]) + "\n")
-        except OSError as error:
-            raise WrongUse(f"{folder} cannot be written ({error.strerror}): "
-                           "name another folder with --out") from None
-        return cls(folder)
+        recorder = cls(folder)
+        recorder.begin(page, {f"{name}.csv": ",".join(TABLES[name]) + "\n"
+                              for name in OF_EVERY_CAMPAIGN})
+        return recorder
 
     @classmethod
     def resume(cls, folder: Path, planned: Sequence[str], now: Mapping[str, Any]) -> "Recorder":
@@ -91,7 +118,7 @@ class Recorder:
             if sources.get(name) != source:
                 raise WrongUse(f"{folder}: {name} was {source}, and is {sources.get(name, 'not here')} "
                                f"now: put back what it was, {ANOTHER}")
-        _refuse_elsewhere(folder / "campaign.json", campaign.meta, now)
+        refuse_elsewhere(folder / "campaign.json", campaign.meta, now)
         if changed := sorted({trial["trial"] for trial in campaign.meta["trials"]} ^ set(planned)):
             raise WrongUse(f"{folder}: the suite plans other trials now "
                            f"({', '.join(changed[:3])} ...): {remedy}")
@@ -173,19 +200,6 @@ class Recorder:
         if self.clock() >= self.summary_due:
             self.summarise()
 
-    def meta(self) -> dict[str, Any]:
-        """Return what campaign.json says now."""
-        meta: dict[str, Any] = json.loads((self.folder / "campaign.json").read_text(encoding="utf-8"))
-        return meta
-
-    def add(self, key: str, values: Sequence[str]) -> None:
-        """Add new values to a list in campaign.json."""
-        self.update(**{key: list(dict.fromkeys([*self.meta().get(key, []), *values]))})
-
-    def update(self, **fields: Any) -> None:
-        """Change fields of campaign.json."""
-        _replace(self.folder / "campaign.json", json.dumps({**self.meta(), **fields}, indent=1))
-
 
 def refuse_existing(folder: Path) -> None:
     """Raise WrongUse if `folder` holds a campaign already."""
@@ -194,7 +208,7 @@ def refuse_existing(folder: Path) -> None:
                        "or name another folder with --out")
 
 
-def _refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise WrongUse if the variables, the processor or the GPUs are not those of `file`."""
     before, present = _place(then), _place(now)
     for key in {**before, **present}:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import Measuring, Overrides, words
-from harness.cli.terminal import console, interruptible, new_folder, say
+from harness.cli.terminal import console, interruptible, new_folder, say, writing
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
@@ -166,13 +166,10 @@ def write_page(comparison: "Comparison", out: Path) -> Path:
     from analysis.compare.report import write
     from analysis.records import manifest
 
-    try:
+    with writing(out):
         paths = write(comparison, out)
         if (out / "campaign.json").exists():
             manifest.write_manifest(out)
-    except OSError as error:
-        raise WrongUse(f"{error.filename or out}: {error.strerror}; "
-                       "name another folder with --out") from None
     return next(path for path in paths if path.suffix == ".html")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from harness.cli.options import Out
-from harness.cli.terminal import console, new_folder, say
+from harness.cli.terminal import console, new_folder, say, writing
 from harness.errors import WrongUse
 from harness.plan.suite import Precision, Tuning
 from harness.validation import did_you_mean
@@ -68,11 +68,8 @@ def explain(options: ExplainOptions) -> None:
     found = gap.explain(*(gap.side_of(name, campaign, trial["trial"]) for name, (campaign, _), trial
                           in zip(names(*trials), sides, trials, strict=True)))
     folder = options.out or new_folder("explain")
-    try:
+    with writing(folder):
         paths = report.write(found, campaigns, folder)
-    except OSError as error:
-        raise WrongUse(f"{error.filename or folder}: {error.strerror}; "
-                       "name another folder with --out") from None
     console.print(report.terminal_table(found))
     for sentence in words.sentences(found):
         say(sentence)

@@ -25,7 +25,7 @@ from rich.table import Table
 import networks
 from harness.cli import compare, explain, publish, study
 from harness.cli.options import Interpreter, Measuring, Overrides, command, words
-from harness.cli.terminal import console, dim, interruptible, new_folder, say
+from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
 
@@ -237,7 +237,7 @@ def _report(folders: list[Path], out: Path) -> set[str]:
     from analysis.trials import summary
 
     statuses = set()
-    try:
+    with writing(out):
         for folder in folders:
             campaign = reader.read(folder)
             console.print(report.terminal_table(campaign))
@@ -247,9 +247,6 @@ def _report(folders: list[Path], out: Path) -> set[str]:
         paths = report.write(folders, out)
         if out in folders:
             manifest.write_manifest(out)
-    except OSError as error:
-        raise WrongUse(f"{error.filename or out}: {error.strerror}; "
-                       "name another folder with --out") from None
     say(f"Page: {next(path for path in paths if path.suffix == '.html')}")
     return statuses
 
@@ -276,9 +273,9 @@ def _print_plan(plan: "Plan") -> None:
     console.print(table)
     for reason, times in refused.items():
         say(f"{times} refused: {reason}", "yellow")
-    expected = f"about {duration(total)} once the environments are built" if total else "all refused"
+    time = f"about {duration(total)} once the environments are built" if total else "all refused"
     say(f"{count(len(plan.trials), 'trial')}, {count(processes, 'process', 'es')} each"
-        f"{_count_traces(plan)}, {expected}. Nothing was started.")
+        f"{_count_traces(plan)}, {time}. Nothing was started.")
 
 
 def _count_traces(plan: "Plan") -> str:
@@ -287,15 +284,14 @@ def _count_traces(plan: "Plan") -> str:
     from harness.cli.progress import count
 
     suite = plan.suite
-    planned = [trial for trial in plan.trials if trial.status == "planned"]
-    counts = {"trace": sum(tracing.wanted(suite, trial) for trial in planned),
+    counts = {"trace": sum(tracing.wanted(suite, trial) for trial in plan.planned),
               "profile": sum(profiling.wanted(suite, trial) and trial.devices == 1
-                             for trial in planned)}
+                             for trial in plan.planned)}
     return "".join(f", {count(number, what)}" for what, number in counts.items() if number)
 
 
 def _end_as_by_ctrl_c() -> None:
-    """Let SIGTERM and SIGHUP end the workers, keep finished results and clean up, as Ctrl-C does."""
+    """Let SIGTERM and SIGHUP end the workers and keep finished results, as Ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, signal.default_int_handler)

@@ -1,8 +1,7 @@
-"""What a person sees while a campaign runs: a bar with the time left and a line with the process at work; plain lines in a log."""
+"""What a person sees of a running campaign: a bar with the time left, or plain lines in a log."""
 
 import math
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -18,67 +17,75 @@ class Display(Listener):
     def __init__(self, console: Console, suite: Suite, work: list[tuple[Trial, int]]):
         self.console = console
         self.suite = suite
-        self.left = {(trial.trial, process): estimate_seconds(trial, suite) for trial, process in work}
-        self.typical = sum(self.left.values()) / max(len(self.left), 1)  # a guess for processes of further rounds
+        # The estimated seconds of each process, and of a process of a further round.
+        self.left = {(trial.trial, process): estimate_seconds(trial, suite)
+                     for trial, process in work}
+        self.typical = sum(self.left.values()) / max(len(self.left), 1)
         self.further = 0
-        self.guessed = 0.0
+        self.estimated = 0.0
         self.spent = 0.0
         self.began = time.monotonic()
         self.progress = Progress(
-            TextColumn("[bold]{task.completed:>3.0f}/{task.total:.0f}"), BarColumn(bar_width=24), TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"), TextColumn("[dim]{task.fields[now]}"), console=console, transient=True,
-            disable=not console.is_terminal,
-        )
-        self.task: TaskID = self.progress.add_task("processes", total=len(work), left=self._left(), now="preparing")
+            TextColumn("[bold]{task.completed:>3.0f}/{task.total:.0f}"), BarColumn(bar_width=24),
+            TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
+            TextColumn("[dim]{task.fields[now]}"), console=console, transient=True,
+            disable=not console.is_terminal)
+        self.task: TaskID = self.progress.add_task("processes", total=len(work),
+                                                   left=self._left(), now="preparing")
 
     def __enter__(self) -> "Display":
         self.progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
     def note(self, text: str) -> None:
-        """Say something that is worth keeping on the screen, such as an environment being built."""
-        self.progress.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+        """Print a line that stays, such as an environment being built."""
+        self._print(text, "dim")
 
     def watch(self, event: Event) -> None:
-        """Show what the process at work does. Checks made ahead are no process's own time."""
+        """Show what the current process does. Checks before all processes count for none."""
         if event.phase == "checked":
             self.began = time.monotonic()
         self.progress.update(self.task, now=describe(event, self.suite.windows))
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
-        """Count a finished process and learn from how long it took; in a log, print its line."""
-        key = (outcome.row["trial"], outcome.row["process"])
+        """Count a finished process and learn from its duration; in a log, print its line."""
+        row = outcome.row
         now = time.monotonic()
-        self.guessed += self.left.pop(key, self.typical)
+        self.estimated += self.left.pop((row["trial"], row["process"]), self.typical)
         self.further = max(0, total - number - len(self.left))
         self.spent += now - self.began
         self.began = now
         self.progress.update(self.task, advance=1, total=total, left=self._left())
-        if outcome.row["status"] != "ok":
-            self.progress.console.print(f"{key[0]} process {key[1]}: {outcome.row['status']}: {outcome.row['reason']}",
-                                        style="yellow", markup=False, highlight=False, soft_wrap=True)
+        process = f"{row['trial']} process {row['process']}"
+        if row["status"] != "ok":
+            self._print(f"{process}: {row['status']}: {row['reason']}", "yellow")
         elif not self.console.is_terminal:
-            step = outcome.windows[-1]["step_seconds"]
-            self.console.print(f"{number}/{total} {key[0]} process {key[1]}: {duration(step)} a step, {self._left()}",
-                               highlight=False, soft_wrap=True)
+            step = duration(outcome.windows[-1]["step_seconds"])
+            self._print(f"{number}/{total} {process}: {step} a step, {self._left()}")
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        self.progress.console.print(text, style=style, markup=False, highlight=False,
+                                    soft_wrap=True)
 
     def _left(self) -> str:
-        """The guessed time of what is left, scaled by how wrong the guesses have been so far."""
+        """Estimate the time left, scaled by how far the estimates were off so far."""
         if not self.left and not self.further:
             return "none left"
-        pace = self.spent / self.guessed if self.guessed else 1.0
+        pace = self.spent / self.estimated if self.estimated else 1.0
+        seconds = pace * (sum(self.left.values()) + self.further * self.typical)
         more = " and more where intervals are wide" if self.suite.interval and self.left else ""
-        return f"about {duration(pace * (sum(self.left.values()) + self.further * self.typical))} left{more}"
+        return f"about {duration(seconds)} left{more}"
 
 
 def describe(event: Event, windows: int) -> str:
-    """One line on the process at work: what runs, how far it is, its loss and step time."""
+    """Describe a process in one line: what runs, how far it is, its step time and loss."""
     trial = event.trial
-    what = f"{trial.network} b{trial.batch}" + (f" x{trial.devices} {trial.strategy}" if trial.devices > 1 else "")
-    text = f"{trial.framework} {what} {trial.precision} {trial.tuning} #{event.process} {event.phase}"
+    several = f" x{trial.devices} {trial.strategy}" if trial.devices > 1 else ""
+    text = (f"{trial.framework} {trial.network} b{trial.batch}{several} {trial.precision} "
+            f"{trial.tuning} #{event.process} {event.phase}")
     if event.phase == "timing":
         text += f" {event.window}/{windows}"
     if math.isfinite(event.step_seconds):
@@ -87,12 +94,12 @@ def describe(event: Event, windows: int) -> str:
 
 
 def count(number: int, noun: str, plural: str = "s") -> str:
-    """As in 1 trial, 2 trials."""
+    """Count as in 1 trial, 2 trials."""
     return f"{number} {noun}{plural if number != 1 else ''}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit a person would use, three significant digits below a minute."""
+    """Write seconds in a unit that fits, with three significant digits below a minute."""
     if seconds >= 5400:
         return f"{seconds / 3600:.1f} h"
     if seconds >= 90:

@@ -16,7 +16,7 @@ from harness.cli.terminal import Notes, interruptible, new_folder, say
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
 from harness.studies import aggregation, conv, gemm, layers
-from harness.studies.recorder import Records, merge
+from harness.studies.recorder import StudyRecorder, merge
 from harness.studies.study import Effort, Place, Study, known, place_of, run
 
 Batch = Annotated[int | None, typer.Option(
@@ -219,7 +219,7 @@ def show_study(
         "gemm": partial(gemm.write, campaigns=kernels),
         "conv": partial(conv.write, campaigns=kernels), "layers": layers.write}
     try:
-        name = Records(folders[0]).page()["study"]
+        name = StudyRecorder(folders[0]).meta()["study"]
     except (OSError, ValueError, KeyError) as error:
         raise WrongUse(f"{folders[0]}: no study ({error}); name a folder that `dlbench study` wrote"
                        ) from None
@@ -262,9 +262,9 @@ def _derive(folder: Path, campaigns: Sequence[Path]) -> None:
     if not (folder / "study.json").exists() or not packed.find(folder / "links.csv").exists():
         raise WrongUse(f"{folder}: no study of aggregation; "
                        "name a folder that `dlbench study aggregation` wrote")
-    records = Records(folder)
-    _refuse_useless(campaigns, records.page()["trials"][0]["device_kind"])
-    records.update(recorded=[each.name for each in campaigns])
+    recorder = StudyRecorder(folder)
+    _refuse_useless(campaigns, recorder.meta()["trials"][0]["device_kind"])
+    recorder.update(recorded=[each.name for each in campaigns])
     say(f"Page: {report.write(folder, campaigns)}")
     manifest.write_manifest(folder)
 

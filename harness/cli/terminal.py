@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from harness.campaign.events import Listener
+from harness.errors import WrongUse
 
 console = Console()
 
@@ -34,6 +35,16 @@ class Notes(Listener):
 def new_folder(name: str) -> Path:
     """Name a folder under results/ after what writes it and the time."""
     return Path("results") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raise WrongUse if the block cannot write into `folder`."""
+    try:
+        yield
+    except OSError as error:
+        raise WrongUse(f"{error.filename or folder}: {error.strerror}; "
+                       "name another folder with --out") from None
 
 
 @contextmanager

@@ -21,10 +21,11 @@ from harness.campaign.process import now
 from harness.campaign.session import Plan, Session
 from harness.environments.store import BuildFailed, Environment
 from harness.errors import WrongUse
+from harness.machine import hardware
 from harness.machine.preflight import pass_gate
 from harness.plan.planner import Trial
 from harness.studies import study
-from harness.studies.recorder import Records
+from harness.studies.recorder import StudyRecorder
 from harness.workers.launch import start, task_of
 from harness.workers.worker import Failed, Unsupported, Worker
 
@@ -74,15 +75,13 @@ class Group:
 def plan(devices: str, device: str, interpreters: Mapping[str, Path], allow_dirty: bool,
          effort: Mapping[str, Any]) -> Plan:
     """Plan a trial of PyTorch for each number of devices; by default 1, 2, 4 ... of those here."""
-    keys = {"title": "Links", **effort}
-    planned = study.plan(["pytorch"], device, interpreters, allow_dirty, **keys)
-    gpus = len(planned.machine["gpus"])
-    here = gpus if planned.device_kind == "cuda" else len(os.sched_getaffinity(0))
+    machine = hardware.describe()
+    gpus = campaign.choose_device(device, machine) == "cuda"
+    here = len(machine["gpus"]) if gpus else len(os.sched_getaffinity(0))
     counts = devices or ",".join(str(2**power) for power in range(max(1, here).bit_length()))
     try:
-        numbers = [int(count) for count in counts.split(",")]
-        planned = study.plan(["pytorch"], device, interpreters, allow_dirty, devices=numbers,
-                             **keys)
+        planned = study.plan(["pytorch"], device, interpreters, allow_dirty, title="Links",
+                             devices=[int(count) for count in counts.split(",")], **effort)
     except ValueError:
         raise WrongUse(f"--devices {devices}: write whole numbers with commas, as in 1,2,4"
                        ) from None
@@ -96,17 +95,16 @@ def plan(devices: str, device: str, interpreters: Mapping[str, Path], allow_dirt
 def run(planned: Plan, effort: Effort, folder: Path, listener: Listener) -> None:
     """Measure the links of every group of devices into `folder`."""
     dirty = pass_gate(planned.machine, planned.gpus, planned.allow_dirty)
-    groups, records = groups_of(planned.trials), Records(folder)
+    recorder = StudyRecorder(folder)
     settings = {"devices": [trial.devices for trial in planned.trials],
                 "largest_mib": effort.largest_bytes // 2**20}
     with Session.open(planned, listener, folder / "logs") as session:
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-        records.write({**campaign.first_page(planned, folder, session.environments),
-                       "study": "aggregation", "effort": asdict(effort), "settings": settings,
-                       "dirty": dirty})
+        recorder.begin({**campaign.first_page(planned, folder, session.environments),
+                        "study": "aggregation", "effort": asdict(effort), "settings": settings,
+                        "dirty": dirty}, {})
         environment = session.environment(planned.planned[0])
-        sweep(groups, environment, effort, folder, listener.note)
-    records.update(finished=now())
+        sweep(groups_of(planned.trials), environment, effort, folder, listener.note)
+    recorder.update(finished=now())
 
 
 def groups_of(trials: Sequence[Trial]) -> list[Group]:

@@ -1,26 +1,25 @@
 """Writes a study's folder: study.json, points.csv and measurements.csv.
 
-The rows of a point are on disk as soon as it is done. docs/reference/records.md defines the columns;
-`analysis.records.study_reader` reads them.
+The rows of a point are on disk as soon as it is done. docs/reference/records.md defines the
+columns; `analysis.records.study_reader` reads them.
 """
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.records import packed, study_reader
 from analysis.records.study_reader import MEASUREMENT_COLUMNS
+from harness.campaign.recorder import Folder
 from harness.errors import WrongUse
 
 
-class Records:
+class StudyRecorder(Folder):
     """The open folder of a study."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    page = "study.json"
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         file = self.folder / "measurements.csv"
@@ -31,44 +30,26 @@ class Records:
     def introduce(self, bench: str, hello: Mapping[str, Any]) -> None:
         """Keep what a worker says of itself: its release, its device, its libraries."""
         said = {key: value for key, value in hello.items() if key != "pid"}
-        self.update(workers={**self.page().get("workers", {}), bench: said})
-
-    def page(self) -> dict[str, Any]:
-        page: dict[str, Any] = json.loads((self.folder / "study.json").read_text(encoding="utf-8"))
-        return page
-
-    def update(self, **fields: Any) -> None:
-        self.write({**self.page(), **fields})
-
-    def write(self, page: Mapping[str, Any]) -> None:
-        (self.folder / "study.json").write_text(json.dumps(page, indent=1), encoding="utf-8")
+        self.update(workers={**self.meta().get("workers", {}), bench: said})
 
 
-def open_records(folder: Path, page: Mapping[str, Any], points: Mapping[str, Mapping[str, Any]]
-                 ) -> Records:
+def open_study(folder: Path, page: Mapping[str, Any], points: Mapping[str, Mapping[str, Any]]
+               ) -> StudyRecorder:
     """Begin a study in `folder`, or continue it. Raises WrongUse if it has other points."""
-    table = io.StringIO()
+    table, recorder = io.StringIO(), StudyRecorder(folder)
     columns = dict.fromkeys(key for point in points.values() for key in point)
     writer = csv.DictWriter(table, list(columns), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(points.values())
-    records = Records(folder)
-    if (folder / "study.json").exists():
-        if packed.read_text(folder / "points.csv") != table.getvalue():
-            raise WrongUse(f"{folder}: the study there has other points; "
-                           "resume with the options that began it")
+    if not (folder / "study.json").exists():
+        recorder.begin(page, {"points.csv": table.getvalue(),
+                              "measurements.csv": ",".join(MEASUREMENT_COLUMNS) + "\n"})
+    elif packed.read_text(folder / "points.csv") != table.getvalue():
+        raise WrongUse(f"{folder}: the study there has other points; "
+                       "resume with the options that began it")
+    else:
         packed.unpack_folder(folder)
-        return records
-    try:
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-        (folder / "points.csv").write_text(table.getvalue(), encoding="utf-8")
-        header = ",".join(MEASUREMENT_COLUMNS) + "\n"
-        (folder / "measurements.csv").write_text(header, encoding="utf-8")
-        records.write(page)
-    except OSError as error:
-        raise WrongUse(f"{folder} cannot be written ({error.strerror}): "
-                       "name another folder with --out") from None
-    return records
+    return recorder
 
 
 def merge(folders: Sequence[Path], out: Path) -> None:
@@ -77,15 +58,14 @@ def merge(folders: Sequence[Path], out: Path) -> None:
     The page is the first part's; it names them all.
     """
     study_reader.read(folders)
-    pages = [Records(folder).page() for folder in folders]
+    pages = [StudyRecorder(folder).meta() for folder in folders]
     ends = [page["finished"] for page in pages]
-    parts = [{key: page[key] for key in ("name", "started", "finished", "source_hash")}
-             for page in pages]
-    out.mkdir(parents=True, exist_ok=True)
+    page = {**pages[0], "name": out.name, "started": min(page["started"] for page in pages),
+            "finished": None if None in ends else max(ends),
+            "parts": [{key: page[key] for key in ("name", "started", "finished", "source_hash")}
+                      for page in pages]}
+    files = {}
     for name in ("points.csv", "measurements.csv"):
         texts = [packed.read_text(folder / name).splitlines(keepends=True) for folder in folders]
-        lines = [texts[0][0], *(line for text in texts for line in text[1:])]
-        (out / name).write_text("".join(lines), encoding="utf-8")
-    Records(out).write({**pages[0], "name": out.name, "parts": parts,
-                        "started": min(page["started"] for page in pages),
-                        "finished": None if None in ends else max(ends)})
+        files[name] = "".join([texts[0][0], *(line for text in texts for line in text[1:])])
+    StudyRecorder(out).begin(page, files)

@@ -20,11 +20,12 @@ from analysis.records import study_reader
 from harness.campaign import campaign
 from harness.campaign.events import Listener
 from harness.campaign.process import now
+from harness.campaign.recorder import refuse_elsewhere
 from harness.campaign.session import Plan, Session
 from harness.errors import WrongUse
 from harness.machine.preflight import pass_gate
 from harness.plan.suite import Suite
-from harness.studies.recorder import Records, open_records
+from harness.studies.recorder import StudyRecorder, open_study
 from harness.validation import did_you_mean
 from harness.workers.cores import THREAD_VARIABLES
 from harness.workers.worker import Failed, Unsupported, Worker
@@ -130,18 +131,18 @@ def run(study: Study, place: Place, folder: Path, resume: bool, listener: Listen
     dirty = pass_gate(place.plan.machine, place.plan.gpus, place.plan.allow_dirty)
     points = {point["point"]: point for bench in study.benches for point in bench.points}
     with Session.open(place.plan, listener, folder / "logs") as session:
-        page = first_page(study, place, folder, session)
-        records = open_records(folder, {**page, "dirty": dirty}, points)
+        page = {**first_page(study, place, folder, session), "dirty": dirty}
+        recorder = open_study(folder, page, points)
+        refuse_elsewhere(folder / "study.json", recorder.meta(), page)
         finished = study_reader.finished(folder)
         for process in range(study.effort.processes):
             for bench in study.benches:
                 todo = [point for point in bench.points
                         if (bench.framework, process, point["point"]) not in finished]
-                begin = partial(_worker, replace(bench, points=todo), process, place, session,
-                                records)
-                _run_process(study, process, replace(bench, points=todo), begin, records,
+                begin = partial(_worker, bench, process, place, session, recorder)
+                _run_process(study, process, replace(bench, points=todo), begin, recorder,
                              listener.note)
-    records.update(finished=now())
+    recorder.update(finished=now())
 
 
 def first_page(study: Study, place: Place, folder: Path, session: Session) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def first_page(study: Study, place: Place, folder: Path, session: Session) -> di
 
 
 @contextmanager
-def _worker(bench: Bench, process: int, place: Place, session: Session, records: Records
+def _worker(bench: Bench, process: int, place: Place, session: Session, recorder: StudyRecorder
             ) -> Iterator[Worker]:
     """Start a bench's worker and open it. Raises Failed or Unsupported if it cannot start."""
     [trial] = [each for each in place.plan.trials if each.framework == bench.framework]
@@ -167,13 +168,13 @@ def _worker(bench: Bench, process: int, place: Place, session: Session, records:
     log = session.logs / f"{bench.framework}-{process}.log"
     worker = session.start(trial, log, bench.module, variables)
     with session.live.holding(worker), worker:
-        records.introduce(bench.framework, worker.ask("hello", START_SECONDS))
+        recorder.introduce(bench.framework, worker.ask("hello", START_SECONDS))
         worker.ask("open", START_SECONDS, device=place.device_kind, threads=place.threads)
         yield worker
 
 
 def _run_process(study: Study, process: int, bench: Bench,
-                 begin: Callable[[], AbstractContextManager[Worker]], records: Records,
+                 begin: Callable[[], AbstractContextManager[Worker]], recorder: StudyRecorder,
                  note: Callable[[str], None]) -> None:
     """Measure a bench's points in one process.
 
@@ -197,7 +198,7 @@ def _run_process(study: Study, process: int, bench: Bench,
                         found = measure_point(worker, point, study, order)
                     except (Failed, Unsupported) as failure:
                         found = [_refusal(failure)]
-                    records.append([{**row, "point": point["point"], **each} for each in found])
+                    recorder.append([{**row, "point": point["point"], **each} for each in found])
                     if len(waiting) % 100 == 0:
                         note(f"{bench.framework}, process {process}: {total - len(waiting)} of "
                              f"{total} points")
@@ -205,7 +206,7 @@ def _run_process(study: Study, process: int, bench: Bench,
                         deaths += 1
                         break
         except (Failed, Unsupported) as reason:
-            records.append([{**row, "point": point["point"], **_refusal(reason)}
+            recorder.append([{**row, "point": point["point"], **_refusal(reason)}
                             for point in waiting])
             return
 

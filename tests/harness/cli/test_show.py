@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.studies.conv import gflop, part_of
-from harness.studies.recorder import open_records
+from harness.studies.recorder import open_study
 
 EFFORT = {"processes": 1, "windows": 1, "window_seconds": 0.01, "once_seconds": 1, "seed": 0}
 PAGE = {
@@ -23,7 +23,7 @@ def point(k):
 
 
 def record(folder, points):
-    records = open_records(folder, {**PAGE, "name": folder.name}, {each["point"]: each for each in points})
+    records = open_study(folder, {**PAGE, "name": folder.name}, {each["point"]: each for each in points})
     for each in points:
         records.append([{"bench": "pytorch", "process": 0, "point": each["point"], "candidate": name, "status": "ok", "steps": 1,
                          "operations": 1, "seconds": seconds} for name, seconds in (("GEMM", gflop(each)), ("FFT", 1e-3))])

@@ -10,7 +10,7 @@ from harness.campaign.events import Listener
 from harness.environments import recipes
 from harness.errors import WrongUse
 from harness.studies import study as studies
-from harness.studies.recorder import open_records
+from harness.studies.recorder import open_study
 from harness.studies.study import Bench, Effort, Study, measure_point
 from harness.workers.worker import Failed, Unsupported
 
@@ -88,14 +88,14 @@ def test_windows_of_candidates_are_interleaved():
 @pytest.fixture
 def folder(tmp_path):
     page = {"schema": 1, "study": "gemm", "settings": {}, "effort": {}, "workers": {}}
-    open_records(tmp_path, page, BY_NAME)
+    open_study(tmp_path, page, BY_NAME)
     return tmp_path
 
 
 def walk(folder, workers, points=POINTS):
     """One process over `points`; each start takes the next of `workers`."""
     study = study_of(points)
-    records = open_records(folder, {}, BY_NAME)
+    records = open_study(folder, {}, BY_NAME)
     studies._run_process(study, 0, study.benches[0], lambda: workers.pop(0), records, lambda _: None)
 
 
@@ -121,7 +121,7 @@ def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
         raise Unsupported("no wheel for this device")
 
     study = study_of()
-    studies._run_process(study, 0, study.benches[0], refuse, open_records(folder, {}, BY_NAME), lambda _: None)
+    studies._run_process(study, 0, study.benches[0], refuse, open_study(folder, {}, BY_NAME), lambda _: None)
     found = reading.estimates(reading.read([folder]))
     assert set(found["reason"]) == {"no wheel for this device"} and len(found) == 3
 
@@ -153,13 +153,13 @@ def test_a_killed_study_forgets_the_point_that_was_being_written(folder):
 
 def test_other_points_are_not_a_study_to_go_on_with(folder):
     with pytest.raises(WrongUse, match="the study there has other points"):
-        open_records(folder, {}, {"size 9": {"point": "size 9", "size": 9}})
+        open_study(folder, {}, {"size 9": {"point": "size 9", "size": 9}})
 
 
 def test_parts_of_a_study_are_read_as_one(folder, tmp_path_factory):
     other = tmp_path_factory.mktemp("part")
-    open_records(other, json.loads((folder / "study.json").read_text()), {"size 9": {"point": "size 9", "size": 9}})
+    open_study(other, json.loads((folder / "study.json").read_text()), {"size 9": {"point": "size 9", "size": 9}})
     walk(folder, [Arithmetic({"a": 0.1})], POINTS[:1])
-    records = open_records(other, {}, {"size 9": {"point": "size 9", "size": 9}})
+    records = open_study(other, {}, {"size 9": {"point": "size 9", "size": 9}})
     records.append([{"bench": "pytorch", "process": 0, "point": "size 9", "candidate": "a", "status": "ok", "seconds": "0.2"}])
     assert reading.estimates(reading.read([folder, other])).set_index("size")["seconds"].to_dict() == {1: 0.1, 9: 0.2}
