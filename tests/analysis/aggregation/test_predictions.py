@@ -216,7 +216,7 @@ def test_what_an_unverified_trial_measured_speaks_neither_for_the_model_nor_agai
     assert predictions.what_if(campaign, fits).empty
     campaign.processes["check"] = "different"
     alone = predictions.of_campaign(campaign, fits)
-    assert alone["error"].isna().all() and "the model stands unproved" in report.headline(alone)
+    assert alone["error"].isna().all() and "the model is untested" in report.headline(alone)
 
 
 def test_processes_that_took_unlike_times_are_no_line_and_widen_what_is_predicted(read):
