@@ -1,4 +1,4 @@
-"""What tests of several folders share: a judge, real workers in their frameworks' environments, and planted faults."""
+"""What tests of several folders share: a judge and real workers, with and without faults."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tunin
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Keep the tests of one framework in one process of pytest-xdist, so that they share its worker."""
+    """Keep a framework's tests in one process of pytest-xdist, so that they share its worker."""
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         said = {*item.path.parts, *(str(value).partition(":")[0] for value in parameters)}
@@ -32,17 +32,18 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
-    """The judge of all verdicts: two samples, three steps, the reference's answers kept for the session."""
+    """The judge of all verdicts: two samples, three steps. It keeps the reference's answers."""
     return Judge(tmp_path_factory.mktemp("judge"), batch=2, steps=3, seed=1, limit=600)
 
 
 @pytest.fixture
 def verdict(judge, worker_for):
-    """Return the verdict on a network in a framework's own worker: `verdict("pytorch", "tiny_fcn")`.
+    """Return the verdict on a network in a framework's worker: `verdict("pytorch", "tiny_fcn")`.
 
-    `plant` changes the network's JSON on its way to the worker, `fault` puts a runner of tests.faults in the place of the
-    framework's, as "Ceil" or "ranks:Sum"; other keywords change the task, as `devices=2, strategy="ddp"`. Skips with its reason
-    where the framework has no environment here.
+    `plant` changes the network's JSON on its way to the worker. `fault` puts a runner of
+    tests.faults in the place of the framework's, as "Ceil" or "ranks:Sum". Other keywords change
+    the task, as `devices=2, strategy="ddp"`. Skips with its reason if the framework has no
+    environment here.
     """
 
     def ask(framework, network, plant=None, fault="", **task):
@@ -57,9 +58,10 @@ def verdict(judge, worker_for):
 
 @pytest.fixture(scope="session")
 def worker_for(tmp_path_factory):
-    """Lend a worker of a framework, or of one of its planted faults, for a task: `with worker_for("jax", "Ceil", task)`.
+    """Lend a worker of a framework or of a planted fault: `with worker_for("jax", "Ceil", task)`.
 
-    Workers stay for later tests that would start one alike, as in a campaign that keeps its workers; the reference's do not.
+    Workers stay for later tests that need one alike, as in a campaign that keeps its workers. The
+    reference's do not: they start in no time.
     """
     kept, folder = {}, tmp_path_factory.mktemp("workers")
 
@@ -95,7 +97,7 @@ def worker_for(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def interpreter_of():
-    """Find the interpreter of a framework's environment, as in `interpreter_of("tensorflow")`; skips where there is none."""
+    """Find a framework's interpreter, as in `interpreter_of("jax")`; skips if there is none."""
     return lambda framework: environment_of(framework).interpreter
 
 
@@ -105,7 +107,10 @@ def named(framework, fault):
 
 
 def started(framework, module, log, task):
-    """Start a worker for `task`, as `harness.workers.launch.start` does for a trial; notes in `task` how many processes it is."""
+    """Start a worker for `task`, as `harness.workers.launch.start` does for a trial.
+
+    Writes into `task` how many ranks it has.
+    """
     environment, devices = environment_of(framework), task.get("devices", 1)
     module = module or recipes.load(framework).runner
     variables = {"CUDA_VISIBLE_DEVICES": "", **environment.variables}
@@ -134,7 +139,8 @@ class Planted:
 
 
 def environment_of(framework):
-    """The framework's environment: $DLBENCH_<FRAMEWORK>_PYTHON, the driver for the reference, or one that dlbench has built."""
+    """The framework's environment: that of $DLBENCH_<FRAMEWORK>_PYTHON, the driver's for the
+    reference, or the one that dlbench has built."""
     given = os.environ.get(f"DLBENCH_{framework.upper()}_PYTHON")
     if given:
         return store.existing(framework, Path(given), "cpu")

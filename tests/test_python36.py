@@ -1,7 +1,8 @@
-"""Whatever a framework's own Python loads is written for that Python: every file is compiled by a real one, where one is found.
+"""Every file that an old framework's Python loads compiles with that Python, if one is found.
 
-Which files and which Python follow from configs/frameworks: the protocol, the runner, and the faulty runners of the tests.
-Only the syntax is judged here. A library's newer function shows when that framework's runner is tested.
+Which files and which Python follow from configs/frameworks: the protocol, the runner, and the
+planted faults of the tests. Only the syntax is judged here. A library's newer function shows when
+that framework's runner is tested.
 """
 
 import subprocess
@@ -16,13 +17,16 @@ from harness.errors import WrongUse
 CHECKOUT = Path(__file__).resolve().parents[1]
 EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
                 "runners/session.py", "tests/faults/__init__.py"]
-COMPILE = "import sys; [compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]"
+COMPILE = ("import sys; "
+           "[compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]")
 
 
 def old_pythons():
     """Every pair of a framework and a Python older than this one that a release of it needs."""
-    pairs = {(name, recipe.python) for name in recipes.names() for recipe in recipes.load(name).releases.values()}
-    return sorted(pair for pair in pairs if tuple(map(int, pair[1].split("."))) < sys.version_info[:2])
+    pairs = {(name, recipe.python) for name in recipes.names()
+             for recipe in recipes.load(name).releases.values()}
+    return sorted((name, python) for name, python in pairs
+                  if tuple(map(int, python.split("."))) < sys.version_info[:2])
 
 
 def files_of(framework):
@@ -37,7 +41,8 @@ def compile_with(python, files):
         interpreter = interpreters.find(python)
     except WrongUse as missing:
         pytest.skip(str(missing))
-    return subprocess.run([interpreter, "-c", COMPILE, *files], capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    return subprocess.run([interpreter, "-c", COMPILE, *files], capture_output=True, text=True,
+                          check=False, cwd=CHECKOUT)
 
 
 @pytest.mark.parametrize(("framework", "python"), old_pythons())

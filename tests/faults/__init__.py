@@ -10,7 +10,7 @@ import numpy as np
 
 
 def planted(Runner, target, **replacements):
-    """Return a `Runner` that replaces attributes of a module or class before it builds a network."""
+    """Return a `Runner` that replaces attributes of a module or class before it builds."""
 
     class Planted(Runner):
         def __init__(self, task):

@@ -6,8 +6,8 @@ from runners.protocol import Unsupported
 from tests.faults import planted
 
 # Pooling that rounds up, as Caffe pools unless told otherwise and as DLBench's AlexNet-R had it.
-Ceil = planted(Runner, runner, pool=lambda x, method, kernel, stride, padding, ceil=False: L.Pooling(
-    x, pool=method, kernel_size=kernel, stride=stride, pad=padding))
+Ceil = planted(Runner, runner, pool=lambda x, method, kernel, stride, padding, ceil=False: (
+    L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding)))
 
 # Batch norm that only normalises, as DLBench's files had it.
 NoScale = planted(Runner, runner, batch_norm=lambda x, epsilon, in_place: L.BatchNorm(

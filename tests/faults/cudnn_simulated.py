@@ -1,6 +1,7 @@
-"""The convolution study's cuDNN bench on a CPU: a library of the same functions that computes by PyTorch and has planted faults.
+"""The convolution study's cuDNN bench on a CPU: its library computes by PyTorch and has faults.
 
-WINOGRAD is not supported, DIRECT breaks, FFT leaves the last value unwritten, and IMPLICIT_PRECOMP_GEMM wants a terabyte.
+WINOGRAD is not supported, DIRECT breaks, FFT leaves the last value unwritten, and
+IMPLICIT_PRECOMP_GEMM wants a terabyte.
 """
 
 import ctypes
@@ -26,8 +27,8 @@ class Library:
         self.functions = {}
 
     def __getattr__(self, name):
-        kind = next((kind for kind, word in module.FUNCTIONS.items() if name.startswith(("cudnnConvolution" + word,
-                     "cudnnGetConvolution" + word))), None)
+        kind = next((kind for kind, word in module.FUNCTIONS.items() if name.startswith(
+            ("cudnnConvolution" + word, "cudnnGetConvolution" + word))), None)
         if name not in self.functions:
             self.functions[name] = self.make(name, kind)
         return self.functions[name]
@@ -51,11 +52,13 @@ class Library:
             count._obj.value, found[0].algo, found[0].status = 1, 0, 0
             return 0
 
-        def compute(handle, alpha, first, a, second, b, convolution, number, space, size, beta, third, c):
+        def compute(handle, alpha, first, a, second, b, convolution, number, space, size, beta,
+                    third, c):
             algorithm = module.ALGORITHMS[kind][number.value]
             if algorithm in ("WINOGRAD", "DIRECT"):
                 return 3000 if algorithm == "WINOGRAD" else 4000
-            assert (alpha._obj.value, beta._obj.value) == (1, 0) and size.value == WORKSPACES.get(algorithm, 0)
+            assert (alpha._obj.value, beta._obj.value) == (1, 0)
+            assert size.value == WORKSPACES.get(algorithm, 0)
             operands = (self.tensor(*pair) for pair in ((first, a), (second, b), (third, c)))
             computed = convolve(kind, *operands, self.values[convolution.value]).flatten()
             written = computed.numel() - (algorithm == "FFT")
@@ -70,12 +73,15 @@ class Library:
             return lambda handle, stream: 0
         if name.startswith("cudnnSet"):
             return keep
-        return workspace if name.endswith("WorkspaceSize") else recommend if name.endswith("Algorithm_v7") else compute
+        if name.endswith("WorkspaceSize"):
+            return workspace
+        return recommend if name.endswith("Algorithm_v7") else compute
 
     def tensor(self, descriptor, address):
         shape = self.values[descriptor.value][-4:]
         count = shape[0] * shape[1] * shape[2] * shape[3]
-        return torch.frombuffer((ctypes.c_float * count).from_address(address.value), dtype=torch.float32).view(shape)
+        memory = (ctypes.c_float * count).from_address(address.value)
+        return torch.frombuffer(memory, dtype=torch.float32).view(shape)
 
 
 def convolve(kind, first, second, third, convolution):

@@ -23,6 +23,10 @@ def ceil(x, a, style):
     return lax.reduce_window(x, -jnp.inf, lax.max, kernel, stride, more)
 
 
+def default_precision(task):
+    return choose_style(task)._replace(precision=lax.Precision.DEFAULT)
+
+
 def nesterov(parameters, velocity, gradients, learning_rate, momentum):
     velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
     ahead = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
@@ -62,8 +66,7 @@ TrainableInput = planted(Runner, runner, initial_parameters=with_image)
 OtherRows = rows_of_next_batch(Runner)
 
 
-class DefaultPrecision(planted(Runner, runner, choose_style=lambda task: choose_style(task)._replace(
-        precision=lax.Precision.DEFAULT))):
+class DefaultPrecision(planted(Runner, runner, choose_style=default_precision)):
     """JAX as it comes: on a GPU that has TF32, float32 products use it."""
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""PyTorch's layers with a fault: LRN's alpha is not divided by the number of channels (AlexNet's paper writes it so)."""
+"""PyTorch's layers with LRN as AlexNet's paper writes it: alpha is not divided by the size."""
 
 import torch.nn.functional as F
 
@@ -8,4 +8,5 @@ from runners.studies.layers.bench_pytorch import session
 __all__ = ["session"]
 
 bench_pytorch.OPERATIONS["lrn"] = lambda t, p: F.local_response_norm(
-    t["x"], reference.LRN_SIZE, reference.LRN_ALPHA * reference.LRN_SIZE, reference.LRN_BETA, reference.LRN_K)
+    t["x"], reference.LRN_SIZE, reference.LRN_ALPHA * reference.LRN_SIZE, reference.LRN_BETA,
+    reference.LRN_K)

@@ -1,4 +1,4 @@
-"""Lets PyTorch's strategies average gradients that are known, and says how far the answers are from the mean in float64."""
+"""Lets PyTorch's strategies average known gradients and compares the answers with the mean."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ def session():
 
 
 class Dot(nn.Module):
-    """The sum of all products of a parameter and a given array, which is its gradient; one is channels-last."""
+    """The sum of parameters times given arrays, which are their gradients; one is channels-last."""
 
     def __init__(self):
         super().__init__()
@@ -26,7 +26,8 @@ class Dot(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def forward(self, *arrays):
-        return sum((weight * array).sum() for weight, array in zip(self.weights, arrays, strict=True))
+        pairs = zip(self.weights, arrays, strict=True)
+        return sum((weight * array).sum() for weight, array in pairs)
 
 
 class Session:
@@ -34,10 +35,11 @@ class Session:
         return {}
 
     def aggregate(self, strategy, ranks, steps, constant=False, forget=False):
-        """Aggregate for some steps (of one gradient where `constant`, of new ones else), without error feedback where `forget`.
+        """Aggregate for some steps: one gradient if `constant`, without error feedback if `forget`.
 
-        Errors are L2 norms relative to the last exact mean's: `error` of the last step's answer, `drift` of the sum of all answers,
-        `unexplained` of what the errors that one_bit keeps leave of that. `hash` is of the last answer.
+        Errors are L2 norms relative to the last exact mean's: `error` of the last step's answer,
+        `drift` of the sum of all answers, `unexplained` of what the errors that one_bit keeps leave
+        of that. `hash` is of the last answer.
         """
         rank = int(os.environ["RANK"])
         task = Task(None, None, devices=ranks, ranks=ranks, rank=rank, strategy=strategy)
@@ -53,11 +55,14 @@ class Session:
             if forget:
                 no_feedback(strategy, aggregation)
             answers = [weight.grad.detach().double().clone() for weight in model.weights]
-            means = [torch.stack(arrays).double().mean(0) for arrays in zip(*everybody, strict=True)]
-            drift = [sum_ + mean - answer for sum_, mean, answer in zip(drift, means, answers, strict=True)]
-        unexplained = [sum_ - kept for sum_, kept in zip(drift, kept_errors(strategy, aggregation), strict=True)]
+            means = [torch.stack(each).double().mean(0) for each in zip(*everybody, strict=True)]
+            drift = [sum_ + mean - answer
+                     for sum_, mean, answer in zip(drift, means, answers, strict=True)]
+        kept = kept_errors(strategy, aggregation)
+        unexplained = [sum_ - each for sum_, each in zip(drift, kept, strict=True)]
         size = norm(means)
-        return {"error": norm([a - b for a, b in zip(answers, means, strict=True)]) / size, "drift": norm(drift) / size,
+        error = norm([a - b for a, b in zip(answers, means, strict=True)])
+        return {"error": error / size, "drift": norm(drift) / size,
                 "unexplained": norm(unexplained) / size, "hash": digest(answers)}
 
     def close(self):
@@ -83,7 +88,8 @@ def kept_errors(strategy, aggregation):
     kept = aggregation.errors / aggregation.ranks
     kept[aggregation.rank] += aggregation.mean_errors
     dist.all_reduce(kept)
-    return [kept.as_strided(view.shape, view.stride(), view.storage_offset()).double() for view in aggregation.views]
+    return [kept.as_strided(view.shape, view.stride(), view.storage_offset()).double()
+            for view in aggregation.views]
 
 
 def norm(arrays):
@@ -91,4 +97,5 @@ def norm(arrays):
 
 
 def digest(arrays):
-    return hashlib.sha256(b"".join(array.float().contiguous().numpy().tobytes() for array in arrays)).hexdigest()
+    words = (array.float().contiguous().numpy().tobytes() for array in arrays)
+    return hashlib.sha256(b"".join(words)).hexdigest()

@@ -163,7 +163,8 @@ class Nesterov(Runner):
     def update(self, name, gradient):
         rate, momentum = self.network["learning_rate"], self.network["momentum"]
         self.velocities[name] = momentum * self.velocities[name] + gradient
-        self.weights[name] = self.weights[name] - rate * (gradient + momentum * self.velocities[name])
+        further = gradient + momentum * self.velocities[name]
+        self.weights[name] = self.weights[name] - rate * further
 
 
 class NoMomentum(Runner):

@@ -1,4 +1,4 @@
-"""The reference under a name of the tests' own, as if it ran on a GPU: each step launches kernels through `tests/fake_cupti`."""
+"""The reference as if on a GPU: each step launches kernels through `tests/fake_cupti`."""
 
 import copy
 import importlib.util
@@ -9,7 +9,7 @@ KERNEL = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_ffma_execute_ker
 
 
 class OnGpu:
-    """Before a runner of the reference: its steps launch kernels where the environment has `cupti`."""
+    """Goes before the reference's Runner: steps launch kernels if the environment has `cupti`."""
 
     def __init__(self, task):
         on_cpu = copy.copy(task)
@@ -28,7 +28,7 @@ class Runner(OnGpu, Reference):
 
 
 def launch(runner):
-    """What a step of a runner seems to do on its GPU: a copy of its batch, a matrix product, a memset."""
+    """What a step seems to do on its GPU: a copy of its batch, a matrix product, a memset."""
     from cupti import cupti
 
     kinds = cupti.ActivityKind

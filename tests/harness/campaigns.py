@@ -11,8 +11,8 @@ from harness.campaign import campaign
 from harness.campaign.events import Event, Listener
 from harness.plan.suite import Suite
 
-SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2, "window_seconds": 0.01,
-         "peaks": False, "data": "host", "check": {"steps": 4}}
+SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2,
+         "window_seconds": 0.01, "peaks": False, "data": "host", "check": {"steps": 4}}
 
 
 class Heard(Listener):

@@ -1,4 +1,4 @@
-"""A campaign of seconds: runners of tests.faults stand in for frameworks, in the driver's own environment, without a build."""
+"""A campaign of seconds: runners of tests.faults stand in for frameworks, without a build."""
 
 import sys
 from collections.abc import Callable
@@ -17,15 +17,19 @@ from tests.parallel import parallel_of
 
 @pytest.fixture
 def stand_in(monkeypatch) -> Callable[..., list[str]]:
-    """Make frameworks out of runners, `stand_in(good="reference", bad="wire:Raises")`; returns the list of what was built since.
+    """Make frameworks of runners, `stand_in(good="reference", bad="wire:Raises")`.
 
-    Those of the files `ranks` and `controllers` train on several devices."""
+    Returns the list of what was built since. Those of the files `ranks` and
+    `controllers` train on several devices.
+    """
 
     def make(**modules: str) -> list[str]:
-        recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
+        recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]},
+                  "unsupported": {"cuda": "NumPy computes on the CPU"}}
         known = {
-            name: Framework(title=name, runner=f"tests.faults.{module}", distributions=["numpy"], default=np.__version__,
-                            releases={np.__version__: recipe}, parallel=parallel_of(module))
+            name: Framework(title=name, runner=f"tests.faults.{module}", distributions=["numpy"],
+                            default=np.__version__, releases={np.__version__: recipe},
+                            parallel=parallel_of(module))
             for name, module in modules.items()
         }
         built = []
@@ -35,9 +39,11 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
                 raise WrongUse(f"framework {name}: unknown; Known: {', '.join(known)}")
             return known[name]
 
-        def build(framework: str, release: str, device: str, progress: Callable[[str], None]) -> Environment:
+        def build(framework: str, release: str, device: str,
+                  progress: Callable[[str], None]) -> Environment:
             built.append(framework)
-            return Environment(framework, release, device, Path(sys.executable), framework, "3.11", (), {}, "built")
+            return Environment(framework, release, device, Path(sys.executable), framework, "3.11",
+                               (), {}, "built")
 
         monkeypatch.setattr(recipes, "load", load)
         monkeypatch.setattr(store, "build", build)
@@ -48,10 +54,11 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def workers_in() -> Callable[[Path], list[psutil.Process]]:
-    """Find the processes whose working folder is that of a campaign's workers: `workers_in(folder)`."""
+    """Find the processes in the working folder of a campaign's workers: `workers_in(folder)`."""
 
     def find(folder: Path) -> list[psutil.Process]:
-        return [process for process in psutil.process_iter() if working_folder(process) == str(folder / "logs")]
+        logs = str(folder / "logs")
+        return [process for process in psutil.process_iter() if working_folder(process) == logs]
 
     return find
 
