@@ -12,7 +12,7 @@ from rich.table import Table
 
 from analysis.compare import plot, verdicts
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, NOT_COMPARED, SLOWER, TOO_FEW, Side
-from analysis.display import page, provenance, terminal
+from analysis.display import page, provenance, ranking, terminal
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, percent, span
 from analysis.display.page import Page, Section, Text, tabled
 from analysis.statistics.bootstrap import CONFIDENCE
@@ -109,8 +109,9 @@ def notes(comparison: Comparison) -> list[str]:
     count = int((each["verdict"] != NOT_COMPARED).sum())
     said = []
     if count > 1:
-        said.append(f"The {count} intervals hold together with {100 * CONFIDENCE:.0f} % confidence; "
-                    f"each is a {100 * verdicts.family_confidence(count):.4g} % interval.")
+        each_holds = percent(verdicts.family_confidence(count), ".4g")
+        said.append(f"The {count} intervals hold together with {percent(CONFIDENCE)} confidence; "
+                    f"each is a {each_holds} interval.")
     if comparison.same:
         said.append(_false_alarms(rows))
     if comparison.threshold is not None:
@@ -120,11 +121,11 @@ def notes(comparison: Comparison) -> list[str]:
 
 def labels(rows: pd.DataFrame) -> list[str]:
     """Name each row by network, batch and what else varies; name two strategies that differ."""
-    varying = [column for column in (*verdicts.WORKLOAD[2:], *verdicts.CONTESTANT, *verdicts.SEVERAL)
-               if column in rows and rows[column].nunique() > 1]
+    columns = [*verdicts.WORKLOAD[2:], *verdicts.CONTESTANT, *verdicts.SEVERAL]
+    varying = [column for column in columns if column in rows and rows[column].nunique() > 1]
     return [", ".join(filter(None, [
         f"{row['network']}, batch {row['batch']}",
-        *(_setting(column, row[column]) for column in varying), _strategies(row)]))
+        *(ranking.one_setting(column, row[column]) for column in varying), _strategies(row)]))
         for _, row in rows.iterrows()]
 
 
@@ -142,15 +143,6 @@ def _page(comparison: Comparison) -> Page:
                   [*provenance.concerns(meta), *provenance.parts(meta)])
           for meta in campaigns.values()),
     ])
-
-
-def _setting(column: str, value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    if column == "devices":
-        return f"{value} device{'s' if value > 1 else ''}"
-    named = {"global_batch": f"global batch {value}", "threads": f"{value} threads"}
-    return named.get(column, str(value))
 
 
 def _strategies(row: "pd.Series[Any]") -> str:

@@ -1,16 +1,14 @@
 """The page of every report: a title and parts, written as HTML, as Markdown and as image files.
 
-A report says what its page holds, `page.html.j2` and `page.md.j2` say how it looks. The HTML file
+A report says what its page holds; `page.html.j2` and `page.md.j2` say how it looks. The HTML file
 needs no other file: its figures and its style lie within it.
 """
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import matplotlib.figure
 import pandas as pd
@@ -24,100 +22,72 @@ TEMPLATES = Path(__file__).parent / "templates"
 PAGE_COLOURS = {INK: "var(--ink)", GRID: "var(--grid)", "#ffffff": "none"}
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph; a word in `backticks` is code. A note explains how to read something."""
 
-    kind: ClassVar = "text"
     text: str
     note: bool = False
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of texts. An empty one is not shown."""
+class Table(NamedTuple):
+    """A table of texts; an empty one is not shown."""
 
-    kind: ClassVar = "table"
     frame: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A figure with the name of its files, unique in the page."""
 
-    kind: ClassVar = "figure"
     name: str
     figure: matplotlib.figure.Figure
 
-    @property
-    def title(self) -> str:
-        return self.name.replace("_", " ")
 
-    @cached_property
-    def svg(self) -> str:
-        return draw_svg(self.figure)
+class Notes(NamedTuple):
+    """A list of sentences, set apart if they are warnings."""
 
-
-@dataclass(frozen=True)
-class Notes:
-    """A list of sentences, set apart where they are warnings."""
-
-    kind: ClassVar = "notes"
     items: Sequence[str]
     warning: bool = False
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Names with their values."""
 
-    kind: ClassVar = "facts"
     pairs: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Details:
-    """A long text or table that HTML folds away. Markdown shows the summary and says where it is."""
+class Details(NamedTuple):
+    """A long text or table that HTML folds away. Markdown gives its summary and its place."""
 
-    kind: ClassVar = "details"
     summary: str
     content: str | pd.DataFrame
     place: str
 
-    @property
-    def is_table(self) -> bool:
-        return isinstance(self.content, pd.DataFrame)
 
-
-@dataclass(frozen=True)
-class Files:
+class Files(NamedTuple):
     """Links to files beside the page."""
 
-    kind: ClassVar = "files"
     label: str
     paths: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Parts under a heading."""
 
-    kind: ClassVar = "section"
     heading: str
-    parts: Sequence["Part"]
+    parts: Sequence[Any]
 
 
 Part = Text | Table | Figure | Notes | Facts | Details | Files | Section
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     title: str
     parts: Sequence[Part]
 
 
-def tabled(heading: str, frame: pd.DataFrame | None, before: str = "", after: str = "") -> list[Part]:
-    """Make the section of a table with notes above and below it; no section of a missing table."""
+def tabled(heading: str, frame: pd.DataFrame | None, before: str = "",
+           after: str = "") -> list[Section]:
+    """Make the section of a table with notes above and below it; none of a missing table."""
     if frame is None or frame.empty:
         return []
     notes = [[Text(text, note=True)] if text else [] for text in (before, after)]
@@ -127,13 +97,27 @@ def tabled(heading: str, frame: pd.DataFrame | None, before: str = "", after: st
 def write(page: Page, out: Path, name: str, images: bool = True) -> list[Path]:
     """Write the page as NAME.md and NAME.html and return every path, NAME.html last.
 
-    Its figures become files in plots/ too, unless without `images`. Raises OSError.
+    With `images`, its figures become files in plots/ too. Raises OSError.
     """
     out.mkdir(parents=True, exist_ok=True)
-    paths = write_images(figures(page.parts), out) if images else []
+    found = list(_figures(page.parts))
+    drawn = {each.name: draw_svg(each.figure) for each in found}
+    paths = []
+    for each in found if images else ():
+        (out / "plots").mkdir(exist_ok=True)
+        svg, png = (out / "plots" / f"{each.name}.{suffix}" for suffix in ("svg", "png"))
+        svg.write_text(drawn[each.name], encoding="utf-8")
+        each.figure.savefig(png, dpi=160)
+        paths += [svg, png]
     for suffix in ("md", "html"):
+        environment = Environment(
+            loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, autoescape=suffix == "html")
+        environment.filters.update(kind=lambda part: type(part).__name__, markdown=markdown,
+                                   inline=inline, prose=prose)
+        text = environment.get_template(f"page.{suffix}.j2").render(page=page, drawn=drawn)
         paths.append(out / f"{name}.{suffix}")
-        paths[-1].write_text(render(page, suffix), encoding="utf-8")
+        paths[-1].write_text(text, encoding="utf-8")
     return paths
 
 
@@ -144,43 +128,6 @@ def write_tables(tables: Mapping[str, pd.DataFrame], out: Path) -> list[Path]:
     for path, table in paths.items():
         table.to_csv(path, index=False, lineterminator="\n")
     return list(paths)
-
-
-def write_images(drawn: Iterable[Figure], out: Path) -> list[Path]:
-    """Write each figure to plots/NAME.svg and plots/NAME.png and return the paths."""
-    (out / "plots").mkdir(parents=True, exist_ok=True)
-    paths = []
-    for each in drawn:
-        svg, png = (out / "plots" / f"{each.name}.{suffix}" for suffix in ("svg", "png"))
-        svg.write_text(each.svg, encoding="utf-8")
-        each.figure.savefig(png, dpi=160)
-        paths += [svg, png]
-    return paths
-
-
-def figures(parts: Sequence[Part]) -> list[Figure]:
-    """Return the figures of a page's parts in their order."""
-    found: list[Figure] = []
-    for part in parts:
-        if isinstance(part, Figure):
-            found.append(part)
-        elif isinstance(part, Section):
-            found += figures(part.parts)
-    return found
-
-
-def render(page: Page, suffix: str) -> str:
-    """Fill the template of `suffix`, html or md."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=suffix == "html",
-        trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(markdown=markdown, inline=inline, prose=prose)
-    return environment.get_template(f"page.{suffix}.j2").render(page=page)
-
-
-def prose(text: str) -> Markup:
-    """Set words in backticks as code; escape everything else."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 @styled
@@ -195,16 +142,15 @@ def draw_svg(figure: matplotlib.figure.Figure) -> str:
 
 
 def inline(svg: str, name: str) -> Markup:
-    """Prepare an SVG for the page: the page's colours, identifiers of its own, a width that scales."""
+    """Fit an SVG into the page: the page's colours, identifiers of its own, a width that scales."""
     svg = svg[svg.index("<svg"):]
     for colour, page in PAGE_COLOURS.items():
         svg = svg.replace(colour, page)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
-    label = name.replace("_", " ")
-    return Markup(re.sub(
-        r'width="([\d.]+)pt" height="[\d.]+pt"',
-        lambda found: f'style="max-width: {1.4 * float(found[1]):.0f}px" role="img" aria-label="{label}"',
-        svg, count=1))
+    size = re.compile(r'width="([\d.]+)pt" height="[\d.]+pt"')
+    return Markup(size.sub(lambda found: (
+        f'style="max-width: {1.4 * float(found[1]):.0f}px" role="img" '
+        f'aria-label="{name.replace("_", " ")}"'), svg, count=1))
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -215,3 +161,16 @@ def markdown(table: pd.DataFrame) -> str:
 
     rule = "|" + " --- |" * len(table.columns)
     return "\n".join([line(table.columns), rule, *map(line, table.itertuples(index=False))])
+
+
+def prose(text: str) -> Markup:
+    """Set words in backticks as code; escape everything else."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _figures(parts: Sequence[Part]) -> Iterator[Figure]:
+    for part in parts:
+        if isinstance(part, Figure):
+            yield part
+        elif isinstance(part, Section):
+            yield from _figures(part.parts)

@@ -4,7 +4,7 @@ Rows compare only within a group: they differ in nothing but framework, release 
 varies between groups is a column of a table. What does not is said once, by `throughout`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,8 @@ ALWAYS = ("network", "batch")
 FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
     "fastest", "slower", "no difference seen", "too few processes to tell")
 SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
-SETTINGS = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads", "data": "data {}"}
+SETTINGS = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads",
+            "data": "data {}", "global_batch": "global batch {}"}
 DATA = {"device": "batches already on the device",
         "host": "batches copied from host memory each step", "real": "a real data set"}
 
@@ -74,7 +75,7 @@ def throughout(trials: pd.DataFrame) -> str:
         elif column == "tuning":
             parts.append(f"{value} tuning")
         elif not pd.isna(value):
-            parts.append(_setting(column, value))
+            parts.append(one_setting(column, value))
     return ", ".join(parts)
 
 
@@ -84,9 +85,8 @@ def setting(trial: "pd.Series[Any]", trials: pd.DataFrame, dropped: Iterable[str
     Columns in `dropped` are left out.
     """
     silent = {*_constant(trials), *dropped, "network"}
-    parts = [_setting(column, trial[column]) for column in GROUP
-             if column not in silent and not pd.isna(trial[column])]
-    return ", ".join([str(trial["network"]), *parts])
+    parts = [one_setting(column, trial[column]) for column in GROUP if column not in silent]
+    return ", ".join([str(trial["network"]), *filter(None, parts)])
 
 
 def labels(trials: pd.DataFrame) -> list[str]:
@@ -95,12 +95,26 @@ def labels(trials: pd.DataFrame) -> list[str]:
     return [f"{name}, {setting(trial, trials)}" for name, (_, trial) in named]
 
 
+def table(
+        trials: pd.DataFrame, cells: Callable[["pd.Series[Any]"], dict[str, Any]],
+        kept: Any = slice(None)) -> pd.DataFrame:
+    """List the group and the contestant of each row that is `kept`, then what `cells` says of it.
+    """
+    shown = trials.assign(contestant=contestants(trials))[kept]
+    lines = [{**row[GROUP], "framework": row["contestant"], **cells(row)}
+             for _, row in shown.iterrows()]
+    return without_constants(pd.DataFrame(lines), trials)
+
+
 def without_constants(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Drop the columns in which all trials of the campaign agree, and number the rows anew."""
     return table.drop(columns=_constant(trials), errors="ignore").reset_index(drop=True)
 
 
-def _setting(column: str, value: Any) -> str:
+def one_setting(column: str, value: Any) -> str:
+    """Write a setting, as in "2 devices"; nothing for a missing one."""
+    if pd.isna(value):
+        return ""
     text = SETTINGS.get(column, "{}").format(value)
     return text.removesuffix("s") if column in ("devices", "threads") and value == 1 else text
 

@@ -71,6 +71,15 @@ def label_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.grid(axis="x")
 
 
+def stack(axes: Axes, parts: Mapping[str, Any], colours: Mapping[str, str]) -> None:
+    """Draw a bar a row, stacked from its named parts."""
+    left: Any = 0.0
+    for name, widths in parts.items():
+        axes.barh(range(len(widths)), widths, left=left, height=0.7, color=colours[name],
+                  edgecolor=GRID, linewidth=0.3, label=name)
+        left = left + widths
+
+
 def finish(figure: Figure, title: str, handles: Sequence[Any] = (), columns: int = 4) -> None:
     """Set the title and, below all panels, the legend; without `handles`, of labelled artists."""
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")

@@ -1,57 +1,52 @@
-"""Why one trial's step takes longer than another's: the measured difference, split into parts that add up to it.
+"""Why one trial's step takes longer than another's: the difference, split into parts that add up.
 
-Both steps are taken apart by `analysis.trials.breakdown`, so each part is that part of B less that of A. Nothing is said here of rank or
-proof: a row that the precision audit refused is explained like any other, and the answer names the arithmetic.
+`analysis.trials.breakdown` takes both steps apart; a part of the difference is that part of B less
+that of A. This module ranks and proves nothing: it explains a row that the precision audit refused
+like any other, and names the arithmetic.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
+from analysis.display.numbers import TIME_UNITS, best_unit
 from analysis.proof import plausibility
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
-from analysis.traces.kernels import (
-    COLLECTIVE,
-    CONVOLUTION,
-    COPY,
-    ELEMENTWISE,
-    IDLE,
-    LAYOUT,
-    MEMSET,
-    OPTIMISER,
-    PRODUCT,
-    REDUCTION,
-    UNCLASSIFIED,
-)
+from analysis.traces import kernels
 from analysis.trials import breakdown, phases
 from analysis.trials.breakdown import PARTS, RESIDUAL, Breakdown
 
-LABELS = {
-    "cuda": {PRODUCT: "matrix products", CONVOLUTION: "convolutions", REDUCTION: "reductions, norms, pooling, loss",
-             ELEMENTWISE: "element-wise", LAYOUT: "layout: copies and transposes by kernels", OPTIMISER: "optimiser",
-             COLLECTIVE: "collectives, exposed", COPY: "copies, exposed", MEMSET: "memory set, exposed",
-             UNCLASSIFIED: "unclassified", IDLE: "GPU idle, waiting for the host", RESIDUAL: "residual"},
-    "cpu": {PRODUCT: "matrix products", CONVOLUTION: "convolutions", REDUCTION: "reductions, norms, pooling, loss",
-            ELEMENTWISE: "element-wise", LAYOUT: "layout: copies and transposes", OPTIMISER: "optimiser", COLLECTIVE: "collectives",
-            COPY: "copies", MEMSET: "memory set", UNCLASSIFIED: "unclassified", IDLE: "outside operators (Python and waiting)",
-            RESIDUAL: "residual"},
-}
-UNNAMED = "unnamed"  # arithmetic that no kernel's name tells
+ON_CPU = {
+    kernels.PRODUCT: "matrix products", kernels.CONVOLUTION: "convolutions",
+    kernels.REDUCTION: "reductions, norms, pooling, loss", kernels.ELEMENTWISE: "element-wise",
+    kernels.LAYOUT: "layout: copies and transposes", kernels.OPTIMISER: "optimiser",
+    kernels.COLLECTIVE: "collectives", kernels.COPY: "copies",
+    kernels.MEMSET: "memory set", kernels.UNCLASSIFIED: "unclassified",
+    kernels.IDLE: "outside operators (Python and waiting)", RESIDUAL: "residual"}
+LABELS = {"cpu": ON_CPU, "cuda": ON_CPU | {
+    kernels.LAYOUT: "layout: copies and transposes by kernels",
+    kernels.COLLECTIVE: "collectives, exposed", kernels.COPY: "copies, exposed",
+    kernels.MEMSET: "memory set, exposed", kernels.IDLE: "GPU idle, waiting for the host"}}
+PRODUCTS = (kernels.PRODUCT, kernels.CONVOLUTION)
+# The arithmetic of a kernel whose name does not tell it.
+UNNAMED = "unnamed"
 
 
 @dataclass(frozen=True)
 class Side:
-    """One trial of a gap: its name, its step in parts, the fp32 peak of its machine (FLOP/s; None if not measured), its phases."""
+    """One trial of a gap: its name, its step in parts, its machine's fp32 peak, its phases.
+
+    The peak is in FLOP/s, None if not measured. `phases` are those of `analysis.trials.phases`.
+    """
 
     name: str
     breakdown: Breakdown
     fp32_peak: float | None = None
-    phases: Mapping[str, bootstrap.Estimate] = field(default_factory=dict)  # of `analysis.trials.phases`, where they were timed
+    phases: Mapping[str, bootstrap.Estimate] = field(default_factory=dict)
 
     @property
     def step_seconds(self) -> float:
@@ -62,31 +57,37 @@ class Side:
 
     @cached_property
     def products(self) -> pd.DataFrame:
-        return self.breakdown.rows[self.breakdown.rows["class"].isin((PRODUCT, CONVOLUTION))]
+        rows = self.breakdown.rows
+        return rows[rows["class"].isin(PRODUCTS)]
 
     def arithmetic(self, kind: str) -> str:
-        """The arithmetic of most of the time in a class of products; UNNAMED where the names do not say."""
+        """Return the arithmetic of most of the time of a class of products, or UNNAMED."""
         rows = self.products[self.products["class"] == kind]
         times = rows.groupby(rows["arithmetic"].replace("", UNNAMED))["seconds"].sum()
         return str(times.idxmax()) if times.sum() > 0 else ""
 
     @property
     def product_rate(self) -> float:
-        """FLOP/s of products and convolutions together, by the network's own count; nan where there are none."""
-        seconds = self.products["seconds"].sum()
-        return float(self.breakdown.trial["flops_per_step"] / self.breakdown.trial["devices"] / seconds) if seconds else math.nan
+        """FLOP/s of products and convolutions, by the network's own count; nan without any."""
+        seconds, trial = self.products["seconds"].sum(), self.breakdown.trial
+        return float(trial["flops_per_step"] / trial["devices"] / seconds) if seconds else math.nan
 
 
 @dataclass(frozen=True)
 class Gap:
-    """How much longer B's step takes than A's, and why. `parts` has a row a part, together exactly the difference."""
+    """How much longer B's step takes than A's, in seconds, and why.
+
+    parts: class, part, seconds_a, seconds_b, difference_seconds, share; together the difference.
+    details: class, arithmetic, transposition, activity and the three columns of seconds.
+    phases: phase, the columns of seconds, low, high; empty unless both sides timed phases.
+    """
 
     a: Side
     b: Side
-    difference: bootstrap.Estimate  # seconds a step, B less A
-    parts: pd.DataFrame  # class, part, seconds_a, seconds_b, difference_seconds, share
-    details: pd.DataFrame  # class, arithmetic, transposition, activity, seconds_a, seconds_b, difference_seconds
-    phases: pd.DataFrame  # phase, seconds_a, seconds_b, difference_seconds, low, high; empty unless both sides timed phases
+    difference: bootstrap.Estimate
+    parts: pd.DataFrame
+    details: pd.DataFrame
+    phases: pd.DataFrame
 
     @property
     def explained_seconds(self) -> float:
@@ -95,28 +96,44 @@ class Gap:
 
     @property
     def adds_up(self) -> bool | None:
-        """Whether the explained parts lie within the difference's interval; None where there is no interval."""
-        return self.difference.contains(self.explained_seconds) if self.difference.has_interval else None
+        """Whether the explained parts lie within the difference's interval; None without one."""
+        found = self.difference
+        return found.contains(self.explained_seconds) if found.has_interval else None
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """The unit in which both steps are written, and its seconds."""
+        return best_unit([self.a.step_seconds, self.b.step_seconds], TIME_UNITS)
+
+    def named(self, part: str) -> str:
+        """Return a part's label with the names of the sides in place of A and B."""
+        for letter, side in (("A", self.a), ("B", self.b)):
+            part = part.replace(f"({letter} ", f"({side.name} ")
+            part = part.replace(f" in {letter}, ", f" in {side.name}, ")
+            part = part.replace(f" in {letter})", f" in {side.name})")
+        return part
 
 
 def explain(a: Side, b: Side) -> Gap:
     """Split the difference of two steps into parts."""
     found = bootstrap.difference(b.breakdown.times, a.breakdown.times)
-    present = [part for part in PARTS if part == RESIDUAL or a.seconds(part) or b.seconds(part)]
-    parts = pd.DataFrame([{"class": part, "part": label(part, a, b), "seconds_a": a.seconds(part), "seconds_b": b.seconds(part)}
-                          for part in present])
-    fused = _fused(a, b)
-    if fused:
-        parts = _with_optimiser(parts, f"element-wise and optimiser ({fused} fuses them)")
+    parts = pd.DataFrame([
+        {"class": part, "part": label(part, a, b), "seconds_a": a.seconds(part),
+         "seconds_b": b.seconds(part)}
+        for part in PARTS if part == RESIDUAL or a.seconds(part) or b.seconds(part)])
+    fused = [letter for letter, side in (("A", a), ("B", b)) if not side.seconds(kernels.OPTIMISER)]
+    if len(fused) == 1:
+        name = f"element-wise and optimiser ({fused[0]} fuses them)"
+        parts = _with_optimiser(parts, name)
     parts["difference_seconds"] = parts["seconds_b"] - parts["seconds_a"]
     parts["share"] = parts["difference_seconds"] / found.value if found.value else math.nan
     return Gap(a, b, found, parts, _details(a, b), _phases(a, b))
 
 
 def label(part: str, a: Side, b: Side) -> str:
-    """Name a part; one of products with its arithmetic on both sides."""
+    """Name a part; a part of products with its arithmetic on both sides."""
     name = LABELS[a.breakdown.trial["device_kind"]][part]
-    if part not in (PRODUCT, CONVOLUTION):
+    if part not in PRODUCTS:
         return name
     ours, theirs = a.arithmetic(part), b.arithmetic(part)
     if not {ours, theirs} - {"", UNNAMED}:
@@ -127,59 +144,53 @@ def label(part: str, a: Side, b: Side) -> str:
 
 
 def side_of(name: str, campaign: Campaign, trial: str) -> Side:
-    """Make a side of a trial of `campaign`. Raises NotExplained where its step cannot be taken apart."""
+    """Make a side of a trial of `campaign`. Raises NotExplained if its step has no breakdown."""
     own = breakdown.of_trial(campaign, trial)
-    timed = phases.of_trial(campaign, trial) if trial in set(campaign.phases["trial"]) else {}
-    return Side(name, own, _fp32_peak(own.trial, campaign.meta), timed)
-
-
-def _fused(a: Side, b: Side) -> str:
-    """The side, A or B, whose compiler hides the optimiser in element-wise kernels while the other side's stands by itself."""
-    has = {letter: side.seconds(OPTIMISER) > 0 for letter, side in (("A", a), ("B", b))}
-    return next((letter for letter in has if not has[letter]), "") if any(has.values()) else ""
+    timed = trial in set(campaign.phases["trial"])
+    peaks = campaign.meta.get("peaks") or ()
+    # A framework that takes another arithmetic for fp32 takes it in its peak too: ask others first.
+    others = [peak for peak in peaks if peak["framework"] != own.trial["framework"]]
+    peak = (plausibility.peak_of(own.trial, {"peaks": others}, "fp32")
+            or plausibility.peak_of(own.trial, campaign.meta, "fp32"))
+    return Side(name, own, peak, phases.of_trial(campaign, trial) if timed else {})
 
 
 def _with_optimiser(parts: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Make one part of element-wise work and the optimiser: two parts would set each against nothing."""
-    both = parts["class"].isin((ELEMENTWISE, OPTIMISER))
-    one = pd.DataFrame([{"class": ELEMENTWISE, "part": name, **parts.loc[both, ["seconds_a", "seconds_b"]].sum()}])
-    return pd.concat([parts[~both & (parts["class"] != RESIDUAL)], one, parts[parts["class"] == RESIDUAL]], ignore_index=True)
-
-
-def _fp32_peak(trial: Mapping[str, Any], meta: Mapping[str, Any]) -> float | None:
-    """The fp32 peak that other frameworks reached, where any was asked: one that takes another arithmetic takes it there too."""
-    others = [peak for peak in meta.get("peaks") or () if peak["framework"] != trial["framework"]]
-    return plausibility.peak_of(trial, {"peaks": others}, "fp32") or plausibility.peak_of(trial, meta, "fp32")
+    """Make one part of element-wise work and the optimiser, which one side's compiler fuses."""
+    both = parts["class"].isin((kernels.ELEMENTWISE, kernels.OPTIMISER))
+    last = parts["class"] == RESIDUAL
+    sums = parts.loc[both, ["seconds_a", "seconds_b"]].sum()
+    one = pd.DataFrame([{"class": kernels.ELEMENTWISE, "part": name, **sums}])
+    return pd.concat([parts[~both & ~last], one, parts[last]], ignore_index=True)
 
 
 def _phases(a: Side, b: Side) -> pd.DataFrame:
-    """Set forward, backward, exposed aggregation and update beside each other, as variants of the step timed them.
+    """Set the phases that both sides timed beside each other.
 
-    The sides are independent, so the half-widths of a difference are those of both sides, added as squares.
+    The sides are independent, so the half-widths of a difference are added as squares.
     """
-    rows = []
+    lines = []
     for name in phases.PARTS:
         ours, theirs = (side.phases.get(name, phases.NOTHING) for side in (a, b))
         value = theirs.value - ours.value
-        below, above = math.hypot(theirs.value - theirs.low, ours.high - ours.value), math.hypot(
-            theirs.high - theirs.value, ours.value - ours.low)
-        if math.isfinite(value):
-            rows.append({"phase": name, "seconds_a": ours.value, "seconds_b": theirs.value, "difference_seconds": value,
-                         "low": value - below, "high": value + above})
-    return pd.DataFrame(rows, columns=["phase", "seconds_a", "seconds_b", "difference_seconds", "low", "high"])
+        below = math.hypot(theirs.value - theirs.low, ours.high - ours.value)
+        above = math.hypot(theirs.high - theirs.value, ours.value - ours.low)
+        lines.append((name, ours.value, theirs.value, value, value - below, value + above))
+    columns = ["phase", "seconds_a", "seconds_b", "difference_seconds", "low", "high"]
+    return pd.DataFrame(lines, columns=columns).dropna(subset="difference_seconds")
 
 
 def _details(a: Side, b: Side) -> pd.DataFrame:
-    """Seconds of both sides by class, arithmetic and transposition, and of copies by direction."""
-    keys = ["class", "arithmetic", "transposition", "activity"]
+    """Add up the seconds of both sides by arithmetic and transposition, of copies by direction."""
     both = []
     for letter, side in (("a", a), ("b", b)):
         rows = side.breakdown.rows
-        activity = rows["kernel"].where(rows["class"].isin((COPY, MEMSET)), "")
+        activity = rows["kernel"].where(rows["class"].isin((kernels.COPY, kernels.MEMSET)), "")
+        keys = ["class", "arithmetic", "transposition", "activity"]
         grouped = rows.assign(activity=activity).groupby(keys)["seconds"].sum()
         both.append(grouped.rename(f"seconds_{letter}"))
     table = pd.concat(both, axis=1).fillna(0.0).reset_index()
     table["difference_seconds"] = table["seconds_b"] - table["seconds_a"]
-    order = table["class"].map({kind: place for place, kind in enumerate(PARTS)})
-    return table.assign(order=order).sort_values(["order", "difference_seconds"], ascending=[True, False]).drop(columns="order"
-                        ).reset_index(drop=True)
+    table["order"] = table["class"].map({kind: place for place, kind in enumerate(PARTS)})
+    ordered = table.sort_values(["order", "difference_seconds"], ascending=[True, False])
+    return ordered.drop(columns="order").reset_index(drop=True)

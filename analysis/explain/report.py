@@ -6,7 +6,7 @@ import pandas as pd
 from rich.table import Table
 
 from analysis.display import page, provenance, terminal
-from analysis.display.numbers import TIME_UNITS, best_unit, number, percent, signed, span
+from analysis.display.numbers import number, percent, signed, span
 from analysis.display.page import Notes, Page, Section, Text, tabled
 from analysis.explain import words
 from analysis.explain.gap import Gap
@@ -64,7 +64,7 @@ def details(gap: Gap) -> pd.DataFrame:
 
 def phases(gap: Gap) -> pd.DataFrame:
     """List what each phase adds to the step on either side, with the interval of the difference."""
-    unit, scale = _unit(gap)
+    unit, scale = gap.unit
     spans = [span(low / scale, high / scale)
              for low, high in zip(gap.phases["low"], gap.phases["high"], strict=True)]
     return gap.phases[["phase"]].assign(
@@ -91,12 +91,8 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
 
 def _times(gap: Gap, table: pd.DataFrame) -> dict[str, list[str]]:
     """Write the times of both sides and their difference."""
-    unit, scale = _unit(gap)
+    unit, scale = gap.unit
     columns = {f"A ({unit})": ("seconds_a", number), f"B ({unit})": ("seconds_b", number),
                f"B less A ({unit})": ("difference_seconds", signed)}
     return {heading: [write(value / scale) for value in table[column]]
             for heading, (column, write) in columns.items()}
-
-
-def _unit(gap: Gap) -> tuple[str, float]:
-    return best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)

@@ -1,68 +1,62 @@
-"""The figure of a gap: from A's step to B's, each part a bar that begins where the one before it ended."""
+"""The figure of a gap: from A's step to B's, each part a bar that begins where the last one ended.
+"""
 
-import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import style
-from analysis.display.numbers import TIME_UNITS, best_unit, number
+from analysis.display.numbers import number, percent, signed
 from analysis.display.palette import KERNELS
 from analysis.explain.gap import Gap
 from analysis.trials.breakdown import RESIDUAL
 
-SMALL = 0.005  # of the longer step: parts below are drawn as one bar
-ROW_HEIGHT = 0.36  # inches
+# Smaller parts, as a share of the longer step, are drawn as one bar.
+SMALL = 0.005
 TOTAL = "#57606a"
 
 
+@style.styled
 def waterfall(gap: Gap) -> Figure:
     """Draw the step of A, the parts of the difference from the largest down, and the step of B."""
-    unit, scale = best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
+    unit, scale = gap.unit
     parts = drawn(gap)
-    steps = gap.a.step_seconds / scale, gap.b.step_seconds / scale
-    with mpl.rc_context(style.STYLE):
-        figure = Figure(figsize=(8.6, 1.3 + ROW_HEIGHT * (len(parts) + 2)), layout="constrained")
-        axes = figure.subplots()
-        axes.barh([0, len(parts) + 1], steps, color=TOTAL, height=0.66)
-        at = steps[0]
-        axes.plot([at, at], [0.33, 0.67], color=style.INK, linewidth=0.8)
-        for place, row in enumerate(parts.to_dict("records"), start=1):
-            change = row["difference_seconds"] / scale
-            residual = row["class"] == RESIDUAL
-            axes.barh(place, change, left=at, color=KERNELS.get(row["class"], style.GRID), height=0.66,
-                      edgecolor=style.INK if residual else "none", linewidth=0.8, hatch="///" if residual else None)
-            share = f" ({round(100 * row['share'])} %)" if pd.notna(row["share"]) else ""
-            axes.annotate(f"{'+' if change > 0 else ''}{number(change)}{share}", (max(at, at + change), place), xytext=(5, 0),
-                          textcoords="offset points", va="center", fontsize=8)
-            at += change
-            axes.plot([at, at], [place + 0.33, place + 0.67], color=style.INK, linewidth=0.8)
-        for place, step in zip((0, len(parts) + 1), steps, strict=True):
-            axes.annotate(f"{number(step)} {unit}", (step, place), xytext=(5, 0), textcoords="offset points", va="center",
-                          fontsize=8, fontweight="bold")
-        axes.set_yticks(range(len(parts) + 2), [f"A: {gap.a.name}", *parts["part"], f"B: {gap.b.name}"])
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(parts) + 1.6, -0.6)
-        axes.set_xlim(0, 1.2 * _reach(steps, parts["difference_seconds"] / scale))
-        axes.grid(axis="x")
-        axes.set_xlabel(f"time of a mini-batch ({unit})")
-        figure.suptitle(f"Where the difference of {number(steps[1] - steps[0])} {unit} lies", x=0.01, ha="left", fontweight="bold")
-        return figure
+    first, last = gap.a.step_seconds / scale, gap.b.step_seconds / scale
+    labels = [f"A: {gap.a.name}", *parts["part"], f"B: {gap.b.name}"]
+    figure, axes = style.bars(labels)
+    axes.barh([0, len(parts) + 1], [first, last], color=TOTAL, height=0.66)
+    ends = first + np.cumsum([0.0, *parts["difference_seconds"] / scale])
+    for place, row in enumerate(parts.to_dict("records"), start=1):
+        start, end = ends[place - 1:place + 1]
+        residual = row["class"] == RESIDUAL
+        axes.barh(place, end - start, left=start, color=KERNELS.get(row["class"], style.GRID),
+                  height=0.66, edgecolor=style.INK if residual else "none", linewidth=0.8,
+                  hatch="///" if residual else None)
+        share = f" ({percent(row['share'], '.0f')})" if pd.notna(row["share"]) else ""
+        axes.annotate(signed(end - start) + share, (max(start, end), place), xytext=(5, 0),
+                      textcoords="offset points", va="center", fontsize=8)
+    for place, end in enumerate(ends):
+        axes.plot([end, end], [place + 0.33, place + 0.67], color=style.INK, linewidth=0.8)
+    for place, step in ((0, first), (len(parts) + 1, last)):
+        axes.annotate(f"{number(step)} {unit}", (step, place), xytext=(5, 0), va="center",
+                      textcoords="offset points", fontsize=8, fontweight="bold")
+    axes.set_xlim(0, 1.2 * max(last, *ends))
+    axes.set_xlabel(f"time of a mini-batch ({unit})")
+    title = f"Where the difference of {number(last - first)} {unit} comes from"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return figure
 
 
 def drawn(gap: Gap) -> pd.DataFrame:
-    """Order the parts from the largest down; small ones become one, and the residual comes last."""
+    """Order the parts from the largest down; small ones become one, and the residual is last."""
     parts = gap.parts.sort_values("difference_seconds", key=abs, ascending=False)
-    small = parts["difference_seconds"].abs() < SMALL * max(gap.a.step_seconds, gap.b.step_seconds)
-    small &= parts["class"] != RESIDUAL
+    last = parts["class"] == RESIDUAL
+    least = SMALL * max(gap.a.step_seconds, gap.b.step_seconds)
+    small = ~last & (parts["difference_seconds"].abs() < least)
     rest = parts[small]
-    shown = parts[~small & (parts["class"] != RESIDUAL)]
-    tail = []
+    one = pd.DataFrame()
     if len(rest):
-        sums = rest[["seconds_a", "seconds_b", "difference_seconds", "share"]].sum(min_count=1)
-        tail.append(pd.DataFrame([{"class": "", "part": f"{len(rest)} smaller part{'s' if len(rest) > 1 else ''}", **sums}]))
-    return pd.concat([shown, *tail, parts[parts["class"] == RESIDUAL]], ignore_index=True)
-
-
-def _reach(steps: tuple[float, float], changes: "pd.Series[float]") -> float:
-    """The furthest right that any bar gets."""
-    return float(max(*steps, (steps[0] + changes.cumsum()).max()))
+        columns = ["seconds_a", "seconds_b", "difference_seconds", "share"]
+        name = f"{len(rest)} smaller part{'s' if len(rest) > 1 else ''}"
+        one = pd.DataFrame([{"class": "", "part": name, **rest[columns].sum(min_count=1)}])
+    return pd.concat([parts[~small & ~last], one, parts[last]], ignore_index=True)

@@ -55,11 +55,7 @@ def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
             aside = width * (position - (len(present) - 1) / 2)
             places = np.array([batches.index(batch) for batch in own["batch"]]) + aside
             values = own[columns].to_numpy(float).T / scale  # (value, low, high) x batches
-            if one:
-                _bars(axes, places, values, styles[series], width)
-            else:
-                axes.plot(places, values[0], linewidth=1.3, **style.line(styles[series]))
-            _intervals(axes, places, values, INK if one else styles[series].colour)
+            _draw(axes, places, values, styles[series], width if one else 0.0)
         axes.set_xticks(range(len(batches)), [f"{batch:,}" for batch in batches])
         axes.set_xlim(-0.6, len(batches) - 0.4)
         axes.set_xlabel("batch per device")
@@ -147,18 +143,19 @@ def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
         style.in_plain_numbers(axes.yaxis)
 
 
-def _bars(axes: Axes, places: Any, values: Any, own: SeriesStyle, width: float) -> None:
-    solid = own.number == 0
-    axes.bar(places, values[0], 0.9 * width, color=own.colour if solid else "none",
-             edgecolor=own.colour, linewidth=1.2, hatch=None if solid else "///")
-
-
-def _intervals(axes: Axes, places: Any, values: Any, colour: str) -> None:
+def _draw(axes: Axes, places: Any, values: Any, own: SeriesStyle, width: float) -> None:
+    """Draw values as bars of a width, or as a line without, with the intervals that are known."""
+    if width:
+        axes.bar(places, values[0], 0.9 * width, color="none" if own.number else own.colour,
+                 edgecolor=own.colour, linewidth=1.2, hatch="///" if own.number else None)
+    else:
+        axes.plot(places, values[0], linewidth=1.3, **style.line(own))
     if len(values) == 3:
         # A cap without an interval would look like certainty.
         known = np.isfinite(values).all(axis=0)
-        axes.errorbar(np.asarray(places)[known], values[0, known], fmt="none", ecolor=colour,
-                      yerr=np.abs(values[1:, known] - values[0, known]), elinewidth=1.4, capsize=3)
+        value, ends = values[0, known], values[1:, known]
+        axes.errorbar(places[known], value, yerr=np.abs(ends - value), fmt="none", capsize=3,
+                      ecolor=INK if width else own.colour, elinewidth=1.4)
 
 
 def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", own: SeriesStyle) -> None:

@@ -1,52 +1,53 @@
-"""Why the slower rows of a campaign are slower, a row for each of them beside the fastest of its workload, in a few words.
+"""Why the slower rows of a campaign are slower, each beside the fastest of its workload.
 
-`analysis.explain.gap` takes the pair apart; `dlbench explain` writes the whole of it. A pair that cannot be taken apart says why not.
+`analysis.explain.gap` takes the pair apart; `dlbench explain` shows all of it.
 """
+
+from typing import Any
 
 import pandas as pd
 
 from analysis.display import ranking
-from analysis.display.numbers import TIME_UNITS, best_unit, number
-from analysis.display.ranking import GROUP
-from analysis.explain import gap as explain
+from analysis.display.numbers import number, percent
+from analysis.display.ranking import FASTEST, GROUP, SLOWER
+from analysis.explain.gap import explain, side_of
 from analysis.records.reader import Campaign
 from analysis.trials.breakdown import NotExplained
 
-TOLD = 0.1  # of the gap: parts at least that large are named
-TRACED = ("kernels", "operators")
+# Parts are named from this share of the gap on.
+LARGE = 0.1
 
 
 def table(campaign: Campaign, speeds: pd.DataFrame) -> pd.DataFrame:
-    """Explain every row of `speeds` (what `ranking.relative` returns) that is shown to be slower; empty without traces."""
-    traced = {trial for name in TRACED for trial in getattr(campaign, name)["trial"]}
-    rows = []
+    """Explain every row that is shown to be slower; empty without traces.
+
+    `speeds` is what `ranking.relative` returns.
+    """
+    traced = {*campaign.kernels["trial"], *campaign.operators["trial"]}
+    lines = []
     for _, group in speeds[speeds["trial"].isin(traced)].groupby(GROUP, sort=False, dropna=False):
-        for _, fastest in group[group["verdict"] == ranking.FASTEST].iterrows():
-            for _, slower in group[group["verdict"] == "slower"].iterrows():
-                rows.append({**slower[GROUP], "slower": slower["contestant"], "faster": fastest["contestant"],
-                             **_reasons(campaign, fastest, slower)})
-    return ranking.without_constants(pd.DataFrame(rows), speeds) if rows else pd.DataFrame()
+        for _, fastest in group[group["verdict"] == FASTEST].iterrows():
+            for _, slower in group[group["verdict"] == SLOWER].iterrows():
+                lines.append({**slower[GROUP], "slower": slower["contestant"],
+                              "faster": fastest["contestant"],
+                              **_reasons(campaign, fastest, slower)})
+    return ranking.without_constants(pd.DataFrame(lines), speeds) if lines else pd.DataFrame()
 
 
-def _reasons(campaign: Campaign, fastest: "pd.Series[str]", slower: "pd.Series[str]") -> dict[str, str]:
-    """How much longer a step takes, and the parts that make it so, from the largest down."""
+def _reasons(
+        campaign: Campaign, fastest: "pd.Series[Any]", slower: "pd.Series[Any]") -> dict[str, str]:
+    """Say how much longer a step takes, and which parts make it so, the largest first."""
     try:
-        gap = explain.explain(*(explain.side_of(row["contestant"], campaign, row["trial"]) for row in (fastest, slower)))
+        gap = explain(*(side_of(row["contestant"], campaign, row["trial"])
+                        for row in (fastest, slower)))
     except NotExplained as refusal:
-        return {"longer a step": "", "mostly": f"not explained: {str(refusal).partition(': ')[2]}", "parts sum to": ""}
-    unit, scale = best_unit([gap.a.step_seconds, gap.b.step_seconds], TIME_UNITS)
-    large = gap.parts[gap.parts["share"].abs() >= TOLD].sort_values("share", ascending=False)
-    parts = [f"{_name(part, fastest, slower)} {seconds / scale:+.3g} {unit} ({100 * share:.0f} %)"
-             for part, seconds, share in zip(large["part"], large["difference_seconds"], large["share"], strict=True)]
-    whole = gap.explained_seconds / gap.difference.value if gap.difference.value else float("nan")
-    return {"longer a step": f"{number(gap.difference.value / scale)} {unit}", "mostly": "; ".join(parts),
-            "parts sum to": f"{100 * whole:.0f} %"}
-
-
-def _name(part: str, fastest: "pd.Series[str]", slower: "pd.Series[str]") -> str:
-    """A part with the names of the sides, which it calls A and B."""
-    words = (("(A ", f"({fastest['contestant']} "), ("(B ", f"({slower['contestant']} "),
-             (" in A, ", f" in {fastest['contestant']}, "), (" in B)", f" in {slower['contestant']})"))
-    for letter, name in words:
-        part = part.replace(letter, name)
-    return part
+        reason = str(refusal).partition(": ")[2]
+        return {"longer a step": "", "mostly": f"not explained: {reason}", "parts sum to": ""}
+    unit, scale = gap.unit
+    large = gap.parts[gap.parts["share"].abs() >= LARGE].sort_values("share", ascending=False)
+    parts = [f"{gap.named(row['part'])} {row['difference_seconds'] / scale:+.3g} {unit} "
+             f"({percent(row['share'], '.0f')})" for row in large.to_dict("records")]
+    whole = gap.difference.value
+    explained = gap.explained_seconds / whole if whole else float("nan")
+    return {"longer a step": f"{number(whole / scale)} {unit}", "mostly": "; ".join(parts),
+            "parts sum to": percent(explained, ".0f")}

@@ -6,11 +6,9 @@ tables, the environments and the method. It reads records and nothing else.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
@@ -46,22 +44,40 @@ METHOD = (
 )
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What the report shows of one campaign: tables and figures by the names of their files."""
-
-    campaign: Campaign
-    rows: pd.DataFrame
-    tables: dict[str, pd.DataFrame]
-    figures: dict[str, Figure]
-    # Why rows on several devices have no speed-up; empty where they have, or where there are none.
-    unscaled: str
-    # Whether a trial on several devices was traced.
-    several_traced: bool
-
-    @property
-    def title(self) -> str:
-        return str(self.campaign.meta["suite"].get("title") or self.campaign.meta["name"])
+# The sections of tables: name of the table, heading, notes above and below it.
+SECTIONS = (
+    ("times", "Every measured row", "", ""),
+    ("remarks", "Remarks on ranked rows", "", ""),
+    ("scaling", "Several devices",
+     "Each row is compared with the row on one device that differs in nothing else, with the same "
+     "batch on each device (weak scaling){strong}. Efficiency is the speed-up over the number of "
+     "devices.", "{unscaled}"),
+    ("strategies", "Which aggregation strategy wins", "", ""),
+    ("phases", "What a step is made of",
+     "Differences of nested variants of the step, timed in turn in one process. Aggregation is "
+     "hidden if it takes longer alone than it adds to the step. A part is the median of paired "
+     "differences, so the parts of a step with scattered times do not add up to it; the last "
+     "column says by how much.", ""),
+    ("traffic", "Traffic and energy of a mini-batch", "",
+     "Bytes on the links, packet headers included, and joules of all devices of a row, from "
+     "counters read at both edges of each timed window. The last columns compare two ways to "
+     "measure the same quantity; they should be 1."),
+    ("memory", "Peak memory", "", ""),
+    ("speed_up", "The GPU's speed-up over the processor",
+     "The same trial on both, in the same build of each framework: the processor's time divided by "
+     "the GPU's.", ""),
+    ("reasons", "Why the slower ones are slower",
+     "Each row that is shown to be slower, beside the fastest of its workload: the parts of their "
+     "steps that differ by a tenth of the gap or more, according to their traces. "
+     "`dlbench explain` shows one pair in full.", ""),
+    ("gpu_time", "Where the GPU's time goes",
+     "Shares of all kernels and copies of a mini-batch, from a trace of ten steps. Idle is what "
+     "they leave of the timed step.{traced}", ""),
+    ("limits", "Distance from the hardware limit",
+     "The limit is the time that the network's operations and bytes need at the peaks that this "
+     "campaign measured. The rest of the step was lost to the classes of its trace. Shares are of "
+     "the step's time; a negative share took less time than the limit allows for it.", ""),
+)
 
 
 def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) -> list[Path]:
@@ -70,21 +86,19 @@ def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) ->
     Without `plots` the files of the plots are left out; the page still shows them. Raises
     BadRecords, OSError.
     """
-    out = Path(out)
-    shown = [contents(reader.read(folder)) for folder in folders]
+    campaigns = [reader.read(folder) for folder in folders]
+    sections, written = [], dict[str, pd.DataFrame]()
+    for number, campaign in enumerate(campaigns, start=1):
+        name = re.sub("[^a-z0-9]+", "-", campaign.meta["name"].lower()).strip("-")
+        slug = f"{number}-{name}-" if len(campaigns) > 1 else ""
+        section, found = _campaign(campaign, slug)
+        sections.append(section)
+        written |= {f"{slug}{name}": table for name, table in found.items()}
     method = Section("Method", [Text(text) for text in METHOD])
-    if len(shown) == 1:
-        report = Page(shown[0].title, [*parts(shown[0]), method])
-        written = dict(shown[0].tables)
-    else:
-        slugs = [f"{number}-{_slug(each.campaign.meta['name'])}-"
-                 for number, each in enumerate(shown, start=1)]
-        title = ", ".join(each.campaign.meta["name"] for each in shown)
-        sections = [Section(each.title, parts(each, slug))
-                    for slug, each in zip(slugs, shown, strict=True)]
-        report = Page(title, [*sections, method])
-        written = {f"{slug}{name}": table for slug, each in zip(slugs, shown, strict=True)
-                   for name, table in each.tables.items()}
+    title = ", ".join(campaign.meta["name"] for campaign in campaigns)
+    report = Page(title, [*sections, method]) if len(campaigns) > 1 else \
+        Page(sections[0].heading, [*sections[0].parts, method])
+    out = Path(out)
     return [*page.write_tables(written, out), *page.write(report, out, "report", images=plots)]
 
 
@@ -116,39 +130,32 @@ def headline(trials: pd.DataFrame) -> str:
     return f"{len(trials)} trials: {said}."
 
 
-def contents(campaign: Campaign) -> Contents:
-    """Derive every table and figure that the campaign's records allow."""
-    trials = summary.summarise(campaign)
+def _campaign(campaign: Campaign, slug: str) -> tuple[Section, dict[str, pd.DataFrame]]:
+    """Make a campaign's section of the page and its tables; `slug` opens the names of figures."""
+    meta, trials = campaign.meta, summary.summarise(campaign)
     speeds = ranking.relative(campaign, trials)
+    times = gpu_time.by_class(campaign.kernels, trials)
+    scaled = scaling.curves(campaign, trials)
+    derived = {
+        "speed_up": (speed_up, speed_up.by_trial(campaign, trials)), "gpu_time": (gpu_time, times),
+        "limits": (roofline, roofline.by_trial(campaign, trials))}
+    steps = phases.table(campaign, trials)
     found = {"answer": tables.answer(trials, speeds), "times": tables.times(trials, speeds),
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
-    if trials[list(tables.TRAFFIC)].notna().any(axis=None):
-        checks = {trial["trial"]: counters.cross_check(campaign, trial)
-                  for trial in campaign.trials}
-        found["traffic"] = tables.traffic(trials, checks)
-    figures = {}
-    pairs = speed_up.by_trial(campaign, trials)
-    if len(pairs):
-        found["speed_up"] = speed_up.table(pairs)
-        figures["speed_up"] = speed_up.figure(pairs)
-    times = gpu_time.by_class(campaign.kernels, trials)
-    if len(times):
-        found["gpu_time"] = gpu_time.table(times)
-    if len(gaps := reasons.table(campaign, speeds)):
-        found["reasons"] = gaps
-    bounded = roofline.by_trial(campaign, trials)
-    if len(bounded):
-        found["limits"] = roofline.table(bounded)
-    scaled, steps = scaling.curves(campaign, trials), phases.table(campaign, trials)
+    more = {"traffic": _traffic(campaign, trials), "reasons": reasons.table(campaign, speeds),
+            "strategies": scaling.winners(campaign, trials),
+            "scaling": scaling.table(scaled) if len(scaled) else scaled,
+            "phases": scaling.phase_table(steps) if len(steps) else steps,
+            **{name: part.table(rows) if len(rows) else rows
+               for name, (part, rows) in derived.items()}}
+    found |= {name: table for name, table in more.items() if len(table)}
+
+    drawn = {name: part.figure(rows) for name, (part, rows) in derived.items() if len(rows)}
+    figures = {name: figure for name, figure in drawn.items() if name == "speed_up"}
     if len(scaled):
-        found["scaling"] = scaling.table(scaled)
         figures["throughput"] = scaling_plots.throughput(scaled)
         figures["efficiency"] = scaling_plots.efficiency(scaled)
-    if len(best := scaling.winners(campaign, trials)):
-        found["strategies"] = best
-    if len(steps):
-        found["phases"] = scaling.phase_table(steps)
     if steps[list(scaling.PARTS)].notna().any(axis=None):
         figures["phases"] = scaling_plots.phases(steps)
     if (trials["verified"] == "yes").any():
@@ -157,78 +164,37 @@ def contents(campaign: Campaign) -> Contents:
         figures["relative_speed"] = plots.relative_speed(speeds)
     if (trials["status"] == "ok").any():
         figures["losses"] = plots.losses(trials, campaign.windows)
-    for name, measure in (("peak_memory", "peak_memory_bytes"),
-                          ("pcie_received", "pcie_rx_bytes_per_step"),
-                          ("energy", "energy_joules_per_step")):
-        if trials[measure].notna().any():
-            figures[name] = plots.by_batch(trials, measure)
-    if len(times):
-        figures["gpu_time"] = gpu_time.figure(times)
-    if len(bounded):
-        figures["limits"] = roofline.figure(bounded)
-    return Contents(campaign, trials, found, figures, scaling.why_not(trials, scaled),
-                    bool((times["devices"] > 1).any()))
+    figures |= {name: plots.by_batch(trials, measure) for name, measure in (
+        ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
+        ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}
+    figures |= drawn
 
-
-def parts(shown: Contents, slug: str = "") -> list[Part]:
-    """Put a campaign's tables and figures in the order of the page; `slug` opens file names."""
-    meta, found = shown.campaign.meta, shown.tables
-    throughout = ranking.throughout(shown.rows)
-    below = " Rows that are not ranked are listed below, with reasons." if len(found["refused"]) else ""
-    concerns = provenance.concerns(meta)
-    listed: list[Part] = [
-        Text(headline(shown.rows) + (f" Throughout: {throughout}." if throughout else "")),
+    throughout = ranking.throughout(trials)
+    below = " Rows that are not ranked are listed below, with reasons."
+    unscaled, concerns = scaling.why_not(trials, scaled), provenance.concerns(meta)
+    words = {"strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
+             "unscaled": unscaled, "traced": " With several devices, the first was traced."
+             if (times["devices"] > 1).any() else ""}
+    parts: list[Part] = [
+        Text(headline(trials) + (f" Throughout: {throughout}." if throughout else "")),
         page.Table(found["answer"]),
-        Text(f"Time per mini-batch and its 95 % interval.{below}", note=True),
-        *(page.Figure(slug + name, figure) for name, figure in shown.figures.items()),
+        Text("Time per mini-batch and its 95 % interval." + below * (len(found["refused"]) > 0),
+             note=True),
+        *(page.Figure(slug + name, figure) for name, figure in figures.items()),
         *tabled("Not ranked, and why", found["refused"]),
         *([Section("What makes this machine's numbers less trustworthy", concerns)]
           if concerns else []),
-        *tabled("Every measured row", found["times"]),
-        *tabled("Remarks on ranked rows", found["remarks"]),
     ]
-    strong = "scaling" in found.get("scaling", ())
-    listed += tabled(
-        "Several devices", found.get("scaling"),
-        "Each row is compared with the row on one device that differs in nothing else: with the "
-        "same batch on each device (weak scaling)" + (" or in all (strong)" if strong else "")
-        + ". Efficiency is the speed-up over the number of devices.", shown.unscaled)
-    if shown.unscaled and "scaling" not in found:
-        listed.append(Section("Several devices", [Text(shown.unscaled)]))
-    listed += tabled("Which aggregation strategy wins", found.get("strategies"))
-    listed += tabled(
-        "What a step is made of", found.get("phases"),
-        "Differences of nested variants of the step, timed in turn in one process. Aggregation is "
-        "hidden if it takes longer alone than it adds to the step. A part is the median of paired "
-        "differences, so the parts of a step with scattered times do not add up to it; the last "
-        "column says by how much.")
-    listed += tabled(
-        "Traffic and energy of a mini-batch", found.get("traffic"), after=
-        "Bytes on the links, packet headers included, and joules of all devices of a row, from "
-        "counters read at both edges of each timed window. The last columns compare two ways to "
-        "measure the same quantity; they should be 1.")
-    listed += tabled("Peak memory", found["memory"])
-    listed += tabled(
-        "The GPU's speed-up over the processor", found.get("speed_up"),
-        "The same trial on both, in the same build of each framework: the processor's time divided "
-        "by the GPU's.")
-    listed += tabled(
-        "Why the slower ones are slower", found.get("reasons"),
-        "Each row that is shown to be slower, beside the fastest of its workload: the parts of "
-        "their steps that differ by a tenth of the gap or more, according to their traces. "
-        "`dlbench explain` shows one pair in full.")
-    first = " With several devices, the first was traced." if shown.several_traced else ""
-    listed += tabled(
-        "Where the GPU's time goes", found.get("gpu_time"),
-        "Shares of all kernels and copies of a mini-batch, from a trace of ten steps. Idle is what "
-        f"they leave of the timed step.{first}")
-    listed += tabled(
-        "Distance from the hardware limit", found.get("limits"),
-        "The limit is the time that the network's operations and bytes need at the peaks that this "
-        "campaign measured. The rest of the step was lost to the classes of its trace. Shares are "
-        "of the step's time; a negative share took less time than the limit allows for it.")
-    return [*listed, Section("Where the numbers come from", provenance.parts(meta))]
+    for name, heading, before, after in SECTIONS:
+        parts += tabled(heading, found.get(name), before.format(**words), after.format(**words))
+        if name == "scaling" and name not in found and unscaled:
+            parts.append(Section(heading, [Text(unscaled)]))
+    parts.append(Section("Where the numbers come from", provenance.parts(meta)))
+    return Section(meta["suite"].get("title") or meta["name"], parts), found
 
 
-def _slug(name: str) -> str:
-    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+def _traffic(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
+    if not trials[list(tables.TRAFFIC)].notna().any(axis=None):
+        return pd.DataFrame()
+    checks = {trial["trial"]: counters.cross_check(campaign, trial) for trial in campaign.trials}
+    return tables.traffic(trials, checks)

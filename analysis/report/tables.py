@@ -3,7 +3,7 @@
 A row that is not verified is shown and never ranked. What all rows have in common has no column.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,8 @@ CHECKS = {"gpm_ratio": "PCIe received: GPM / counters",
 def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     """Put the contestants side by side, a row a group, with a verdict.
 
-    `speeds` is what `ranking.relative` returns. Batches that their devices cannot share belong to no
-    group; `refused` lists them.
+    `speeds` is what `ranking.relative` returns. Batches that their devices cannot share belong
+    to no group; `refused` lists them.
     """
     trials = trials.assign(contestant=contestants(trials))
     order = list(dict.fromkeys(trials["contestant"]))
@@ -57,23 +57,20 @@ def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
 
 def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     """List every measured trial with its time, rate, relative speed, loss and proof."""
-    unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
+    measured = trials["status"] == "ok"
+    unit, scale = best_unit(trials.loc[measured, "step_seconds"], TIME_UNITS)
+    has_peak = trials.loc[measured, "mfu"].notna().any()
     speed = _speeds(speeds)
-    lines = [{
-        **cells,
+    return ranking.table(trials, lambda row: {
         f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
-        f"95 % interval ({unit})": span(row["step_seconds_low"] / scale,
-                                        row["step_seconds_high"] / scale),
+        f"95 % interval ({unit})":
+            span(row["step_seconds_low"] / scale, row["step_seconds_high"] / scale),
         "samples per second": number(row["samples_per_second"]),
-        "share of the peak (%)": number(100 * row["mfu"]),
+        **({"share of the peak (%)": number(100 * row["mfu"])} if has_peak else {}),
         "relative speed": speed.get(row["trial"], "not ranked"),
         "loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}",
         "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",
-        "verified": row["verified"],
-    } for cells, row in named(trials, trials["status"] == "ok")]
-    table = ranking.without_constants(pd.DataFrame(lines), trials)
-    peaks = "share of the peak (%)"
-    return table if lines and table[peaks].any() else table.drop(columns=peaks, errors="ignore")
+        "verified": row["verified"]}, measured)
 
 
 def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
@@ -100,9 +97,9 @@ def memory(trials: pd.DataFrame) -> pd.DataFrame:
     """List the peak memory of every trial that measured it."""
     kept = (trials["status"] == "ok") & trials["peak_memory_bytes"].notna()
     unit, scale = best_unit(trials.loc[kept, "peak_memory_bytes"], BYTE_UNITS)
-    lines = [{**cells, f"peak memory ({unit})": number(row["peak_memory_bytes"] / scale)}
-             for cells, row in named(trials, kept)]
-    return ranking.without_constants(pd.DataFrame(lines), trials)
+    heading = f"peak memory ({unit})"
+    return ranking.table(
+        trials, lambda row: {heading: number(row["peak_memory_bytes"] / scale)}, kept)
 
 
 def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
@@ -146,17 +143,6 @@ def remarks(trials: pd.DataFrame) -> pd.DataFrame:
     table = kept[GROUP].assign(framework=contestants(trials)[kept.index],
                                remark=kept["reason"])
     return ranking.without_constants(table, trials)
-
-
-def named(
-        trials: pd.DataFrame, kept: Any = None) -> Iterator[tuple[dict[Any, Any], "pd.Series[Any]"]]:
-    """Yield the first cells of each row, its group and its contestant, beside the row.
-
-    Contestants are those of all `trials`, rows those that are `kept`.
-    """
-    table = trials.assign(contestant=contestants(trials))
-    for _, row in (table if kept is None else table[kept]).iterrows():
-        yield {**row[GROUP], "framework": row["contestant"]}, row
 
 
 def _shared(trials: pd.DataFrame) -> "pd.Series[bool]":

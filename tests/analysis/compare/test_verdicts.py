@@ -108,7 +108,7 @@ def test_two_releases_on_one_side_are_refused(draw_records, side):
     made = draw_records(networks=("alexnet_cifar",))
     made.add_trial("pytorch", "alexnet_cifar", 128, release="2.12.0")
     both = side(made, "both")
-    with pytest.raises(NotComparable, match=r"stands there twice .*: compare one release of each framework at a time"):
+    with pytest.raises(NotComparable, match=r"is there twice .*: compare one release of each framework at a time"):
         verdicts.compare(both, both)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.explain import gap as explain
 from analysis.explain import report, waterfall, words
+from analysis.explain.gap import Side, explain, side_of
 from analysis.records import reader
 from analysis.records.reader import KERNEL_COLUMNS
 from analysis.statistics import bootstrap
@@ -45,7 +45,7 @@ def timed(milliseconds, spread=0.001, processes=5):
 
 def side(name, milliseconds, *rows, **trace):
     own = breakdown.reconcile(TRIAL | {"framework": name}, timed(milliseconds), traced(*rows, **trace))
-    return explain.Side(name, own, 50e12)
+    return Side(name, own, 50e12)
 
 
 FAST = side("fast", 1.0, ("matrix product", "tf32", 0.4), ("element-wise", "", 0.2), ("copy", "", 0.1), wall=3.0)
@@ -59,7 +59,7 @@ def test_the_parts_of_a_step_add_up_to_its_timed_length():
 
 
 def test_the_parts_of_a_gap_add_up_to_the_measured_difference():
-    gap = explain.explain(FAST, SLOW)
+    gap = explain(FAST, SLOW)
     assert gap.parts["difference_seconds"].sum() == pytest.approx(gap.difference.value, rel=1e-12)
     assert gap.parts["share"].sum() == pytest.approx(1)
     assert (gap.parts.set_index("part")["difference_seconds"] / MS).round(2).to_dict() == {
@@ -69,23 +69,23 @@ def test_the_parts_of_a_gap_add_up_to_the_measured_difference():
 
 
 def test_the_sentences_name_the_arithmetic_and_what_to_do():
-    said = words.sentences(explain.explain(FAST, SLOW))
+    said = words.sentences(explain(FAST, SLOW))
     assert re.sub(r"\(1\.99\d* to 2\.00\d*\)|\(\d\.\d\d to \d\.\d\d\)", "(..)", said[0]) == (
-        "slow takes 2.00 ms (..) longer a step than fast: 3.00 for 1.00 ms, 3.00 times as long.")
+        "A step of slow takes 2.00 ms (..) longer than one of fast: 3.00 and 1.00 ms, 3.00 times as long.")
     assert said[1:3] == [
         "70 % of the gap is arithmetic: fast computes its matrix products in TF32, at 200 TFLOP/s, and slow in FP32, at 44.4 "
         "TFLOP/s; compare them in one arithmetic before anything else.",
-        "15 % of the gap is GPU idle, of which slow has more; launch less, or all at once: a compiled or captured step, or a "
+        "15 % of the gap is GPU idle; slow has more. Remedy: launch less, or all at once: a compiled or captured step, or a "
         "larger batch."]
-    assert any(sentence.startswith("The parts without the residual sum to 2.00 ms of 2.00 ms (within its interval)")
+    assert any(sentence.startswith("Without the residual, the parts sum to 2.00 ms of 2.00 ms (within its interval)")
                for sentence in said)
 
 
 def test_the_other_way_round_the_same_parts_have_the_other_sign():
-    there, back = explain.explain(FAST, SLOW), explain.explain(SLOW, FAST)
+    there, back = explain(FAST, SLOW), explain(SLOW, FAST)
     assert back.difference.value == -there.difference.value
     assert back.parts["difference_seconds"].tolist() == (-there.parts["difference_seconds"]).tolist()
-    assert words.sentences(back)[0].startswith("slow takes 2.00 ms")
+    assert words.sentences(back)[0].startswith("A step of slow takes 2.00 ms")
 
 
 def test_a_step_that_is_shorter_than_its_trace_leaves_a_negative_residual():
@@ -110,25 +110,25 @@ def test_kernels_that_ran_side_by_side_when_timed_are_said_to_be_the_residual():
     close = side("close", 0.8, ("matrix product", "fp32", 1.0))
     assert close.breakdown.parts["residual"] == pytest.approx(close.breakdown.step_seconds - MS)
     slow = side("slow", 2.0, ("matrix product", "fp32", 2.0))
-    assert any(sentence.endswith("is residual: under the trace the kernels of close took longer than its timed step, in which they "
-                                 "may run side by side.") for sentence in words.sentences(explain.explain(close, slow)))
+    assert any(sentence.endswith("is residual: the kernels of close took longer under the trace than the timed step, in which "
+                                 "they may run side by side.") for sentence in words.sentences(explain(close, slow)))
 
 
 def test_no_difference_is_said_to_be_none():
-    same = explain.explain(FAST, replace(FAST, name="again"))
+    same = explain(FAST, replace(FAST, name="again"))
     assert words.sentences(same)[0].startswith("No difference is seen between fast and again: 1.00 and 1.00 ms a step.")
 
 
 def test_equal_arithmetic_is_told_by_its_rates():
     slow = side("slow", 3.0, ("matrix product", "tf32", 2.4), wall=6.0)
-    said = words.sentences(explain.explain(FAST, slow))
+    said = words.sentences(explain(FAST, slow))
     assert said[1] == ("100 % of the gap is matrix products, TF32 in both: fast reaches 200 TFLOP/s, slow 33.3 TFLOP/s, by the "
                        "network's own count.")
 
 
 def test_a_part_larger_than_the_gap_is_told_as_a_time():
     slow = side("slow", 1.1, ("matrix product", "tf32", 0.8), ("element-wise", "", 0.2), wall=6.0)
-    told = [sentence.split(", ")[:2] for sentence in words.sentences(explain.explain(FAST, slow))[1:]]
+    told = [sentence.split(", ")[:2] for sentence in words.sentences(explain(FAST, slow))[1:]]
     assert told[0][0] == "0.400 ms"
     assert told[0][1].endswith(" times the gap")
     assert ["0.200 ms the other way" in first for first, *_ in told].count(True) == 1
@@ -137,26 +137,26 @@ def test_a_part_larger_than_the_gap_is_told_as_a_time():
 def test_an_optimiser_that_one_side_fuses_is_set_against_its_element_wise_work():
     fused = side("fused", 1.0, ("element-wise", "", 0.9), wall=3.0)
     apart = side("apart", 1.2, ("element-wise", "", 0.6), ("optimiser", "", 0.5), wall=3.0)
-    gap = explain.explain(fused, apart)
-    assert any("element-wise and optimiser (fused fuses them), of which apart has more" in sentence
+    gap = explain(fused, apart)
+    assert any("element-wise and optimiser (fused fuses them); apart has more" in sentence
                for sentence in words.sentences(gap))
     parts = gap.parts
     assert parts["part"].tolist() == ["GPU idle, waiting for the host", "element-wise and optimiser (A fuses them)", "residual"]
     assert parts["difference_seconds"].iloc[1] == pytest.approx(0.2 * MS)
-    both = explain.explain(apart, apart).parts
+    both = explain(apart, apart).parts
     assert both["part"].tolist()[:2] == ["element-wise", "optimiser"]
 
 
 def test_on_a_cpu_the_parts_are_operators_and_what_lies_outside_of_them():
     cpu = TRIAL | {"device_kind": "cpu", "flops_per_step": 6e6}
     rows = traced(("matrix product", "", 0.4), ("element-wise", "", 0.2), wall=1.5)
-    fast, slow = (explain.Side(name, breakdown.reconcile(cpu, timed(milliseconds), rows))
+    fast, slow = (Side(name, breakdown.reconcile(cpu, timed(milliseconds), rows))
                   for name, milliseconds in (("fast", 0.7), ("slow", 1.1)))
-    gap = explain.explain(fast, slow)
+    gap = explain(fast, slow)
     assert gap.parts["part"].tolist() == ["matrix products", "element-wise", "outside operators (Python and waiting)", "residual"]
     assert words.sentences(gap)[1].startswith(
-        "100 % of the gap is outside operators (Python and waiting), of which slow has more; launch less, or all at once")
-    products = explain.explain(fast, explain.Side("slow", breakdown.reconcile(
+        "100 % of the gap is outside operators (Python and waiting); slow has more. Remedy: launch less, or all at once")
+    products = explain(fast, Side("slow", breakdown.reconcile(
         cpu, timed(1.1), traced(("matrix product", "", 0.8), ("element-wise", "", 0.2), wall=1.5))))
     assert words.sentences(products)[1] == (
         "100 % of the gap is matrix products: fast reaches 15.0 GFLOP/s, slow 7.50 GFLOP/s, by the network's own count.")
@@ -170,7 +170,7 @@ def h200(tmp_path):
 
 def gap_of(folder, a, b):
     campaign = reader.read(folder)
-    return explain.explain(*(explain.side_of(name.partition("-")[0], campaign, name) for name in (a, b)))
+    return explain(*(side_of(name.partition("-")[0], campaign, name) for name in (a, b)))
 
 
 def test_the_gap_between_jax_as_it_comes_and_pytorch_is_arithmetic(h200):
@@ -182,7 +182,7 @@ def test_the_gap_between_jax_as_it_comes_and_pytorch_is_arithmetic(h200):
     assert parts.loc["unclassified" if "unclassified" in parts.index else "residual", "share"] == 0
     assert words.sentences(gap)[1] == (
         "74 % of the gap is arithmetic: jaxplain computes its matrix products in fewer bits than FP32 (its kernels do not say "
-        "which, but run at 2.6 times its peak), at 136 TFLOP/s, and pytorch in FP32, at 46.0 TFLOP/s; compare them in one "
+        "which; they run at 2.6 times its peak), at 136 TFLOP/s, and pytorch in FP32, at 46.0 TFLOP/s; compare them in one "
         "arithmetic before anything else.")
     assert not gap.a.breakdown.exact and "older releases" in words.sentences(gap)[-1]
 
@@ -275,7 +275,7 @@ def test_the_interval_of_a_phases_difference_holds_both_sides_errors():
     width = bootstrap.Estimate(1.0, 0.7, 1.4, 5)
     fast, slow = (replace(each, phases={"forward": each_phase}) for each, each_phase in (
         (FAST, width), (SLOW, bootstrap.Estimate(2.0, 1.6, 2.3, 5))))
-    row = explain.explain(fast, slow).phases.iloc[0]
+    row = explain(fast, slow).phases.iloc[0]
     assert (row["low"], row["high"]) == (pytest.approx(1 - np.hypot(0.4, 0.4)), pytest.approx(1 + np.hypot(0.3, 0.3)))
 
 

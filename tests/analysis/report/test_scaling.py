@@ -194,7 +194,7 @@ def test_a_report_says_why_devices_that_share_the_cores_have_no_speed_up(draw_re
     simulated.add_scaling(made, "fcn5", counts=(2,), threads=1)
     report.write([made.write(tmp_path / "shared")], tmp_path / "a", plots=False)
     for page in ("report.md", "report.html"):
-        assert "With threads: 1 in the suite every device has as many." in (tmp_path / "a" / page).read_text()
+        assert "With threads: 1 in the suite, all have the same number." in (tmp_path / "a" / page).read_text()
 
 
 def test_a_report_names_the_strategy_that_wins_also_where_no_row_is_on_one_device(draw_records, tmp_path):
@@ -204,7 +204,7 @@ def test_a_report_names_the_strategy_that_wins_also_where_no_row_is_on_one_devic
     for page in ("report.md", "report.html"):
         text = (tmp_path / "a" / page).read_text()
         assert "Which aggregation strategy wins" in text
-        assert "No speed-ups: no verified row on one device" in text and "With 1 among the suite" in text
+        assert "No speed-ups: no verified row on one device" in text and "Add 1 to the suite" in text
 
 
 def test_a_report_names_rows_without_one_on_one_device(draw_records, tmp_path):

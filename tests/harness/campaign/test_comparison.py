@@ -202,7 +202,7 @@ def test_two_releases_on_a_side_are_refused_before_anything_starts(dlbench, side
     known["0.0.1"] = known[np.__version__]
     code, _, error = dlbench("compare", f"same=={np.__version__},same==0.0.1", "same", "--suite", "small.yaml", "--out", "out")
     assert (code, Path("out").exists(), sides) == (2, False, [])
-    assert error.startswith(f"dlbench: same=={np.__version__},same==0.0.1: tiny_fcn, batch 4 stands there twice (same-")
+    assert error.startswith(f"dlbench: same=={np.__version__},same==0.0.1: tiny_fcn, batch 4 is there twice (same-")
     assert error.endswith("): compare one release of each framework at a time\n")
 
 
