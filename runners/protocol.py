@@ -64,6 +64,14 @@ class Runner:
         process that drives n devices gets [N, n B, ...]: device d takes the rows from d B on.
         """
 
+    def batch(self, number):
+        """Return a batch of `self.ring`, which begins again after its last one."""
+        return self.ring[number % len(self.ring)]
+
+    def next_batch(self):
+        self.position += 1
+        return self.batch(self.position - 1)
+
     def step(self):
         """Train on the next batch: forward, backward, update. May return before it is done."""
 

@@ -188,8 +188,9 @@ def write_net(task):
             tops[name] = inputs[0]
             continue
         inputs += second_bottom(layer, shapes[source], task.batch, net)
-        make = protocol.lowered(LAYERS, layer)
-        net[name] = tops[name] = make(inputs, layer["attributes"], shapes[source], in_place)
+        # Dense layers read the last axis.
+        attributes = dict(layer["attributes"], in_place=in_place, axis=len(shapes[source]))
+        net[name] = tops[name] = protocol.lowered(LAYERS, layer)(inputs, attributes)
     net["loss"] = L.SoftmaxWithLoss(
         tops[name], labels, softmax_param={"axis": len(network["target_shape"]) + 1},
         loss_param={"normalization": P.Loss.VALID})
@@ -214,34 +215,30 @@ def may_be_in_place(op, before):
     return before in IN_PLACE_AFTER or (op == "dropout" and before == "relu")
 
 
-# Operation -> top, from the bottoms x, the attributes, the input's shape and whether in place.
+# Operation -> top, from the bottoms x and the attributes; `write_net` adds two.
 LAYERS = {
-    "dense": lambda x, a, shape, in_place: L.InnerProduct(
-        *x, num_output=a["units"], axis=len(shape)),
-    "conv2d": lambda x, a, shape, in_place: L.Convolution(
+    "dense": lambda x, a: L.InnerProduct(*x, num_output=a["units"], axis=a["axis"]),
+    "conv2d": lambda x, a: L.Convolution(
         *x, num_output=a["filters"], kernel_size=a["kernel"], stride=a["stride"],
         pad=a["padding"], group=a["groups"], bias_term=a["bias"]),
-    "max_pool": lambda x, a, shape, in_place: pool(
+    "max_pool": lambda x, a: pool(
         *x, P.Pooling.MAX, a["kernel"], a["stride"], a["padding"], ceil=a["ceil"]),
-    "avg_pool": lambda x, a, shape, in_place: pool(
-        *x, P.Pooling.AVE, a["kernel"], a["stride"], a["padding"]),
-    "subsample": lambda x, a, shape, in_place: pool(*x, P.Pooling.MAX, 1, a["stride"], 0),
-    "global_avg_pool": lambda x, a, shape, in_place: L.Flatten(
+    "avg_pool": lambda x, a: pool(*x, P.Pooling.AVE, a["kernel"], a["stride"], a["padding"]),
+    "subsample": lambda x, a: pool(*x, P.Pooling.MAX, 1, a["stride"], 0),
+    "global_avg_pool": lambda x, a: L.Flatten(
         L.Pooling(*x, pool=P.Pooling.AVE, global_pooling=True)),
-    "relu": lambda x, a, shape, in_place: L.ReLU(*x, in_place=in_place),
-    "sigmoid": lambda x, a, shape, in_place: L.Sigmoid(*x, in_place=in_place),
-    "dropout": lambda x, a, shape, in_place: L.Dropout(
-        *x, dropout_ratio=a["rate"], in_place=in_place),
-    "batch_norm": lambda x, a, shape, in_place: batch_norm(*x, a["epsilon"], in_place),
-    "lrn": lambda x, a, shape, in_place: L.LRN(
-        *x, local_size=a["size"], alpha=a["alpha"], beta=a["beta"]),
-    "concat": lambda x, a, shape, in_place: L.Concat(*x, axis=1),
-    "add": lambda x, a, shape, in_place: L.Eltwise(*x, operation=P.Eltwise.SUM),
-    "flatten": lambda x, a, shape, in_place: L.Flatten(*x),
-    "pad_channels": lambda x, a, shape, in_place: L.Concat(*x, axis=1),
-    "embedding": lambda x, a, shape, in_place: L.Embed(
+    "relu": lambda x, a: L.ReLU(*x, in_place=a["in_place"]),
+    "sigmoid": lambda x, a: L.Sigmoid(*x, in_place=a["in_place"]),
+    "dropout": lambda x, a: L.Dropout(*x, dropout_ratio=a["rate"], in_place=a["in_place"]),
+    "batch_norm": lambda x, a: batch_norm(*x, a["epsilon"], a["in_place"]),
+    "lrn": lambda x, a: L.LRN(*x, local_size=a["size"], alpha=a["alpha"], beta=a["beta"]),
+    "concat": lambda x, a: L.Concat(*x, axis=1),
+    "add": lambda x, a: L.Eltwise(*x, operation=P.Eltwise.SUM),
+    "flatten": lambda x, a: L.Flatten(*x),
+    "pad_channels": lambda x, a: L.Concat(*x, axis=1),
+    "embedding": lambda x, a: L.Embed(
         *x, input_dim=a["vocabulary"], num_output=a["units"], bias_term=False),
-    "lstm": lambda x, a, shape, in_place: L.LSTM(*x, recurrent_param={"num_output": a["units"]}),
+    "lstm": lambda x, a: L.LSTM(*x, recurrent_param={"num_output": a["units"]}),
 }
 
 

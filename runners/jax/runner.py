@@ -157,7 +157,7 @@ class Runner(protocol.Runner):
         if residence == "device":
             self.ring = [self._place(batch) for batch in self.ring]
             jax.block_until_ready(self.ring)
-        self.next = 0
+        self.position = 0
 
     def step(self):
         self.state, self.last_loss = self.settle(self.train_step(self.state, *self.next_batch()))
@@ -168,11 +168,9 @@ class Runner(protocol.Runner):
             jax.block_until_ready(results)
         return results
 
-    def next_batch(self):
-        # Nothing to do where the ring is on the device.
-        batch = self._place(self.ring[self.next])
-        self.next = (self.next + 1) % len(self.ring)
-        return batch
+    def batch(self, number):
+        # There is nothing to place where the ring is on the device.
+        return self._place(super().batch(number))
 
     def synchronize(self):
         jax.block_until_ready(self.state)
@@ -181,8 +179,7 @@ class Runner(protocol.Runner):
         return float(np.mean(self.last_loss))
 
     def gradients(self):
-        batch = self._place(self.ring[0])
-        _, (_, gradients) = self.phases["FBA"](self.no_losses(), self.state, *batch)
+        _, (_, gradients) = self.phases["FBA"](self.no_losses(), self.state, *self.batch(0))
         return self._canonical(gradients)
 
     def parameters(self):
@@ -207,7 +204,7 @@ class Runner(protocol.Runner):
         return meanings_of(self._program(), kernels) if any(map(NAMELESS.match, kernels)) else {}
 
     def _program(self):
-        return self.train_step.lower(self.state, *self._place(self.ring[0])).compile().as_text()
+        return self.train_step.lower(self.state, *self.batch(0)).compile().as_text()
 
     @staticmethod
     def product(size, task):

@@ -94,43 +94,43 @@ def subsample(stride):
         lambda F, x: F.slice(x, begin=(None,) * 4, end=(None,) * 4, step=step))
 
 
-# Operation -> block, from the attributes, the input's shape without the batch, a prefix of names
-# and the layout of sequences. Images are (B, C, H, W).
+# Operation -> block, from the attributes, the input's shape without the batch and a prefix of names.
+# Images are (B, C, H, W).
 LAYERS = {
-    "dense": lambda a, shape, prefix, layout: nn.Dense(
+    "dense": lambda a, shape, prefix: nn.Dense(
         a["units"], flatten=False, in_units=shape[-1], prefix=prefix),
-    "conv2d": lambda a, shape, prefix, layout: nn.Conv2D(
+    "conv2d": lambda a, shape, prefix: nn.Conv2D(
         a["filters"], a["kernel"], a["stride"], a["padding"], groups=a["groups"],
         use_bias=a["bias"], in_channels=shape[0], prefix=prefix),
-    "max_pool": lambda a, shape, prefix, layout: nn.MaxPool2D(
+    "max_pool": lambda a, shape, prefix: nn.MaxPool2D(
         a["kernel"], a["stride"], a["padding"], ceil_mode=a["ceil"]),
-    "avg_pool": lambda a, shape, prefix, layout: nn.AvgPool2D(a["kernel"], a["stride"]),
-    "global_avg_pool": lambda a, shape, prefix, layout: chain(nn.GlobalAvgPool2D(), nn.Flatten()),
-    "relu": lambda a, shape, prefix, layout: nn.Activation("relu"),
-    "sigmoid": lambda a, shape, prefix, layout: nn.Activation("sigmoid"),
-    "dropout": lambda a, shape, prefix, layout: nn.Dropout(a["rate"]),
-    "batch_norm": lambda a, shape, prefix, layout: nn.BatchNorm(
+    "avg_pool": lambda a, shape, prefix: nn.AvgPool2D(a["kernel"], a["stride"]),
+    "global_avg_pool": lambda a, shape, prefix: chain(nn.GlobalAvgPool2D(), nn.Flatten()),
+    "relu": lambda a, shape, prefix: nn.Activation("relu"),
+    "sigmoid": lambda a, shape, prefix: nn.Activation("sigmoid"),
+    "dropout": lambda a, shape, prefix: nn.Dropout(a["rate"]),
+    "batch_norm": lambda a, shape, prefix: nn.BatchNorm(
         epsilon=a["epsilon"], in_channels=shape[0], prefix=prefix),
-    "flatten": lambda a, shape, prefix, layout: nn.Flatten(),
-    "embedding": lambda a, shape, prefix, layout: nn.Embedding(
-        a["vocabulary"], a["units"], prefix=prefix),
-    "lstm": lambda a, shape, prefix, layout: one_bias_lstm(
-        rnn.LSTM(a["units"], layout=layout, input_size=shape[-1], prefix=prefix)),
-    "lrn": lambda a, shape, prefix, layout: nn.HybridLambda(
+    "flatten": lambda a, shape, prefix: nn.Flatten(),
+    "embedding": lambda a, shape, prefix: nn.Embedding(a["vocabulary"], a["units"], prefix=prefix),
+    "lrn": lambda a, shape, prefix: nn.HybridLambda(
         lambda F, x: F.LRN(x, alpha=a["alpha"], beta=a["beta"], knorm=1, nsize=a["size"])),
-    "concat": lambda a, shape, prefix, layout: nn.HybridLambda(
+    "concat": lambda a, shape, prefix: nn.HybridLambda(
         lambda F, *images: F.concat(*images, dim=1)),
-    "add": lambda a, shape, prefix, layout: nn.HybridLambda(lambda F, left, right: left + right),
-    "subsample": lambda a, shape, prefix, layout: subsample(a["stride"]),
-    "pad_channels": lambda a, shape, prefix, layout: pad_channels(shape, a["extra"]),
+    "add": lambda a, shape, prefix: nn.HybridLambda(lambda F, left, right: left + right),
+    "subsample": lambda a, shape, prefix: subsample(a["stride"]),
+    "pad_channels": lambda a, shape, prefix: pad_channels(shape, a["extra"]),
 }
 
 
 def make_layer(layer, input_shape, task, layout):
     if layer["op"] == "dropout" and not task.dropout:
         return nn.Dropout(0)
-    make = protocol.lowered(LAYERS, layer)
-    return make(layer["attributes"], input_shape, layer["name"] + "_", layout)
+    a, prefix = layer["attributes"], layer["name"] + "_"
+    if layer["op"] == "lstm":
+        return one_bias_lstm(rnn.LSTM(a["units"], layout=layout, input_size=input_shape[-1],
+                                      prefix=prefix))
+    return protocol.lowered(LAYERS, layer)(a, input_shape, prefix)
 
 
 class Runner(protocol.Runner):
@@ -195,7 +195,7 @@ class Runner(protocol.Runner):
         return operators_of(run)
 
     def step(self):
-        self.last_losses = self._backward(self._next_batch())
+        self.last_losses = self._backward(self.next_batch())
         self.trainer.step(self._count(self.last_losses))
 
     def synchronize(self):
@@ -207,7 +207,7 @@ class Runner(protocol.Runner):
                               for losses in self.last_losses]))
 
     def gradients(self):
-        count = np.float32(self._count(self._backward(self._batch(0))))
+        count = np.float32(self._count(self._backward(self.batch(0))))
         self.aggregator.allreduce_grads()
         return {name: parameter.list_grad()[0].asnumpy() / count
                 for name, parameter in self.trained.items()}
@@ -223,9 +223,9 @@ class Runner(protocol.Runner):
         if name == "A":
             return Product(self._aggregation(), lambda result: self.synchronize())
         parts = {
-            "F": lambda: self._forward(self._next_batch()),
-            "FB": lambda: self._backward(self._next_batch()),
-            "FBA": lambda: (self._backward(self._next_batch()),
+            "F": lambda: self._forward(self.next_batch()),
+            "FB": lambda: self._backward(self.next_batch()),
+            "FBA": lambda: (self._backward(self.next_batch()),
                             self.aggregator.allreduce_grads()),
         }
         return Product(parts[name], lambda result: self.synchronize())
@@ -235,13 +235,9 @@ class Runner(protocol.Runner):
         memory = map(mx.context.gpu_memory_info, range(len(self.contexts)))
         return max(total - free for free, total in memory)
 
-    def _next_batch(self):
-        self.position += 1
-        return self._batch(self.position - 1)
-
-    def _batch(self, number):
+    def batch(self, number):
         """(inputs, targets) on each device."""
-        batch = self.ring[number % len(self.ring)]
+        batch = super().batch(number)
         return self._split(batch) if self.from_host else batch
 
     def _split(self, batch):

@@ -196,7 +196,7 @@ class Runner(protocol.Runner):
         self.on_device = residence == "device"
         if self.on_device:
             self.ring = [self._place(batch) for batch in self.ring]
-        self.next = 0
+        self.position = 0
         if self.task.device == "cuda":
             paddle.device.cuda.reset_max_memory_allocated()
 
@@ -204,7 +204,7 @@ class Runner(protocol.Runner):
         return operators_of(run)
 
     def step(self):
-        loss = self._backward(self.mean_loss, self._next())
+        loss = self._backward(self.mean_loss, self.next_batch())
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.model.clear_gradients()
@@ -225,7 +225,7 @@ class Runner(protocol.Runner):
         return float(self.last_loss)
 
     def gradients(self):
-        self._backward(self.mean_loss, self._batch(0))
+        self._backward(self.mean_loss, self.batch(0))
         scale = LOSS_SCALE if self.task.precision == "fp16" else 1.0
         gradients = {name: self._canonical(name, parameter.grad) / scale
                      for name, parameter in self._parameters().items()}
@@ -241,7 +241,7 @@ class Runner(protocol.Runner):
 
     def variant(self, name):
         parts = {
-            "F": lambda: self.local_loss(*self._next()),
+            "F": lambda: self.local_loss(*self.next_batch()),
             "FB": lambda: self._gradients_of(self.local_loss),
             "FBA": lambda: self._gradients_of(self.mean_loss),
         }
@@ -255,7 +255,7 @@ class Runner(protocol.Runner):
         return lambda: fused_allreduce_gradients(parameters, None)
 
     def _gradients_of(self, mean_loss):
-        self._backward(mean_loss, self._next())
+        self._backward(mean_loss, self.next_batch())
         self.model.clear_gradients()
 
     def _backward(self, mean_loss, batch):
@@ -263,13 +263,8 @@ class Runner(protocol.Runner):
         self.scaler.scale(loss).backward()
         return loss
 
-    def _next(self):
-        batch = self._batch(self.next)
-        self.next = (self.next + 1) % len(self.ring)
-        return batch
-
-    def _batch(self, position):
-        batch = self.ring[position]
+    def batch(self, number):
+        batch = super().batch(number)
         return batch if self.on_device else self._place(batch)
 
     def _place(self, batch):

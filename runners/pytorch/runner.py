@@ -258,11 +258,6 @@ class Runner(protocol.Runner):
         source, target = (torch.ones(elements, device=task.device) for _ in range(2))
         return Product(lambda: torch.mul(source, 3.0, out=target), waiting(task))
 
-    def next_batch(self):
-        inputs, targets = self.ring[self.position % len(self.ring)]
-        self.position += 1
-        return inputs, targets
-
     def differentiate(self, inputs, targets):
         """Run forward and backward, and return the loss. DDP averages gradients meanwhile."""
         self.optimizer.zero_grad()
