@@ -94,7 +94,7 @@ def subsample(stride):
         lambda F, x: F.slice(x, begin=(None,) * 4, end=(None,) * 4, step=step))
 
 
-# Operation -> block, from the attributes, the input's shape without the batch and a prefix of names.
+# Operation -> block, from the attributes, the input's shape and a prefix of names.
 # Images are (B, C, H, W).
 LAYERS = {
     "dense": lambda a, shape, prefix: nn.Dense(

@@ -214,7 +214,7 @@ class Runner(protocol.Runner):
         return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
 
     def variant(self, name):
-        """Return a part that takes the step's next batch, in its own CUDA graph if the step has one.
+        """Return a part that takes the step's next batch, in its own graph if the step has one.
 
         What a lossy strategy keeps for the next step moves in FBA and A, batch norm's running
         averages in all. In `stock` DDP sends those before each forward pass that ends in an
