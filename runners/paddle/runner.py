@@ -366,5 +366,5 @@ def output_shapes(model, network):
 def last_words(error):
     """The message itself: Paddle puts its own C++ and Python traces before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or line.startswith("[Hint")]
-    return " ".join(told[-2:] or lines[-1:])[:300]
+    said = [line for line in lines if "Error" in line or line.startswith("[Hint")]
+    return " ".join(said[-2:] or lines[-1:])[:300]
