@@ -1,7 +1,7 @@
-"""Finds timed windows that are still warm-up: slower than the windows behind them, and so in all processes alike.
+"""Finds timed windows that are still warm-up: slower than the later ones in all processes alike.
 
-A process warms up before it is timed, but no fixed number of steps is right for every framework. What is found is left out of
-the estimate and stated, for all processes of a trial alike; at most half of the windows go.
+No fixed number of warm-up steps is right for every framework. These windows are left out of the
+estimate and stated, for all processes of a trial; at most half of the windows go.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,16 @@ from scipy import stats
 
 Times = NDArray[np.float64]
 
-SIGNIFICANCE = 0.01  # of a one-sided t-test over processes: one trial in a hundred loses a window that was warm
-SMALLEST = 0.01  # of a window's time: less is not worth a window
-DRIFT = 0.02  # of the time, between the first and the second half of the windows: worth a remark
+# Of a one-sided t-test over processes: one trial in a hundred loses a warm window.
+SIGNIFICANCE = 0.01
+# Share of a window's time: less is not worth a window.
+SMALLEST = 0.01
+# Share of the time between the halves of the windows that is worth a remark.
+DRIFT = 0.02
 
 
 def leading(times: Sequence[Times]) -> int:
-    """Count the windows that open every process and are still warm-up. `times` holds one array of windows a process."""
+    """Count the first windows of every process that are still warm-up."""
     table = _logarithms(times)
     most = int(table.shape[1]) // 2
     for window in range(most):
@@ -28,24 +31,25 @@ def leading(times: Sequence[Times]) -> int:
 
 
 def drift(times: Sequence[Times]) -> float:
-    """Return by what share the later half of the windows is slower, 0 where processes do not agree that it is or is not."""
+    """Return by what share the later half of the windows is slower; 0 if processes disagree."""
     table = _logarithms(times)
     half = table.shape[1] // 2
     if not half:
         return 0.0
     change = np.median(table[:, -half:], axis=1) - np.median(table[:, :half], axis=1)
-    return float(np.expm1(change.mean())) if _above(change, DRIFT) or _above(-change, DRIFT) else 0.0
+    drifts = _above(change, DRIFT) or _above(-change, DRIFT)
+    return float(np.expm1(change.mean())) if drifts else 0.0
 
 
 def _logarithms(times: Sequence[Times]) -> Times:
-    """The windows that all processes have, (process, window)."""
+    """Return the logarithms of the windows that all processes have, (process, window)."""
     shortest = min((len(windows) for windows in times), default=0)
-    table: Times = np.log(np.array([windows[:shortest] for windows in times], float).reshape(len(times), shortest))
-    return table
+    table = np.array([windows[:shortest] for windows in times], float)
+    return np.asarray(np.log(table.reshape(len(times), shortest)))
 
 
 def _above(excess: Times, smallest: float) -> bool:
-    """Say whether an excess is larger than `smallest` and too regular over processes to be chance."""
+    """Return whether an excess is above `smallest` and too regular over processes for chance."""
     if len(excess) < 3 or not excess.mean() > smallest:
         return False
     error = excess.std(ddof=1) / np.sqrt(len(excess))
