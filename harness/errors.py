@@ -1,5 +1,5 @@
-"""The one error of wrong use or input: the command line prints its message and exits with 2, without a traceback."""
+"""The error of wrong use or input: the command line prints its message and exits with 2."""
 
 
 class WrongUse(Exception):
-    """Bad input. The message names the file and key (where there are any), what is wrong, and the remedy."""
+    """Bad input. The message names file and key, what is wrong, and the remedy."""

@@ -1,7 +1,7 @@
-"""Reads a YAML file into a pydantic model, and turns everything that can be wrong with it into one clear message.
+"""Reads a YAML file into a pydantic model, with one clear message for every error.
 
-The message names the file, the key and the remedy; a misspelt key is answered with the closest known one. A key written twice
-is an error too: PyYAML would silently keep the last.
+The message names the file, the key and the remedy, and suggests the closest known key. A repeated
+key is an error too: PyYAML would silently keep the last.
 """
 
 import difflib
@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 class Strict(BaseModel):
-    """The base of every model of a configuration file: unknown keys are errors, values never change."""
+    """The base of every configuration model: unknown keys are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -32,32 +32,34 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the mapping in `path`; raise `WrongUse` where there is no file, no mapping or no YAML."""
+    """Read the mapping in `path`. Raises WrongUse without a file, a mapping or valid YAML."""
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except FileNotFoundError:
-        others = sorted(other.name for other in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        others = sorted(other.name for other in path.parent.glob("*.yaml"))
         raise WrongUse(f"{short(path)}: no such file{did_you_mean(path.name, others)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"{short(path)}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
         raise WrongUse(f"{short(path)}: not valid YAML: {error}") from None
     if not isinstance(data, dict):
-        raise WrongUse(f"{short(path)}: must be a mapping of keys to values, is {type(data).__name__}")
+        raise WrongUse(f"{short(path)}: must be a mapping of keys to values, "
+                       f"is {type(data).__name__}")
     return data
 
 
 def validate(data: dict[str, Any], model: type[Model], source: str) -> Model:
-    """Turn `data` into a `model`, or raise `WrongUse` that names `source`, each wrong key and its remedy."""
+    """Turn `data` into a `model`. Raises WrongUse naming `source`, wrong keys and remedies."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        faults = [f"{source}: {_sentence(fault, model)}" for fault in error.errors(include_url=False)]
+        faults = [f"{source}: {_sentence(fault, model)}"
+                  for fault in error.errors(include_url=False)]
         raise WrongUse("\n".join(faults)) from None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X? Known: ..." as the tail of a message, empty where nothing is known."""
+    """Return "; did you mean X? Known: ..." as the end of a message, or ""."""
     known = sorted(known)
     if not known:
         return ""
@@ -79,36 +81,39 @@ def _sentence(fault: Any, model: type[BaseModel]) -> str:
         return f"{key}: unknown key{did_you_mean(str(last), owner.model_fields if owner else ())}"
     if fault["type"] == "missing":
         return f"{key}: this key is missing; add it"
-    if fault["type"] == "value_error":  # a validator's own words need no quotation of the value
+    # A validator's own words need no quotation of the value.
+    if fault["type"] == "value_error":
         return f"{key}: {fault['ctx']['error']}" if key else str(fault["ctx"]["error"])
     message = fault["msg"][0].lower() + fault["msg"][1:]
-    quotes = '; YAML reads it as a number or a truth value, so put it in "quotes"' if _is_unquoted_text(fault) else ""
+    unquoted = fault["type"] == "string_type" and isinstance(fault["input"], int | float)
+    quotes = ('; YAML reads it as a number or a truth value, so put it in "quotes"'
+              if unquoted else "")
     return f"{key}: {message}, is {fault['input']!r}{quotes}{_default(model, fault['loc'])}"
 
 
 def _default(model: type[BaseModel], place: Sequence[str | int]) -> str:
-    """Say what a key is where nobody writes it, as the tail of a message; empty where that says nothing."""
+    """Return a key's default as the end of a message, or "" where it says nothing."""
     *parents, last = [part for part in place if isinstance(part, str)] or [""]
     owner = _model_at(model, list(parents))
     field = owner.model_fields.get(last) if owner else None
-    default = None if field is None or field.is_required() else field.get_default(call_default_factory=True)
+    if field is None or field.is_required():
+        return ""
+    default = field.get_default(call_default_factory=True)
     if default is None or isinstance(default, BaseModel) or default in ({}, (), ""):
         return ""
-    return f"; the default is {', '.join(map(str, default)) if isinstance(default, tuple) else default}"
-
-
-def _is_unquoted_text(fault: Any) -> bool:
-    return fault["type"] == "string_type" and isinstance(fault["input"], int | float)
+    shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
+    return f"; the default is {shown}"
 
 
 def _model_at(model: Any, parts: list[Any]) -> type[BaseModel] | None:
-    """Follow an error's location to the model there: fields by name, lists and mappings by their element's type."""
+    """Follow an error's location to its model: fields by name, lists by their element's type."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         if not parts:
             return model
         field = model.model_fields.get(str(parts[0]))
         return _model_at(field.annotation, parts[1:]) if field else None
-    inner = [_model_at(argument, parts[1:]) or _model_at(argument, parts) for argument in get_args(model)]
+    inner = [_model_at(argument, parts[1:]) or _model_at(argument, parts)
+             for argument in get_args(model)]
     return next((found for found in inner if found), None)
 
 
@@ -120,6 +125,7 @@ class _UniqueKeys(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key} is written twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key} is written twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)

@@ -1,10 +1,10 @@
-"""Decides which trials are proved to train the same network: the condition for being ranked at all.
+"""Decides which trials are proved to train the same network; only these are ranked.
 
-A trial is verified when a check against the reference said `same` and none said otherwise, the framework built the network's
-own number of parameters, and its losses agree with those of its other processes and of its peers. Peers are the trials of any
-framework, release, tuning and number of devices with equal network, global batch, device kind, precision and data. With batch norm
-they have equal devices too: each device normalises its own samples, so the split of a batch is part of what is trained.
-Where a strategy sends less than all of the gradients, peers have that framework, strategy and number of devices.
+A trial is verified when its check said `same`, the framework built the right number of parameters,
+and its losses agree with those of its other processes and its peers. Peers have equal network,
+global batch, device kind, precision and data. With batch norm they have equal devices too, because
+each device normalises its own samples. With a lossy strategy, peers also share the framework,
+strategy and number of devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,23 +18,27 @@ from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss
 from analysis.records.reader import Campaign
 
 PEERS = ("network", "device_kind", "precision", "data")
-FLOOR = 0.05  # of the first loss: below it a loss is noise of the optimiser, and its relative differences mean nothing
+# Share of the first loss: below it a loss is noise and relative differences mean nothing.
+FLOOR = 0.05
 
-Curve = pd.Series  # loss by last_step
+# Loss by last_step.
+Curve = pd.Series
 
 
 def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
-    """Say of each trial that has a process with status ok why it is not verified; an empty list means that it is."""
+    """Return why each trial with an ok process is not verified; an empty list means that it is."""
     finished = campaign.processes[campaign.processes["status"] == "ok"]
-    trials = {trial["trial"]: trial for trial in campaign.trials if trial["trial"] in set(finished["trial"])}
+    trials = {trial["trial"]: trial for trial in campaign.trials
+              if trial["trial"] in set(finished["trial"])}
     ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
     reasons = {}
     curves = {}
     for name, trial in trials.items():
-        losses = ok[ok["trial"] == name].pivot_table(index="last_step", columns="process", values="loss")
+        losses = _losses(ok[ok["trial"] == name])
         curves[name] = losses.median(axis=1)
         reasons[name] = [*_check(campaign.processes[campaign.processes["trial"] == name]),
-                         *_parameters(finished[finished["trial"] == name], trial), *_processes(losses, trial)]
+                         *_parameters(finished[finished["trial"] == name], trial),
+                         *_processes(losses, trial)]
     for peers in _groups(trials.values()):
         sound = [trial for trial in peers if not reasons[trial["trial"]]]
         for name, reason in _compare(sound, curves).items():
@@ -44,58 +48,70 @@ def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
 
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
     """Return the median loss over a trial's processes that ended well, by step."""
-    ok = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["status"] == "ok")]
-    own = campaign.windows[campaign.windows["trial"] == trial].merge(ok[["trial", "process"]], on=["trial", "process"])
-    return own.pivot_table(index="last_step", columns="process", values="loss").median(axis=1)
+    processes = campaign.processes[campaign.processes["trial"] == trial]
+    ok = processes.loc[processes["status"] == "ok", "process"]
+    own = campaign.windows[campaign.windows["trial"] == trial]
+    return _losses(own[own["process"].isin(ok)]).median(axis=1)
+
+
+def _losses(windows: pd.DataFrame) -> pd.DataFrame:
+    """Return a trial's losses: a row a step and a column a process."""
+    return windows.pivot_table(index="last_step", columns="process", values="loss")
 
 
 def unlike(strategy: str, other: str) -> str:
-    """Say why losses under two strategies are not expected to agree; empty where they are."""
+    """Return why losses under two strategies are not expected to agree, or ""."""
     lossy = [name for name in (strategy, other) if name in LOSSY]
     if strategy == other or not lossy:
         return ""
     if len(lossy) == 2:
-        return f"{strategy} and {other} leave out different parts of the gradients, so their losses are not expected to agree"
+        return (f"{strategy} and {other} leave out different parts of the gradients, "
+                "so their losses are not expected to agree")
     whole = other if strategy in LOSSY else strategy
     return f"{lossy[0]} sends less than {whole}, so their losses are not expected to agree"
 
 
 def disagreement(curve: Curve, other: Curve, *trials: Mapping[str, Any]) -> str:
-    """Say where two loss curves lie further apart than the one of `trials` that allows most does; empty when they agree.
+    """Return where two loss curves differ by more than the widest limit of `trials`, or "".
 
-    The distance at a step that both recorded is |a - b| / max(|a|, |b|, FLOOR x the first loss). Where rounding has made
-    training chaotic only the medians of all those losses are compared, and they may differ by CHAOS x the first loss.
+    The distance at a common step is |a - b| / max(|a|, |b|, FLOOR x the first loss). Where rounding
+    has made training chaotic, only the medians of those losses are compared, within CHAOS x the
+    first loss. With dropout only the first loss is: every framework drops other units.
     """
     steps = curve.index.intersection(other.index)
     dropout = any(trial.get("dropout") for trial in trials)
-    if dropout:  # every framework drops other units, so only the untrained network's loss can be compared
+    if dropout:
         steps = steps[steps == 1]
     if steps.empty:
         return "no step at which both recorded a loss"
     a, b = curve.loc[steps].to_numpy(), other.loc[steps].to_numpy()
     first = max(abs(curve.iloc[0]), abs(other.iloc[0]))
     distances = np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), FLOOR * first)
-    allowed = np.max([loss_tolerance(trial["precision"], steps, kinks_of(trial["network"], trial["strategy"]))
-                      for trial in trials], axis=0)
+    kinks = [kinks_of(trial["network"], trial["strategy"]) for trial in trials]
+    allowed = np.max([loss_tolerance(trial["precision"], steps, count)
+                      for trial, count in zip(trials, kinks, strict=True)], axis=0)
     if dropout:
         allowed = np.full(len(steps), DROPOUT_LOSS)
     late = allowed > CHAOS
-    apart = np.flatnonzero(~late & ~(distances <= allowed))  # so that nan is apart
+    # Written so that nan counts as apart.
+    apart = np.flatnonzero(~late & ~(distances <= allowed))
     if len(apart):
         at = apart[0]
-        return (f"loss {a[at]:.6g} for {b[at]:.6g} at step {steps[at]}: {100 * distances[at]:.2g} % apart, "
-                f"{100 * allowed[at]:.2g} % allowed")
+        return (f"loss {a[at]:.6g} for {b[at]:.6g} at step {steps[at]}: "
+                f"{100 * distances[at]:.2g} % apart, {100 * allowed[at]:.2g} % allowed")
     if late.any() and not abs(np.median(a[late]) - np.median(b[late])) <= CHAOS * first:
-        return (f"median loss {np.median(a[late]):.3g} for {np.median(b[late]):.3g} from step {steps[late][0]} on, "
-                f"where {CHAOS * first:.3g} apart is allowed")
+        return (f"median loss {np.median(a[late]):.3g} for {np.median(b[late]):.3g} "
+                f"from step {steps[late][0]} on, where {CHAOS * first:.3g} apart is allowed")
     return ""
 
 
 def _check(processes: pd.DataFrame) -> list[str]:
     different = processes[processes["check"] == "different"]
     if len(different):
-        return [f"different from the reference: {different['check_reason'].iloc[0] or 'its check gave no reason'}"]
-    refused = processes[(processes["status"] == "failed") & processes["reason"].str.startswith("different")]
+        reason = different["check_reason"].iloc[0] or "its check gave no reason"
+        return [f"different from the reference: {reason}"]
+    failed = processes[processes["status"] == "failed"]
+    refused = failed[failed["reason"].str.startswith("different")]
     if len(refused):
         return [refused["reason"].iloc[0]]
     if not (processes["check"] == "same").any():
@@ -113,7 +129,7 @@ def _parameters(processes: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
 
 
 def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
-    """Compare each process with the median of all; `losses` has a row a step and a column a process."""
+    """Compare each process with the median of all."""
     middle = losses.median(axis=1)
     for process in losses:
         found = disagreement(losses[process].dropna(), middle, trial)
@@ -127,12 +143,13 @@ def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     for trial in trials:
         lossy = (trial["framework"], trial["strategy"]) if trial["strategy"] in LOSSY else None
         split = trial["devices"] if lossy or has_batch_norm(trial["network"]) else 0
-        groups.setdefault((*(trial[key] for key in PEERS), trial["global_batch"], split, lossy), []).append(trial)
+        key = (*(trial[key] for key in PEERS), trial["global_batch"], split, lossy)
+        groups.setdefault(key, []).append(trial)
     return list(groups.values())
 
 
 def has_batch_norm(network: str) -> bool:
-    """Whether a network has batch norm; of one that this release does not know nothing is assumed."""
+    """Return whether a network has batch norm; an unknown network counts as having it."""
     try:
         return networks.get(network).has_batch_norm
     except networks.UnknownNetwork:
@@ -140,13 +157,15 @@ def has_batch_norm(network: str) -> bool:
 
 
 def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) -> dict[str, str]:
-    """Find the peers that do not agree with more than half of all peers, themselves among them, and say why not.
+    """Return why peers do not agree with more than half of all peers, themselves included.
 
     So of three, one that strays is named; of two that disagree, neither is believed.
     """
-    found = {trial["trial"]: {other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial, other)
-                              for other in peers} for trial in peers}
-    believed = {name for name, texts in found.items() if 2 * sum(not text for text in texts.values()) > len(peers)}
+    found = {trial["trial"]: {
+        other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial, other)
+        for other in peers} for trial in peers}
+    believed = {name for name, texts in found.items()
+                if 2 * sum(not text for text in texts.values()) > len(peers)}
     labels = {trial["trial"]: _label(trial) for trial in peers}
     reasons = {}
     for name, texts in found.items():
@@ -154,13 +173,17 @@ def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) ->
             continue
         other, text = next((other, text) for other, text in texts.items() if text)
         if believed:
-            reasons[name] = f"strays from {len(believed)} of its {len(peers)} peers, such as {labels[other]}: {text}"
+            reasons[name] = (f"strays from {len(believed)} of its {len(peers)} peers, "
+                             f"such as {labels[other]}: {text}")
         else:
-            reasons[name] = f"disagrees with {labels[other]}, and nothing says which is right: {text}"
+            reasons[name] = (f"disagrees with {labels[other]}, "
+                             f"and nothing says which is right: {text}")
     return reasons
 
 
 def _label(trial: Mapping[str, Any]) -> str:
     several = f"on {trial['devices']} devices" if trial["devices"] > 1 else ""
     strategy = trial["strategy"]
-    return " ".join(filter(None, [trial["framework"], trial["release"], trial["tuning"], several, strategy and f"with {strategy}"]))
+    words = [trial["framework"], trial["release"], trial["tuning"], several,
+             strategy and f"with {strategy}"]
+    return " ".join(filter(None, words))

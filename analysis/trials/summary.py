@@ -1,7 +1,7 @@
-"""Makes `trials.csv`: one row a trial of a campaign, refused and failed ones too, each number derived from the other files.
+"""Makes `trials.csv`: one row a trial of a campaign, derived from the other files.
 
-The driver calls `rewrite` after every process that ends, so the table of a killed campaign is whole. docs/reference/records.md tells
-what each column means.
+The driver calls `rewrite` after every process, so the table of a killed campaign is whole.
+docs/reference/records.md explains the columns.
 """
 
 import os
@@ -20,24 +20,26 @@ from analysis.statistics import bootstrap, warm_up
 from analysis.trials import counters, phases
 
 COLUMNS = (
-    "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data", "status",
-    "reason", "verified", "parameters", "processes", "windows", "steps", "step_seconds", "step_seconds_low",
-    "step_seconds_high", "samples_per_second", "loss_first", "loss_last", "flops_per_step", "mfu", "peak_memory_bytes",
-    "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step",
-    "trial", "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
-    *evidence.COLUMNS,
-    "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
+    "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
+    "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
+    "step_seconds", "step_seconds_low", "step_seconds_high", "samples_per_second", "loss_first",
+    "loss_last", "flops_per_step", "mfu", "peak_memory_bytes", "pcie_rx_bytes_per_step",
+    "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step", "trial",
+    "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
+    *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
 )
-WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps", "flops_per_step", "peak_memory_bytes",
-         "processes_planned", "throttled_windows", "warm_up_windows", "global_batch")
-SETTINGS = ("framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data",
-            "trial", "parameters", "flops_per_step", "processes_planned", "strategy", "global_batch")
-ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error")  # of a trial the largest of its processes'
+WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
+         "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
+         "warm_up_windows", "global_batch")
+SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
+            "global_batch")
+# A trial has the largest error of its processes.
+ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
 def rewrite(folder: str | Path) -> pd.DataFrame:
-    """Derive the trials of the campaign in `folder` again, replace its trials.csv in one step and return them."""
+    """Derive the trials of the campaign in `folder` again and replace its trials.csv."""
     table = summarise(reader.read(folder))
     file = Path(folder) / "trials.csv"
     unfinished = file.with_name(f".trials.csv.{os.getpid()}")
@@ -47,7 +49,7 @@ def rewrite(folder: str | Path) -> pd.DataFrame:
 
 
 def summarise(campaign: Campaign) -> pd.DataFrame:
-    """Derive a row a trial, with `COLUMNS` in their order. Numbers that were not measured are missing (NA)."""
+    """Derive a row a trial, with `COLUMNS` in their order; NA where nothing was measured."""
     campaign = without_diverged(campaign)
     against = sameness.reasons_against(campaign)
     rows = []
@@ -57,7 +59,8 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
         if (processes["status"] == "ok").any():
             row |= _measured(campaign, trial, processes, against[trial["trial"]])
         else:
-            row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0} | _refused(trial, processes)
+            row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0}
+            row |= _refused(trial, processes)
         row["reason"] = "; ".join(filter(None, [row["reason"], *_dirt(campaign)]))
         rows.append(row)
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
@@ -65,32 +68,35 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
 
 
 def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
-    """Collect the step times in seconds of a trial's timed windows less what is still warm-up, one array a process that ended well.
-    """
+    """Collect a trial's step times in seconds without warm-up, one array an ok process."""
     times = timed(campaign, trial)
     return [windows[warm_up.leading(times):] for windows in times]
 
 
 def too_wide(campaign: Campaign, interval: float, processes: int) -> set[str]:
-    """Name the trials whose interval over their first `processes` processes is wider than `interval` to either side.
+    """Return the trials whose interval over `processes` processes is wider than `interval`.
 
-    A trial whose last process did not end well is left out: it would not end well again.
+    A trial whose last process failed is left out: it would fail again.
     """
     campaign = without_diverged(campaign)
-    early = replace(campaign, processes=campaign.processes[campaign.processes["process"] < processes])
-    last = early.processes[(early.processes["process"] == processes - 1) & (early.processes["status"] == "ok")]
-    return {trial for trial in last["trial"] if bootstrap.estimate(times_of(early, trial)).half_width > interval}
+    known = campaign.processes
+    early = replace(campaign, processes=known[known["process"] < processes])
+    last = known[(known["process"] == processes - 1) & (known["status"] == "ok")]
+    return {trial for trial in last["trial"]
+            if bootstrap.estimate(times_of(early, trial)).half_width > interval}
 
 
 def timed(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
-    """Collect the step times in seconds of all timed windows of a trial, one array a process that ended well."""
-    ok = campaign.processes[(campaign.processes["trial"] == trial) & (campaign.processes["status"] == "ok")]
-    windows = campaign.windows[(campaign.windows["trial"] == trial) & (campaign.windows["window"] >= 0)]
-    return [windows.loc[windows["process"] == process, "step_seconds"].to_numpy() for process in ok["process"]]
+    """Collect the step times in seconds of a trial's timed windows, one array an ok process."""
+    processes = campaign.processes[campaign.processes["trial"] == trial]
+    windows = campaign.windows[campaign.windows["trial"] == trial]
+    windows = windows[windows["window"] >= 0]
+    return [windows.loc[windows["process"] == process, "step_seconds"].to_numpy()
+            for process in processes.loc[processes["status"] == "ok", "process"]]
 
 
 def without_diverged(campaign: Campaign) -> Campaign:
-    """Turn every process with status ok and a loss that is not finite, or without a timed window, into a failed one."""
+    """Mark ok processes with a loss that is not finite, or without a timed window, as failed."""
     processes = campaign.processes.copy()
     windows = campaign.windows.set_index(["trial", "process"]).sort_index(kind="stable")
     for index, row in processes[processes["status"] == "ok"].iterrows():
@@ -119,21 +125,27 @@ def _refused(trial: dict[str, Any], processes: pd.DataFrame) -> dict[str, Any]:
     return {"status": "failed", "reason": NOT_RUN}
 
 
-def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame, against: list[str]) -> dict[str, Any]:
+def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame,
+              against: list[str]) -> dict[str, Any]:
     ok = processes[processes["status"] == "ok"]
     times = times_of(campaign, trial["trial"])
     step = bootstrap.estimate(times)
-    windows = campaign.windows[campaign.windows["trial"] == trial["trial"]].merge(ok[["trial", "process"]])
+    windows = campaign.windows[campaign.windows["trial"] == trial["trial"]]
+    windows = windows.merge(ok[["trial", "process"]])
     used = windows[windows["window"] >= 0]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
     around = campaign.counters[campaign.counters["trial"] == trial["trial"]]
     against = [*against, *timer.reasons(windows, around), *evidence.reasons_against(trial, kernels)]
-    remarks = [*_remarks(trial, processes), *_sharing(campaign, trial), *_spread(campaign, trial["trial"], step), *counted.remarks,
-               *evidence.remarks(trial, kernels), *_parts(campaign, trial["trial"], ok)]
+    parts = campaign.phases[campaign.phases["trial"] == trial["trial"]]
+    parts = parts[parts["process"].isin(ok["process"])]
+    remarks = [*_remarks(trial, processes), *_sharing(campaign, trial),
+               *_spread(campaign, trial["trial"], step), *counted.remarks,
+               *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     return {
-        "status": "ok", "verified": "no" if against else "yes", "reason": "; ".join([*against, *remarks]),
+        "status": "ok", "verified": "no" if against else "yes",
+        "reason": "; ".join([*against, *remarks]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
@@ -146,63 +158,67 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     }
 
 
-def _parts(campaign: Campaign, trial: str, ok: pd.DataFrame) -> list[str]:
-    """Say which parts of the step could not be timed in the processes that ended well."""
-    own = campaign.phases[campaign.phases["trial"] == trial]
-    return phases.remarks(own[own["process"].isin(ok["process"])], len(ok))
-
-
 def _dirt(campaign: Campaign) -> list[str]:
-    """Say in every row what --allow-dirty let pass, and what was another when the campaign was resumed."""
+    """Return what --allow-dirty let pass and what had changed when the campaign was resumed."""
     return [*(f"measured on a dirty machine: {text}" for text in campaign.meta.get("dirty") or ()),
             *(f"resumed {text}" for text in campaign.meta.get("resumed") or ())]
 
 
 def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
-    """Say what a reader of a measured row must know although it speaks against nothing."""
+    """Return what a reader must know about the processes of a measured row."""
     remarks = []
     ok = processes[processes["status"] == "ok"]
     planned = max(trial["processes_planned"], len(processes))
     unwell = processes[processes["status"] != "ok"]
     if len(unwell):
-        remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: {unwell['reason'].iloc[0]}")
+        remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: "
+                       f"{unwell['reason'].iloc[0]}")
     if len(processes) < planned:
         remarks.append(f"{len(processes)} of {planned} processes so far")
     if len(ok) < bootstrap.MINIMUM_PROCESSES:
-        remarks.append(f"no interval: {len(ok)} of at least {bootstrap.MINIMUM_PROCESSES} processes")
+        least = bootstrap.MINIMUM_PROCESSES
+        remarks.append(f"no interval: {len(ok)} of at least {least} processes")
     if trial.get("dropout"):
-        remarks.append(f"dropout: losses compared at the first step only, within {100 * DROPOUT_LOSS:.0f} %")
+        remarks.append("dropout: losses compared at the first step only, "
+                       f"within {100 * DROPOUT_LOSS:.0f} %")
     rounded = ok.loc[ok["check"] != "different", "copies_error"].max()
     if rounded == rounded:
-        remarks.append(f"the devices' copies of the parameters differ by rounding: at most {rounded:.1e} of what training changed")
+        remarks.append("the devices' copies of the parameters differ by rounding: "
+                       f"at most {rounded:.1e} of what training changed")
     return remarks
 
 
 def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
-    """Say what several devices share: the cores of a CPU that has too few, and of batch norm what they do not share."""
+    """Return what several devices share: cores of a CPU, and no statistics of batch norm."""
+    if trial["devices"] == 1:
+        return []
     remarks = []
     cores = campaign.meta["machine"].get("cpu", {}).get("allowed")
-    if trial["device_kind"] == "cpu" and trial["devices"] > 1 and cores and trial["devices"] * trial["threads"] > cores:
+    if trial["device_kind"] == "cpu" and cores and trial["devices"] * trial["threads"] > cores:
         remarks.append(f"its {trial['devices']} devices share {cores} cores")
-    if trial["devices"] > 1 and sameness.has_batch_norm(trial["network"]):
-        remarks.append("each device normalises its own samples: losses compared with rows of as many devices only")
+    if sameness.has_batch_norm(trial["network"]):
+        remarks.append("each device normalises its own samples: losses compared with rows of as "
+                       "many devices only")
     return remarks
 
 
 def _spread(campaign: Campaign, trial: str, step: bootstrap.Estimate) -> list[str]:
-    """Say which windows were left out, whether the others still trend, and whether the interval came out as narrow as was asked."""
+    """Return which windows were left out, whether the others trend, and if the interval is wide."""
     remarks = []
     times = timed(campaign, trial)
     dropped = warm_up.leading(times)
     if dropped:
-        excess = np.median([np.median(windows[:dropped]) / np.median(windows[dropped:]) for windows in times]) - 1
-        remarks.append(f"warm-up: the first {dropped} timed windows of each process left out, {100 * excess:.2g} % slower"
-                       .replace("first 1 timed windows", "first timed window"))
+        excess = np.median([np.median(windows[:dropped]) / np.median(windows[dropped:])
+                            for windows in times]) - 1
+        first = "first timed window" if dropped == 1 else f"first {dropped} timed windows"
+        remarks.append(f"warm-up: the {first} of each process left out, "
+                       f"{100 * excess:.2g} % slower")
     drift = warm_up.drift([windows[dropped:] for windows in times])
     if drift:
-        remarks.append(f"windows still trend: the later half is {100 * abs(drift):.2g} % {'slower' if drift > 0 else 'faster'}")
+        remarks.append(f"windows still trend: the later half is {100 * abs(drift):.2g} % "
+                       f"{'slower' if drift > 0 else 'faster'}")
     asked = campaign.meta["suite"].get("interval")
     if asked and step.half_width > asked:
-        remarks.append(f"interval of {100 * step.half_width:.2g} % to either side after {step.processes} processes, "
-                       f"{100 * asked:.2g} % asked for")
+        remarks.append(f"interval of {100 * step.half_width:.2g} % to either side after "
+                       f"{step.processes} processes, {100 * asked:.2g} % asked for")
     return remarks
