@@ -188,7 +188,7 @@ def test_the_report_says_where_the_gpus_time_goes(made, tmp_path):
     assert {"gpu_time.csv", "gpu_time.svg", "gpu_time.png"} <= written
     for page in ("report.html", "report.md"):
         assert "Where the GPU's time goes" in (tmp_path / "report" / page).read_text()
-        assert "Of several devices the first was traced." not in (tmp_path / "report" / page).read_text()
+        assert "With several devices, the first was traced." not in (tmp_path / "report" / page).read_text()
     without = report.write([made.write(tmp_path / "without")], tmp_path / "other")
     assert "gpu_time.csv" not in {path.name for path in without}
 
@@ -200,4 +200,4 @@ def test_the_report_says_which_of_several_devices_was_traced(made, tmp_path):
     finished([product("fp32", 0.03)], trial["trial"]).to_csv(folder / "kernels.csv", index=False)
     report.write([folder], tmp_path / "report")
     for page in ("report.html", "report.md"):
-        assert "Of several devices the first was traced." in (tmp_path / "report" / page).read_text()
+        assert "With several devices, the first was traced." in (tmp_path / "report" / page).read_text()

@@ -1,6 +1,5 @@
 """The parts of a step: paired differences of nested variants give back the parts that they were made of."""
 
-import ast
 import math
 from pathlib import Path
 
@@ -55,9 +54,8 @@ def test_nothing_is_hidden_of_what_waits_for_the_backward_pass_however_long_it_t
 
 
 def test_the_strategies_that_wait_are_those_that_the_runner_starts_after_the_backward_pass():
-    source = ast.parse((ROOT / "runners" / "pytorch_strategies.py").read_text(encoding="utf-8"))  # its imports need PyTorch
-    waiting = next(each.value for each in source.body if isinstance(each, ast.Assign) and each.targets[0].id == "AFTER_BACKWARD")
-    assert tuple(key.value for key in waiting.keys) == phases.AFTER_BACKWARD
+    waiting = [name for name, strategy in STRATEGIES.items() if strategy.after_backward]
+    assert tuple(waiting) == phases.AFTER_BACKWARD
 
 
 def test_one_device_has_an_update_and_nothing_to_aggregate_however_noisy_its_parts_are(scaled):
