@@ -9,6 +9,7 @@ import pytest
 from analysis.records import reader
 from analysis.statistics import bootstrap
 from analysis.trials import phases, summary
+from runners.pytorch.strategies import STRATEGIES
 from tests.analysis import simulated
 from tests.analysis.simulated import PHASES
 
