@@ -60,6 +60,8 @@ def command_line():
     # typer cuts each command's sentence short in its lists; the sections below them have it whole
     text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+", "", text)
     text = re.sub(r"(\*\*Options\*\*:\n\n)?\* `--help`: .*\n", "", text)
+    # as in results/<suite>-<time>, which Markdown takes for tags outside of code
+    text = re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text)
     return text.replace(f"{ROOT}/", "")
 
 

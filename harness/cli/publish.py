@@ -36,7 +36,9 @@ def publish(
         (results / INDEX).write_text(indexing.readme(results), encoding="utf-8")
         say(f"Index: {results / INDEX}")
         return
-    if out.exists() and any(out.iterdir()) and not (out / "assets" / "site.js").exists():
+    # `make docs` may have built docs/ there already
+    others = {path.name for path in out.glob("*")} - {"docs"}
+    if others and not (out / "assets" / "site.js").exists():
         raise WrongUse(f"--out {out}: not empty and not a site; name an empty folder, "
                        "because parts of it would be replaced")
     audits = {}

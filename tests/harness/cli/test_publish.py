@@ -22,11 +22,14 @@ def publish(results: Path, out: Path):
     return CliRunner().invoke(app, ["publish", "--results", str(results), "--out", str(out)])
 
 
-def test_an_audited_campaign_is_published_and_again_in_its_place(results, tmp_path):
+def test_an_audited_campaign_is_published_beside_the_documentation_and_again_in_its_place(results, tmp_path):
+    (tmp_path / "site/docs").mkdir(parents=True)
+    (tmp_path / "site/docs/index.html").write_text("built before")
     for _ in range(2):
         done = publish(results, tmp_path / "site")
         assert done.exit_code == 0, done.output
     assert "h200: all holds" in done.output
+    assert (tmp_path / "site/docs/index.html").read_text() == "built before"
     assert "<dt>audit</dt><dd>all holds;" in (tmp_path / "site/campaigns/h200/index.html").read_text()
 
 
