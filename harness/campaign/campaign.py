@@ -43,7 +43,8 @@ def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
     for kind in kinds:
         releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
         here = Machine(kind, machine["cpu"]["allowed"], len(visible))
-        trials = make_trials(suite, releases, here, lambda name: data_sets.available(name) is not None)
+        trials = make_trials(suite, releases, here,
+                             lambda name: data_sets.available(name) is not None)
         planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]
     return Plan(suite, suite_file, planned, machine, kinds[-1], allow_dirty=allow_dirty)
 
@@ -127,7 +128,8 @@ def release_of(spec: str, interpreters: Mapping[str, Path], device_kind: recipes
         return release
     found = store.existing(framework, interpreter, device_kind).release
     if "==" in spec and found != release:
-        raise WrongUse(f"{spec}: {interpreter} has {found}; name that release, or another interpreter")
+        raise WrongUse(f"{spec}: {interpreter} has {found}; name that release, or another "
+                       "interpreter")
     return found
 
 
@@ -152,8 +154,8 @@ def _refuse_scarce(trial: Trial) -> Trial:
     if trial.global_batch <= here:
         return trial
     reason = (f"a mini-batch of {trial.global_batch:,} does not fit into the {here:,} samples of "
-              f"{trial.data} that are here: ask for a smaller batch or data=host, or fetch the whole "
-              f"set with `dlbench data fetch {trial.data}`")
+              f"{trial.data} that are here: ask for a smaller batch or data=host, or fetch the "
+              f"whole set with `dlbench data fetch {trial.data}`")
     return replace(trial, status="unsupported", reason=reason)
 
 

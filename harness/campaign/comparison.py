@@ -1,7 +1,7 @@
-"""Plans `dlbench compare` of two releases or variants as one campaign, so that they run interleaved.
+"""Plans `dlbench compare` of two releases or variants as one campaign that interleaves them.
 
-A live comparison is an ordinary campaign whose trials carry a side, A or B, so that a release can be
-compared with itself. `harness.cli.compare` reads what it shows from the records.
+A live comparison is an ordinary campaign whose trials carry a side, A or B, so that a release can
+be compared with itself. `harness.cli.compare` reads what it shows from the records.
 """
 
 from dataclasses import dataclass, replace
@@ -45,13 +45,14 @@ def prepare(request: Request, allow_dirty: bool = False) -> Plan:
         "frameworks": (*a.suite.frameworks, *b.suite.frameworks),
         "tunings": tuple(dict.fromkeys([*a.suite.tunings, *b.suite.tunings])),
     })
-    trials = [replace(trial, side=side) for side, plan in (("A", a), ("B", b)) for trial in plan.trials]
+    trials = [replace(trial, side=side) for side, plan in (("A", a), ("B", b))
+              for trial in plan.trials]
     comparison = {"a": request.a, "b": request.b, "repeats": request.repeats}
     return replace(a, suite=suite, trials=trials, comparison=comparison)
 
 
 def split_side(word: str) -> tuple[str, str]:
-    """Split `pytorch==2.12.0:tuned` into framework and release, and the tuning, which is optional."""
+    """Split `pytorch==2.12.0:tuned` into the release and the tuning, which is optional."""
     spec, colon, tuning = word.partition(":")
     if colon and tuning not in TUNINGS:
         raise WrongUse(f"{word}: unknown tuning {tuning}{did_you_mean(tuning, TUNINGS)}")

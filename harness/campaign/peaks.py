@@ -1,13 +1,14 @@
-"""The machine's peaks, measured in the campaign itself: of matrix products, and of its memory.
+"""Measures the machine's peaks in the campaign itself: of matrix products, and of its memory.
 
-Each framework of the campaign that offers a product (`Runner.product`) multiplies large square matrices at the campaign's threads
-and precisions, timed by the protocol's one loop. The best window counts, because a peak is a bound. In the same worker, where it
-measures fp32, one operation reads and writes arrays that fit no cache (`Runner.stream`). After the last process the best
-framework does all that again: a machine that slowed down meanwhile shows there.
+Each framework of the campaign that offers a product (`Runner.product`) multiplies large square
+matrices at the campaign's threads and precisions, timed by the protocol's loop. The best window
+counts, because a peak is a bound. In fp32 the same worker also reads and writes arrays that fit no
+cache (`Runner.stream`). After the last process the best framework measures again, which shows a
+machine that slowed down.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,23 +19,25 @@ from harness.workers.worker import Failed, Unsupported, Worker
 from networks.work import FLOAT_BYTES
 
 SIZES = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192)}
-STREAM_ELEMENTS = {"cpu": 2**26, "cuda": 2**28}  # float32: 256 MiB and 1 GiB are read, and as many written
-LONGEST_PRODUCT_SECONDS = 0.5  # a larger size that would take longer is left out: one core gains nothing from it
+STREAM_ELEMENTS = {"cpu": 2**26, "cuda": 2**28}  # float32: 256 MiB and 1 GiB, read and written
+LONGEST_PRODUCT_SECONDS = 0.5  # larger sizes are left out: one core gains nothing from them
 WINDOWS = 5
 WINDOW_SECONDS = 0.2
 LIMIT_SECONDS = 120.0
-SLOWED = 0.9  # of the first peak; less at the end is worth a concern
+SLOWED = 0.9  # of the first peak; less at the end is a concern
 NUMPY = "runners.reference.runner"  # needs NumPy alone, so every worker's interpreter runs it
 
-# device_kind, threads, precision, framework, flops (a second), size, when, reason, and with fp32 bytes_per_second
+# device_kind, threads, precision, framework, flops (per second), size, when, reason, and in fp32
+# bytes_per_second
 Peak = dict[str, Any]
 
 
 def measure(trials: Sequence[Trial], session: Session) -> list[Peak]:
-    """Measure what frameworks reach at the threads and precisions of `trials`; NumPy stands in where none can, on CPUs.
+    """Measure what frameworks reach at the threads and precisions of `trials`.
 
-    On CPUs every framework is measured, for they bring their own libraries. On GPUs the first that can is enough: all call the
-    vendor's (on an H200 PyTorch and JAX reached 51.4 and 51.6 TFLOP/s in fp32, 363 and 379 in tf32).
+    On CPUs every framework is measured, because each has its own libraries; NumPy replaces them if
+    none offers a product. On GPUs one framework is enough, because all call the vendor's library
+    (on an H200 PyTorch and JAX reached 51.4 and 51.6 TFLOP/s in fp32, 363 and 379 in tf32).
     """
     found: list[Peak] = []
     for trial in _contenders(trials, session):
@@ -52,8 +55,10 @@ def measure_again(trials: Sequence[Trial], peaks: Sequence[Peak], session: Sessi
     for trial in _contenders(trials, session):
         best = _best(peaks, trial)
         if best and best["framework"] in (trial.framework, "numpy"):
-            again.append(_measure(trial, session, "after", NUMPY if best["framework"] == "numpy" else ""))
-            peaks = [peak for peak in peaks if _key(peak) != _key(best)]  # NumPy's stands for several frameworks: once is enough
+            module = NUMPY if best["framework"] == "numpy" else ""
+            again.append(_measure(trial, session, "after", module))
+            # NumPy replaces several frameworks: once is enough.
+            peaks = [peak for peak in peaks if _key(peak) != _key(best)]
     return again
 
 
@@ -63,13 +68,14 @@ def concerns(peaks: Sequence[Peak]) -> list[str]:
     for peak in peaks:
         if peak["flops"]:
             reached[peak["when"]][(*_key(peak), peak["framework"])] = peak["flops"]
-    return [f"the {key[2]} peak fell from {reached['before'][key]:.3g} to {flops:.3g} FLOP/s during the campaign: the machine "
-            "slowed down, or others computed on it"
-            for key, flops in reached["after"].items() if flops < SLOWED * reached["before"].get(key, 0.0)]
+    before = reached["before"]
+    return [f"the {key[2]} peak fell from {before[key]:.3g} to {flops:.3g} FLOP/s during the "
+            "campaign: the machine slowed down, or others computed on it"
+            for key, flops in reached["after"].items() if flops < SLOWED * before.get(key, 0.0)]
 
 
 def _contenders(trials: Sequence[Trial], session: Session) -> Iterator[Trial]:
-    """One planned trial for each framework, thread count and precision; fp32 always, since it may stand in for the others."""
+    """Yield a planned trial for each framework, threads and precision; fp32 always is one."""
     seen = set()
     for planned in trials:
         environment = session.environments.get(f"{planned.framework}=={planned.release}")
@@ -79,14 +85,17 @@ def _contenders(trials: Sequence[Trial], session: Session) -> Iterator[Trial]:
             key = (planned.framework, planned.device_kind, planned.threads, precision)
             if key not in seen:
                 seen.add(key)
-                yield replace(planned, precision=precision, devices=1, ranks=1, strategy="", global_batch=0)
+                yield replace(planned, precision=precision, devices=1, ranks=1, strategy="",
+                              global_batch=0)
 
 
 def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Peak:
     framework = "numpy" if module == NUMPY else trial.framework
-    peak: Peak = {"device_kind": trial.device_kind, "threads": trial.threads, "precision": trial.precision,
-                  "framework": framework, "flops": None, "size": None, "when": when, "reason": ""}
-    log = session.logs / f"peak-{framework}-{trial.device_kind}-t{trial.threads}-{trial.precision}-{when}.log"
+    peak: Peak = {"device_kind": trial.device_kind, "threads": trial.threads,
+                  "precision": trial.precision, "framework": framework, "flops": None, "size": None,
+                  "when": when, "reason": ""}
+    where = f"{trial.device_kind}-t{trial.threads}-{trial.precision}"
+    log = session.logs / f"peak-{framework}-{where}-{when}.log"
     try:
         with session.start(trial, log, module) as worker:
             peak["flops"], peak["size"] = _reach(worker, trial)
@@ -95,45 +104,49 @@ def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Pea
     except (Failed, Unsupported) as error:
         peak["reason"] = str(error)
     reached = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
-    session.listener.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}, {trial.threads} threads: {reached}")
+    session.listener.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}, "
+                          f"{trial.threads} threads: {reached}")
     return peak
 
 
 def _reach(worker: Worker, trial: Trial) -> tuple[float, int]:
-    """The most operations a second that any window of any size reached, and that size."""
-    task = {"device": trial.device_kind, "threads": trial.threads, "precision": trial.precision}
+    """Return the most operations per second of any window of any size, and that size."""
     best, best_size = 0.0, 0
     for size in SIZES[trial.device_kind]:
         flops = 2 * size**3
         if best and flops / best > LONGEST_PRODUCT_SECONDS:
             break
-        one = _shortest(worker.ask("peak", LIMIT_SECONDS, size=size, steps=1, windows=2, **task))
-        steps = max(1, math.ceil(WINDOW_SECONDS / one))
-        seconds = _shortest(worker.ask("peak", LIMIT_SECONDS, size=size, steps=steps, windows=WINDOWS, **task))
-        if steps * flops / seconds > best:
-            best, best_size = steps * flops / seconds, size
+        reached = flops / _step_seconds(worker, trial, "peak", size=size)
+        if reached > best:
+            best, best_size = reached, size
     return best, best_size
 
 
 def _stream(worker: Worker, trial: Trial) -> float | None:
-    """The most bytes a second, read and written, that any window reached; None where the framework offers no such operation."""
+    """Return the most bytes per second, read and written, of any window; None if unsupported."""
     elements = STREAM_ELEMENTS[trial.device_kind]
-    task = {"elements": elements, "device": trial.device_kind, "threads": trial.threads, "precision": trial.precision}
     try:
-        one = _shortest(worker.ask("bandwidth", LIMIT_SECONDS, steps=1, windows=2, **task))
-        steps = max(1, math.ceil(WINDOW_SECONDS / one))
-        seconds = _shortest(worker.ask("bandwidth", LIMIT_SECONDS, steps=steps, windows=WINDOWS, **task))
+        seconds = _step_seconds(worker, trial, "bandwidth", elements=elements)
     except Unsupported:
         return None
-    return steps * 2 * FLOAT_BYTES * elements / seconds
+    return 2 * FLOAT_BYTES * elements / seconds
 
 
-def _shortest(answer: Mapping[str, Any]) -> float:
-    return float(min(stop - start for start, stop in answer["windows"]))
+def _step_seconds(worker: Worker, trial: Trial, command: str, **task: int) -> float:
+    """Find a window's length by a pilot; return a step's seconds in the shortest window."""
+    def shortest(steps: int, windows: int) -> float:
+        answer = worker.ask(command, LIMIT_SECONDS, steps=steps, windows=windows, **task,
+                            device=trial.device_kind, threads=trial.threads,
+                            precision=trial.precision)
+        return float(min(stop - start for start, stop in answer["windows"]))
+
+    steps = max(1, math.ceil(WINDOW_SECONDS / shortest(1, 2)))
+    return shortest(steps, WINDOWS) / steps
 
 
 def _best(peaks: Sequence[Peak], trial: Trial) -> Peak | None:
-    reached = [peak for peak in peaks if peak["flops"] and _key(peak) == (trial.device_kind, trial.threads, trial.precision)]
+    key = trial.device_kind, trial.threads, trial.precision
+    reached = [peak for peak in peaks if peak["flops"] and _key(peak) == key]
     return max(reached, key=lambda peak: float(peak["flops"]), default=None)
 
 

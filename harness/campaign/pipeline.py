@@ -1,8 +1,8 @@
 """Runs a campaign's processes; several of them get ready at a time.
 
-A single process would wait for its imports and compilers alone. Timing stays one at a time: while a
-process is timed, the others of its group wait and compute nothing, and no process gets ready or ends.
-The waiting ones hold memory, so a suite has to ask for them (`prepare_jobs`).
+Timing stays one at a time: while a process is timed, the others of its group wait and compute
+nothing, and no process gets ready or ends. The waiting ones hold memory, so a suite has to ask for
+them (`prepare_jobs`).
 
 A process, trace or profile that runs out of memory beside others runs once more, alone; this
 includes a part of its step. After that fewer processes get ready at a time and no worker is kept.
@@ -97,14 +97,15 @@ class Pipeline:
         return outcome
 
     def _make_room(self, what: str, row: Mapping[str, Any]) -> None:
-        """End all workers, because `what` ran out of memory. Those that were ready start again later.
+        """End all workers, because `what` ran out of memory; those that were ready start again.
 
         No worker is kept from now on: those of some frameworks never give memory back.
         """
         self.jobs = max(1, self.jobs // 2)
         self.keep = False
-        self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs again "
-                  f"alone; from now on processes get ready {self.jobs} at a time and no worker is kept")
+        self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs "
+                  f"again alone; from now on processes get ready {self.jobs} at a time and no "
+                  "worker is kept")
         self.waiting = [(each.trial, each.number, each.order) for each in self.ready] + self.waiting
         self.timed += [(each.worker, each.trial) for each in self.ready if each.worker]
         self.ready = []

@@ -31,7 +31,7 @@ LONGEST_WINDOW = 2**20  # steps; below a microsecond a step, the runner does not
 
 
 class Process:
-    """A process of a trial. Whatever happens to its worker becomes the outcome's status and reason."""
+    """A process of a trial. What happens to its worker becomes the outcome's status and reason."""
 
     def __init__(self, session: Session, trial: Trial, number: int, order: int):
         self.session = session
@@ -110,7 +110,7 @@ class Process:
             self.outcome.phases = step_parts.measure(worker, suite, self.trial, self.number, length)
 
     def _window(self, worker: Worker, steps: int, phase: str) -> float:
-        """Run one window and keep it; return its seconds. A loss that is not finite raises Failed."""
+        """Run and keep one window; return its seconds. Raises Failed if the loss is not finite."""
         outcome = self.outcome
         with self.session.sampler.around_window():
             answer = worker.ask("run", self.session.suite.limits.window, steps=steps)

@@ -1,7 +1,7 @@
-"""The operator profile of a trial on a CPU: one more worker, never timed, in which the framework's own profiler looks on.
+"""Profiles each trial on a CPU: one more worker, not timed, with the framework's own profiler.
 
-What its threads ran becomes rows of operators.csv, in the columns of kernels.csv. Each moment counts once: a call hides its caller,
-and operators that run beside one another on several threads share the moment.
+What its threads ran becomes rows of operators.csv, in the columns of kernels.csv. Each moment
+counts once: a call hides its caller, and operators that run at the same time share it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,10 @@ from harness.campaign.tracing import Pass, record
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 
-UNBULKED = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0"}  # else MXNet's profiler sees bulks of operators, and not what they are
-ONE_DEVICE = "operators are profiled on one CPU device; of several, phases: true takes the step apart"
+# Otherwise MXNet's profiler sees bulks of operators.
+UNBULKED = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0"}
+ONE_DEVICE = ("operators are profiled on one CPU device; of several, phases: true takes the step "
+              "apart")
 
 
 def wanted(suite: Suite, trial: Trial) -> bool:
@@ -25,17 +27,14 @@ def wanted(suite: Suite, trial: Trial) -> bool:
 
 
 def profile(session: Session, trial: Trial) -> list[dict[str, Any]]:
-    """Profile a trial in a worker of its own; its rows for operators.csv, or one row with the reason why there is none.
-
-    A trial on several devices has that row without a worker.
-    """
+    """Profile a trial on one device; return its rows for operators.csv, or one with the reason."""
     if trial.devices > 1:
         return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": ONE_DEVICE}]
     return record(session, trial, Pass("profile", UNBULKED, rows_of))
 
 
 def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Turn (operator, thread, start, end) into a row an operator and class, then wall, busy and idle time."""
+    """Turn (operator, thread, start, end) into rows of operators, then wall, busy and idle."""
     steps = profiled["steps"]
     threads: dict[str, list[Any]] = {}
     for span in profiled["spans"]:
@@ -52,8 +51,9 @@ def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for key in keys:
         if key[0] != operators.WRAPPER:
-            row = rows.setdefault(key, {"trial": trial, "steps": steps, "class": key[0], "kernel": kernels.shorten(key[1]),
-                                        "count_per_step": 0, "seconds_per_step": 0.0, "exposed_seconds_per_step": 0.0})
+            row = rows.setdefault(key, {
+                "trial": trial, "steps": steps, "class": key[0], "kernel": kernels.shorten(key[1]),
+                "count_per_step": 0, "seconds_per_step": 0.0, "exposed_seconds_per_step": 0.0})
             row["count_per_step"] += 1
     for owner, length, alone in zip(owners.astype(int), finishes - begins, own, strict=True):
         rows[keys[owner]]["seconds_per_step"] += length / steps
@@ -62,15 +62,17 @@ def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:
         row["count_per_step"] /= steps
     wall, busy = profiled["wall_seconds"] / steps, float(own.sum()) / steps
     last = {kernels.WALL: wall, kernels.BUSY: busy, kernels.IDLE: max(0.0, wall - busy)}
-    return [*rows.values(), *({"trial": trial, "steps": steps, "class": kind, "seconds_per_step": seconds}
+    same = {"trial": trial, "steps": steps}
+    return [*rows.values(), *({**same, "class": kind, "seconds_per_step": seconds}
                               for kind, seconds in last.items())]
 
 
 def classes_of(spans: Sequence[Sequence[Any]]) -> list[str]:
-    """Classify the calls of one thread; what the optimiser calls is the optimiser's, whatever it computes."""
+    """Classify the calls of one thread; whatever the optimizer calls belongs to the optimizer."""
     classes = [operators.classify(span[0]) for span in spans]
-    until = -np.inf  # the end of the optimiser's call that began last
-    for place in sorted(range(len(spans)), key=lambda place: (spans[place][2], -spans[place][3])):
+    until = -np.inf  # the end of the optimizer's last call
+    order = sorted(range(len(spans)), key=lambda place: (spans[place][2], -spans[place][3]))
+    for place in order:
         _, _, start, end = spans[place]
         if classes[place] == kernels.OPTIMISER:
             until = max(until, end)

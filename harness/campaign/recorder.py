@@ -2,8 +2,8 @@
 
 docs/reference/records.md describes them. A process counts once its row stands in processes.csv; its
 other rows are on disk before. So a campaign that is killed loses only the process that ran.
-trials.csv is derived from the other tables and replaced as a whole from time to time and at the end;
-`dlbench report` derives it again.
+trials.csv is derived from the other tables and replaced as a whole from time to time and at the
+end; `dlbench report` derives it again.
 """
 
 import csv
@@ -31,9 +31,9 @@ PROCESS_COLUMNS = (
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
                   "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {
-    "processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": tuple(reader.COUNTER_COLUMNS),
-    "kernels": tuple(reader.KERNEL_COLUMNS), "operators": tuple(reader.KERNEL_COLUMNS),
-    "phases": tuple(reader.PHASE_COLUMNS)}
+    "processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS,
+    "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
+    "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS)}
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # The reader returns floats for these, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
@@ -110,14 +110,16 @@ class Recorder(Folder):
         except reader.BadRecords as error:
             raise WrongUse(str(error)) from None
         begun = campaign.meta["suite"]
-        remedy = "resume with the suite and overrides that began this campaign, or begin another with --out"
+        remedy = ("resume with the suite and overrides that began this campaign, "
+                  "or begin another with --out")
         for key in MEASURES:
             if suite[key] != begun[key]:
-                raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {begun[key]}: {remedy}")
+                raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {begun[key]}: "
+                               f"{remedy}")
         for name, source in campaign.meta["data_sets"].items():
-            if sources.get(name) != source:
-                raise WrongUse(f"{folder}: {name} was {source}, and is {sources.get(name, 'not here')} "
-                               f"now: put back what it was, {ANOTHER}")
+            if (here := sources.get(name, "not here")) != source:
+                raise WrongUse(f"{folder}: {name} was {source}, and is {here} now: "
+                               f"put back what it was, {ANOTHER}")
         refuse_elsewhere(folder / "campaign.json", campaign.meta, now)
         if changed := sorted({trial["trial"] for trial in campaign.meta["trials"]} ^ set(planned)):
             raise WrongUse(f"{folder}: the suite plans other trials now "
@@ -141,7 +143,7 @@ class Recorder(Folder):
         return set(zip(rows["trial"], rows["process"].astype(int), strict=True))
 
     def append(self, outcome: Outcome) -> None:
-        """Add a finished process: its other rows first, then its own row, which makes them count."""
+        """Add a finished process: its own row last, because it makes the others count."""
         self._note_changes()
         process = {key: outcome.row[key] for key in ("trial", "process")}
         self._add("counters", [{**process, **counter} for counter in outcome.counters])
@@ -214,7 +216,8 @@ def refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]
     for key in {**before, **present}:
         was, here = before.get(key, "not set"), present.get(key, "not set")
         if was != here:
-            raise WrongUse(f"{file}: {key} was {was}, and is {here} now: put back what it was, {ANOTHER}")
+            raise WrongUse(f"{file}: {key} was {was}, and is {here} now: "
+                           f"put back what it was, {ANOTHER}")
 
 
 def _place(page: Mapping[str, Any]) -> dict[str, str]:
@@ -228,8 +231,9 @@ def _place(page: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text_of(table: pd.DataFrame, columns: Sequence[str]) -> str:
-    whole = {name: pd.to_numeric(table[name]).astype("Int64") for name in WHOLE_NUMBERS if name in table}
-    return str(table.assign(**whole).to_csv(columns=list(columns), index=False, lineterminator="\n"))
+    whole = {name: pd.to_numeric(table[name]).astype("Int64")
+             for name in WHOLE_NUMBERS if name in table}
+    return table.assign(**whole)[list(columns)].to_csv(index=False, lineterminator="\n")
 
 
 def _replace(path: Path, text: str) -> None:

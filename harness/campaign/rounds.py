@@ -1,7 +1,7 @@
-"""The processes of a campaign in their order: the planned rounds, then further ones for trials whose interval is still too wide.
+"""The processes of a campaign in order: planned rounds, then more for trials with wide intervals.
 
-Each round runs its trials in an order shuffled anew, so a trial that needs more repetitions gets them among the others that do.
-Who takes part in a round follows from the rounds before it alone: a campaign that is resumed goes on with the same order.
+Each round shuffles its trials anew, so a trial that needs more processes runs them among others.
+Its trials follow from the rounds before it, so a resumed campaign keeps the order.
 """
 
 import random
@@ -15,7 +15,7 @@ from harness.plan.suite import Suite
 
 
 class Rounds:
-    """An iterable of (trial, process); `total` is how many are known to come, and grows with each further round."""
+    """Yields (trial, process). `total` is how many are known; it grows with each further round."""
 
     def __init__(self, planned: list[Trial], suite: Suite, folder: Path):
         self.planned = execution_order(planned, suite.processes, suite.seed)
@@ -28,15 +28,10 @@ class Rounds:
         if self.suite.interval is None:
             return
         for process in range(self.suite.processes, self.suite.processes_most):
-            further = self._further(process)
+            wide = summary.too_wide(reader.read(self.folder), self.suite.interval, process)
+            further = [trial for trial, first in self.planned if first == 0 and trial.trial in wide]
             if not further:
                 return
+            random.Random(f"{self.suite.seed}-{process}").shuffle(further)
             self.total += len(further)
             yield from ((trial, process) for trial in further)
-
-    def _further(self, process: int) -> list[Trial]:
-        assert self.suite.interval is not None
-        wide = summary.too_wide(reader.read(self.folder), self.suite.interval, process)
-        chosen = [trial for trial, first in self.planned if first == 0 and trial.trial in wide]
-        random.Random(f"{self.suite.seed}-{process}").shuffle(chosen)
-        return chosen

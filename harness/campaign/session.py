@@ -53,7 +53,8 @@ class Plan:
     @property
     def gpus(self) -> int:
         """How many GPUs the trials use."""
-        return max((trial.devices for trial in self.planned if trial.device_kind == "cuda"), default=0)
+        devices = [trial.devices for trial in self.planned if trial.device_kind == "cuda"]
+        return max(devices, default=0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class Session:
             scratch = Path(folder)
             environments = store.sharing(built, scratch)
             logs = logs or scratch / "logs"
-            judge = Judge(scratch, suite.check.batch, suite.check.steps, suite.seed, suite.limits.check)
+            judge = Judge(scratch, suite.check.batch, suite.check.steps, suite.seed,
+                          suite.limits.check)
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs))
             checks = Checks(judge, environments, suite.limits, logs)
             session = cls(suite, environments, logs, inputs, checks, listener, sampler)
@@ -102,10 +104,10 @@ class Session:
         return launch.start(self.environment(trial), trial, log, module, extra)
 
     def build(self, worker: Worker, trial: Trial) -> int:
-        """Let a worker build a trial's network and take weights and batches; return its parameters."""
+        """Let a worker build a network and take weights and batches; return its parameters."""
         network, limit = networks.get(trial.network), self.suite.limits.build
-        built = worker.ask("build", limit, network=network.to_json(), batch=trial.batch, dropout=True,
-                           seed=self.suite.seed, **task_of(trial))
+        built = worker.ask("build", limit, network=network.to_json(), batch=trial.batch,
+                           dropout=True, seed=self.suite.seed, **task_of(trial))
         worker.ask("load", limit, weights=str(self.inputs.weights(network)))
         batches = self.inputs.batches(network, trial.global_batch, trial.data)
         residence = "device" if trial.data == "device" else "host"
@@ -122,7 +124,8 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     on_gpus = {(trial.framework, trial.release) for trial in plan.planned
                if recipes.device_of(trial.device_kind) == "cuda"}
     interpreters, ready = plan.suite.interpreters, Environments()
-    for framework, release in dict.fromkeys((trial.framework, trial.release) for trial in plan.planned):
+    releases = dict.fromkeys((trial.framework, trial.release) for trial in plan.planned)
+    for framework, release in releases:
         name = f"{framework}=={release}"
         kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
         if interpreter := interpreters.get(name) or interpreters.get(framework):

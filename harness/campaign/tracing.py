@@ -1,7 +1,7 @@
-"""The trace pass: one more worker for each trial on CUDA devices, that runs a few steps and says what the GPU did in them.
+"""Traces each trial on CUDA devices: one more worker runs a few steps and records the GPU's work.
 
-It is never timed, because records cost time as they are written, and a trial loses nothing where it fails: its reason is kept. The
-worker's trace (runners/tracer.py) becomes rows of kernels.csv.
+The worker is not timed, because recording costs time. If it fails, the trial keeps its results and
+the reason is recorded. Its trace (runners/tracer.py) becomes rows of kernels.csv.
 """
 
 import json
@@ -24,13 +24,13 @@ from harness.workers.launch import variables
 from harness.workers.scratch import make_large_folder
 from harness.workers.worker import Failed, Unsupported
 
-WARM_UP_STEPS = 16  # as many as compile, choose algorithms and fill the allocator's pools
+WARM_UP_STEPS = 16  # enough to compile, choose algorithms and fill the allocator's pools
 STEPS = 10
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A worker's command that records steps into a file, the variables that it needs, and how its answer becomes rows."""
+    """A command that records steps, the variables it needs, and how its file becomes rows."""
 
     command: str
     variables: Mapping[str, str]
@@ -42,13 +42,13 @@ def wanted(suite: Suite, trial: Trial) -> bool:
 
 
 def trace(session: Session, trial: Trial) -> list[dict[str, Any]]:
-    """Trace a trial in a worker of its own; its rows for kernels.csv, or one row with the reason why there is no trace."""
-    extra = copies_in_sight(session.environment(trial), trial)
+    """Trace a trial; return its rows for kernels.csv, or one row with the reason."""
+    extra = visible_copies(session.environment(trial), trial)
     return record(session, trial, Pass("trace", extra, rows_of))
 
 
 def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
-    """Let a worker of its own warm a trial up and record a few steps; the rows of what it wrote, or one with its reason."""
+    """Let a worker warm up and record a few steps; return its rows, or one with the reason."""
     session.listener.watch(Event(trial, 0, "tracing"))
     log = session.logs / f"{trial.trial}-{asked.command}.log"
     log.unlink(missing_ok=True)
@@ -66,37 +66,43 @@ def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
 
 
 def rows_of(trial: str, traced: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Turn a worker's trace into rows: kernels, copies, and at last, as the sign that they are whole, busy and idle time."""
+    """Turn a trace into rows: kernels, copies, and last the busy and idle time, which end it."""
     steps = traced["steps"]
     same = {"trial": trial, "steps": steps}
     rows: list[dict[str, Any]] = []
     for kernel in traced["kernels"]:
         kind = kernels.classify(kernel["name"])
-        rows.append({**same, "class": kind.name, "arithmetic": kind.arithmetic, "transposition": kind.transposition,
-                     "kernel": kernels.shorten(kernel["name"]), **_per_step(kernel, steps, "count", "seconds")})
+        rows.append({**same, "class": kind.name, "arithmetic": kind.arithmetic,
+                     "transposition": kind.transposition, "kernel": kernels.shorten(kernel["name"]),
+                     **_per_step(kernel, steps, "count", "seconds")})
     for copy in traced["copies"]:
         kind_name = kernels.MEMSET if copy["kind"] == "memset" else kernels.COPY
-        rows.append({**same, "class": kind_name, "kernel": copy["kind"], **_per_step(copy, steps, "count", "seconds", "bytes")})
+        rows.append({**same, "class": kind_name, "kernel": copy["kind"],
+                     **_per_step(copy, steps, "count", "seconds", "bytes")})
     for row, seconds in zip(rows, _exposed(rows, traced["timeline"]), strict=True):
         row["exposed_seconds_per_step"] = seconds / steps
-    idle = traced["span_seconds"] - traced["busy_seconds"]
-    rows.append({**same, "class": kernels.WALL, "seconds_per_step": traced["wall_seconds"] / steps})
-    rows.append({**same, "class": kernels.BUSY, "seconds_per_step": traced["busy_seconds"] / steps})
-    rows.append({**same, "class": kernels.IDLE, "seconds_per_step": idle / steps})
-    return rows
+    times = {kernels.WALL: traced["wall_seconds"], kernels.BUSY: traced["busy_seconds"],
+             kernels.IDLE: traced["span_seconds"] - traced["busy_seconds"]}
+    return rows + [{**same, "class": name, "seconds_per_step": seconds / steps}
+                   for name, seconds in times.items()]
 
 
-def copies_in_sight(environment: Environment | BuildFailed, trial: Trial) -> dict[str, str]:
-    """Variables of a trace worker: the flags that XLA has been given already, and none of its command buffers.
+def visible_copies(environment: Environment | BuildFailed, trial: Trial) -> dict[str, str]:
+    """Return variables that keep XLA's flags and switch its command buffers off.
 
-    With them the driver makes copies by kernels of its own (seen on an H200: memcpy128), whose bytes nobody records.
+    In command buffers the driver copies by kernels of its own (memcpy128 on an H200), whose bytes
+    are not recorded.
     """
-    given = {**os.environ, **({} if isinstance(environment, BuildFailed) else variables(environment, trial))}.get("XLA_FLAGS", "")
+    own = {} if isinstance(environment, BuildFailed) else variables(environment, trial)
+    given = {**os.environ, **own}.get("XLA_FLAGS", "")
     return {"XLA_FLAGS": f"{given} --xla_gpu_enable_command_buffer=".strip()}
 
 
 def _exposed(rows: Sequence[Mapping[str, Any]], timeline: Sequence[Sequence[int]]) -> Any:
-    """Seconds of each row in which nothing hid it: computing hides collectives and copies, collectives hide copies."""
+    """Return the seconds of each row that nothing hid.
+
+    Computing hides collectives and copies, collectives hide copies.
+    """
     owners, starts, ends = np.array(timeline, float).reshape(-1, 3).T  # nanoseconds
     owners = owners.astype(int)
     ranks = np.array([kernels.HIDDEN.get(row["class"], 0) for row in rows], int)
@@ -106,5 +112,5 @@ def _exposed(rows: Sequence[Mapping[str, Any]], timeline: Sequence[Sequence[int]
 def _per_step(activity: Mapping[str, Any], steps: int, *keys: str) -> dict[str, float]:
     """Divide counts, seconds and bytes by the steps; what divides evenly stays a whole number."""
     amounts = {key: activity[key] for key in keys}
-    return {f"{key}_per_step": amount // steps if isinstance(amount, int) and amount % steps == 0 else amount / steps
-            for key, amount in amounts.items()}
+    return {f"{key}_per_step": amount // steps if amount % steps == 0 and isinstance(amount, int)
+            else amount / steps for key, amount in amounts.items()}

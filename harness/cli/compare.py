@@ -126,7 +126,7 @@ def bisect(options: BisectOptions) -> None:
 
     with interruptible(folder):
         answer = bisection.search(listed, share, measure)
-    say(bisection.tell(answer))
+    say(bisection.sentence(answer))
     say(f"Every comparison: {folder / 'bisect.csv'}")
     if not answer.first:
         raise typer.Exit(1)

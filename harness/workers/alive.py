@@ -50,8 +50,7 @@ class LiveWorkers:
             self.stopped = True
             workers = list(self.workers)
         with ThreadPoolExecutor(max(1, len(workers))) as pool:
-            # Not Worker.end: ranks override it.
-            list(pool.map(lambda worker: worker.end(), workers))
+            list(pool.map(lambda worker: worker.end(), workers))  # ranks override Worker.end
 
 
 def results(futures: Sequence[Future[Result]]) -> Iterator[Result]:

@@ -7,7 +7,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 def cores(threads: int, root: Path = Path("/"), allowed: set[int] | None = None) -> list[int]:
-    """Choose `threads` logical processors: one of each physical core, socket by socket, then siblings.
+    """Choose `threads` logical processors: one of each core, socket by socket, then siblings.
 
     Only processors in `allowed` are chosen, by default those that this process may use. The list is
     shorter than `threads` if there are too few. `root` is the folder that holds `sys`.

@@ -1,4 +1,4 @@
-"""Starts the worker of a trial: one process, or a process a device, with its variables and cores."""
+"""Starts the worker of a trial: one process, or one for each device, with variables and cores."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
           extra: Mapping[str, str] | None = None) -> Worker:
     """Start a worker for `trial` that runs the framework's runner, or `module`.
 
-    `extra` variables are added to those of the trial. Raises Failed if the environment was not built.
+    `extra` variables are added to the trial's. Raises Failed if the environment was not built.
     """
     if isinstance(environment, BuildFailed):
         raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
@@ -48,7 +48,7 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     """Return a worker's environment variables: threads, IEEE products in fp32, no GPU on a CPU."""
     threads = dict.fromkeys(THREAD_VARIABLES, str(trial.threads))
     pinned = threads if trial.device_kind == "cpu" else {}
-    # By bus, so that CUDA numbers GPUs as NVML does and the counters are those of the GPU that trains.
+    # By bus, so that CUDA numbers GPUs as NVML does: the counters are those of the GPU that trains.
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if trial.device_kind == "cpu":
         gpus = {"CUDA_VISIBLE_DEVICES": ""}

@@ -1,9 +1,9 @@
 """Finds a framework's message in a worker's log that an operation ran out of memory.
 
 One replica that fails so leaves the others waiting in their collective: no answer comes, and the
-worker's heartbeat goes on. Frameworks also log allocations that they retry or do without, so the
-pattern is narrow: TensorFlow's message about an operation. No other framework is known to hang this
-way. Exceptions are answers; `OUT_OF_MEMORY` in runners/protocol.py finds theirs.
+worker's heartbeat goes on. Frameworks also log allocations that they retry, so the pattern is
+narrow: TensorFlow's message about an operation. No other framework is known to hang this way.
+Exceptions are answers; `OUT_OF_MEMORY` in runners/protocol.py finds theirs.
 """
 
 import re
@@ -12,7 +12,8 @@ from pathlib import Path
 
 # With and without the place in the source: both were seen on an H200.
 MESSAGE = re.compile(r"(OP_REQUIRES failed at \S+ : |op_kernel\.cc:\d+\] )"
-                     r"(RESOURCE_EXHAUSTED|Resource exhausted): (OOM|failed to allocate|Out of memory).*")
+                     r"(RESOURCE_EXHAUSTED|Resource exhausted): "
+                     r"(OOM|failed to allocate|Out of memory).*")
 
 
 class MemoryMessages:
@@ -26,7 +27,7 @@ class MemoryMessages:
         self.seen = 0.0
 
     def first(self, age: float = 0.0) -> str:
-        """Return the first message; empty if there is none that was seen `age` seconds ago or earlier."""
+        """Return the first message; empty if it was seen less than `age` seconds ago or never."""
         if not self.line:
             self._read()
         return self.line if self.clock() - self.seen >= age else ""

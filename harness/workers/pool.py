@@ -1,9 +1,9 @@
 """Workers that have timed a trial and may time others, where a suite says `keep_workers`.
 
 Each process of a trial needs a worker that has not served this trial before: this keeps a trial's
-processes independent. The worker may have served other trials that start it with the same settings,
-because a worker builds every network anew. Workers in the pool hold no network. A trial that
-`leaves_traces` is the last one of its worker.
+processes independent. The worker may have served other trials with the same settings, because a
+worker builds every network anew. Workers in the pool hold no network. A trial that `leaves_traces`
+is the last one of its worker.
 """
 
 from threading import Lock
@@ -28,7 +28,7 @@ class WorkerPool:
             self.idle.append(worker)
 
     def take(self, trial: Trial) -> Worker | None:
-        """Take a worker with this trial's settings that has not served it; None if there is none."""
+        """Take a worker with this trial's settings that has not served it, or None."""
         with self.lock:
             for worker in self.idle:
                 earlier = self.served[worker]
@@ -49,10 +49,10 @@ def leaves_traces(trial: Trial) -> bool:
     """Whether a trial changes how fast its worker trains another one.
 
     It does where GPUs aggregate during the backward pass. On two H200s (torch 2.11) four processes
-    whose worker had run AlexNet with bf16_compress or power_sgd took 1 to 8 % longer for AlexNet with
-    gather, tree, ring or one_bit. They received 2 to 7 GB/s by PCIe, other processes of these rows
-    less than 0.1 GB/s. Two whose worker had run ResNet-50 with ddp received as much. The cause is
-    unknown. Strategies that wait for the backward pass left no trace.
+    whose worker had run AlexNet with bf16_compress or power_sgd took 1 to 8 % longer for AlexNet
+    with gather, tree, ring or one_bit. They received 2 to 7 GB/s by PCIe, other processes of these
+    rows less than 0.1 GB/s. Two whose worker had run ResNet-50 with ddp received as much. The cause
+    is unknown. Strategies that wait for the backward pass left no trace.
     """
     return (trial.device_kind == "cuda" and trial.devices > 1
             and trial.strategy not in AFTER_BACKWARD)

@@ -1,8 +1,8 @@
-"""The workers of a trial with a process a device, seen from the driver as one worker.
+"""The ranks of a trial with a process for each device, seen from the driver as one worker.
 
-The framework's own launcher starts them and stands between, so ranks speak on a Unix socket. Each command goes to all; their
-answers become one: a window lasts from the first start to the last stop, a loss is the mean. A rank that dies, hangs or disagrees
-is one `Failed` that names it, and what one refuses is refused by all. Everything else of a worker is `harness.workers.worker`.
+The framework's own launcher starts them, so ranks speak on a Unix socket. Each command goes to all,
+and their answers become one: a window lasts from the first start to the last stop, a loss is the
+mean. A rank that dies, hangs or disagrees is one `Failed` that names it; if one refuses, all do.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from typing import IO, Any
 from harness.environments.recipes import Parallel
 from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import (
+    KILLED,
     POLL_SECONDS,
     Failed,
     Unsupported,
@@ -29,13 +30,14 @@ from harness.workers.worker import (
     parse,
 )
 
-GRACE_SECONDS = 1.0  # in which the death that made another rank fail shows itself
-LAST_WORDS_SECONDS = 3.0  # in which a launcher writes why a rank has ended, or ends by itself behind ranks that closed
-CLEARING_SECONDS = 10.0  # in which one that is told to end clears away: 1 to 2.3 s, and more than 3 on a busy machine
+GRACE_SECONDS = 1.0  # until the death that made another rank fail is seen
+LAST_WORDS_SECONDS = 3.0  # for a launcher to log why a rank ended, or to end after its ranks
+CLEARING_SECONDS = 10.0  # for a launcher to clean up: 1 to 2.3 s, more than 3 on a busy machine
 
-MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {  # of what ranks may answer differently; everything else must be equal
-    "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max, "idle_seconds": max,
-    "pid": lambda values: values[0],
+# What ranks may answer differently; everything else must be equal.
+MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max,
+    "idle_seconds": max, "pid": lambda values: values[0],
     "losses": lambda values: [statistics.fmean(of_step) for of_step in zip(*values, strict=True)],
     "hashes": lambda values: [value for hashes in values for value in hashes],
 }
@@ -43,27 +45,31 @@ MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {  # of what ranks may answe
 
 @dataclass(frozen=True)
 class Launch:
-    """How many ranks are started, and by what."""
+    """A launcher and the number of ranks it starts."""
 
     parallel: Parallel
     ranks: int
 
     def command(self, interpreter: str, module: str, scratch: str) -> list[str]:
-        """The launcher's command line, whose own files may lie in `scratch`; {folder} in `program` is the environment's folder."""
-        words = [self.parallel.program.replace("{folder}", str(Path(interpreter).parent.parent)) or interpreter,
-                 *self.parallel.launch, "runners", module]
-        for name, meant in (("{devices}", str(self.ranks)), ("{interpreter}", interpreter), ("{scratch}", scratch)):
-            words = [word.replace(name, meant) for word in words]
+        """Return the launcher's command line; its own files may lie in `scratch`."""
+        environment = str(Path(interpreter).parent.parent)
+        program = self.parallel.program.replace("{folder}", environment) or interpreter
+        words = [program, *self.parallel.launch, "runners", module]
+        meaning = {"{devices}": str(self.ranks), "{interpreter}": interpreter, "{scratch}": scratch}
+        for name, value in meaning.items():
+            words = [word.replace(name, value) for word in words]
         return words
 
 
 class Ranks(Worker):
-    """The ranks of `module`; a context manager that leaves no process behind, neither of the launcher's nor of theirs."""
+    """The ranks of `module`; a context manager that leaves no process behind."""
 
     def __init__(self, launch: Launch, interpreter: Path | str, module: str, log: Path,
                  variables: Mapping[str, str] | None = None, **options: Any):
         self.launch = launch
-        self.lines: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()  # type: ignore[assignment]  # rank, line
+        # (rank, line)
+        self.lines: queue.SimpleQueue[tuple[int, str | None]]  # type: ignore[assignment]
+        self.lines = queue.SimpleQueue()
         self.links: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
         self.closed = False
@@ -72,7 +78,7 @@ class Ranks(Worker):
         super().__init__(interpreter, module, log, variables, **options)
 
     def ask(self, command: str, limit: float, **arguments: Any) -> dict[str, Any]:
-        """Send one command to all ranks, wait at most `limit` seconds for all their answers, and merge them."""
+        """Send one command to all ranks, wait at most `limit` seconds, and merge their answers."""
         self.number += 1
         deadline = self.clock() + limit
         self.memory = MemoryMessages(self.log, self.clock)
@@ -82,7 +88,7 @@ class Ranks(Worker):
             self._next(command, deadline, limit, set(self.links))
         line = json.dumps({"id": self.number, "command": command, **arguments}) + "\n"
         for link in self.links.values():
-            with contextlib.suppress(OSError):  # of a rank that is gone the end of its lines tells
+            with contextlib.suppress(OSError):  # the end of its lines shows that a rank is gone
                 link.sendall(line.encode())
         answers: dict[int, dict[str, Any]] = {}
         refusal = None
@@ -92,7 +98,7 @@ class Ranks(Worker):
             except Failed:
                 if refusal is None:
                     raise
-                self.end()  # the others wait for the one that refused: nothing more is to be had of them
+                self.end()  # the others wait for the rank that refused
                 raise Unsupported(refusal) from None
             if message.get("id") == self.number:
                 answers[rank] = self._checked(command, rank, message)
@@ -103,41 +109,45 @@ class Ranks(Worker):
         return merged(command, [answers[rank] for rank in sorted(answers)])
 
     def end(self) -> None:
-        """Let the launcher end its ranks and clear away what it made (Open MPI's shared memory), then end what is left.
+        """Let the launcher end its ranks and its files (Open MPI's shared memory), then end the rest.
 
-        One whose ranks have closed ends by itself; torchrun, told to, would leave a traceback in the log.
+        A launcher whose ranks closed ends by itself; terminated, torchrun would log a traceback.
         """
-        with self.ending:  # whoever waits for an answer and whoever stops the campaign may both end it
+        with self.ending:  # two threads may end it: one waits for an answer, one stops the campaign
             if self.ended:
                 return
             if self.closed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(timeout=LAST_WORDS_SECONDS)
-            self.process.terminate()  # once: a second signal keeps mpiexec from clearing away
+            self.process.terminate()  # once: a second signal keeps mpiexec from cleaning up
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=CLEARING_SECONDS)
             super().end()
 
     def _said(self) -> list[str]:
-        """As of any worker, up to the first line of the launcher's report, which would hide what the ranks themselves said."""
+        """Lines up to the start of the launcher's report, which would hide those of the ranks."""
         said, mark = super()._said(), self.launch.parallel.failure_report
-        begins = next((number for number, line in enumerate(said) if mark and mark in line), len(said))
-        return said[:begins + 1]
+        begins = [number for number, line in enumerate(said) if mark and mark in line]
+        return said[:begins[0] + 1] if begins else said
 
-    def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
+    def _start(self, interpreter: str, module: str, environment: Mapping[str, str],
+               log_file: IO[bytes]) -> "subprocess.Popen[str]":
         wire = str(Path(self.folder.name) / "wire")
         self.listener.bind(wire)
         self.listener.listen(self.launch.ranks)
         command = self.launch.command(interpreter, module, self.folder.name)
-        told = {**environment, "DLBENCH_WIRE": wire, "DLBENCH_RANK_IN": self.launch.parallel.rank}
+        variables = {**environment, "DLBENCH_WIRE": wire,
+                     "DLBENCH_RANK_IN": self.launch.parallel.rank}
         try:
-            process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.DEVNULL,
-                                       stdout=log_file, stderr=log_file, text=True, env=told)
+            process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True,
+                                       stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file,
+                                       text=True, env=variables)
         except FileNotFoundError:
             self._close_wire()
             self.folder.cleanup()
-            raise Failed("crashed", f"{command[0]}, which starts the ranks, is not on this machine: install the packages that "
-                                    "`system` of its file in configs/frameworks names") from None
+            raise Failed("crashed", f"{command[0]}, which starts the ranks, is not on this machine"
+                                    ": install the packages that `system` of its file in "
+                                    "configs/frameworks names") from None
         threading.Thread(target=self._accept, daemon=True).start()
         return process
 
@@ -155,7 +165,7 @@ class Ranks(Worker):
                 threading.Thread(target=self._listen, args=(link,), daemon=True).start()
 
     def _listen(self, link: socket.socket) -> None:
-        """Pass on the lines of a rank, the first of which says which one it is."""
+        """Pass on the lines of a rank; the first one says which rank it is."""
         with contextlib.suppress(ValueError, OSError), link.makefile("r") as lines:
             first = next(lines, "{}")
             said = json.loads(first)
@@ -169,15 +179,17 @@ class Ranks(Worker):
                     self.lines.put((rank, line))
             self.lines.put((rank, None))
 
-    def _next(self, command: str, deadline: float, limit: float, done: set[int]) -> tuple[int, dict[str, Any]]:
-        """The next message that is not a sign of life; raises Failed where no more is to be expected of a rank."""
+    def _next(self, command: str, deadline: float, limit: float,
+              done: set[int]) -> tuple[int, dict[str, Any]]:
+        """Return the next message that is no heartbeat. Raises Failed if a rank died or hangs."""
         while True:
             try:
                 rank, line = self.lines.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 if self.process.poll() is not None and self.lines.empty():
-                    raise self._failed("crashed", f"the launcher ended during '{command}' with exit code "
-                                                  f"{self.process.returncode}; log: {self.log_tail()}") from None
+                    reason = (f"the launcher ended during '{command}' with exit code "
+                              f"{self.process.returncode}; log: {self.log_tail()}")
+                    raise self._failed("crashed", reason) from None
             else:
                 if line is None:
                     raise self._death_of(rank, command)
@@ -186,23 +198,24 @@ class Ranks(Worker):
                 if "beat" not in message:
                     return rank, message
             self._notice_shortage(command)
-            self._notice_silence(command, done)  # also between the beats of the others
+            self._notice_silence(command, done)  # also between heartbeats of the others
             if self.clock() > deadline:
-                raise self._failed("timed_out", f"{self._missing(done)}: no answer to '{command}' within {limit:.0f} s; "
-                                                f"log: {self.log_tail()}") from None
+                raise self._late(command, limit, f"{self._missing(done)}: ") from None
 
     def _notice_silence(self, command: str, done: set[int]) -> None:
-        """A rank that neither beats nor computes is hung; one long call that holds Python's lock is not."""
+        """Raise Failed if a rank neither sends a heartbeat nor computes.
+
+        A rank in a long call that holds Python's lock computes.
+        """
         for rank, pid in list(self.pids.items()):
             if rank not in done and self.clock() - self.signs[rank] > self.timeouts.silence:
                 now = cpu_seconds(pid)
                 if now == self.used.get(rank):
-                    raise self._failed("timed_out", f"rank {rank}: '{command}': no heartbeat and no processor time "
-                                                    f"for {self.timeouts.silence:.0f} s")
+                    raise self._silent(f"rank {rank}: '{command}'")
                 self.signs[rank], self.used[rank] = self.clock(), now
 
     def _checked(self, command: str, rank: int, answer: dict[str, Any]) -> dict[str, Any]:
-        """An answer that is no failure; where a rank fails because another one died, the death is the reason."""
+        """Return an answer that is no failure. If another rank died, its death is the failure."""
         if answer["status"] not in ("ok", "unsupported"):
             with contextlib.suppress(queue.Empty):
                 until = self.clock() + GRACE_SECONDS
@@ -217,8 +230,9 @@ class Ranks(Worker):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=LAST_WORDS_SECONDS)
         if oom_kills() > self.oom_kills:
-            return Failed("out_of_memory", f"rank {rank}: '{command}': the kernel's out-of-memory killer ended the worker")
-        return self._failed("crashed", f"rank {rank} ended during '{command}'; log: {self.log_tail()}")
+            return Failed("out_of_memory", f"rank {rank}: '{command}': {KILLED}")
+        reason = f"rank {rank} ended during '{command}'; log: {self.log_tail()}"
+        return self._failed("crashed", reason)
 
     def _missing(self, done: set[int]) -> str:
         ranks = sorted(set(range(self.launch.ranks)) - done)
@@ -226,7 +240,10 @@ class Ranks(Worker):
 
 
 def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make one answer of those of all ranks, in their order. Raises Unsupported where one refuses, Failed where they disagree."""
+    """Merge the answers of all ranks, in their order.
+
+    Raises Unsupported if one refuses, Failed if they disagree.
+    """
     for answer in answers:
         if answer["status"] == "unsupported":
             raise Unsupported(answer["reason"])
@@ -237,7 +254,8 @@ def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]
             value = MERGED[key](values)
         elif values != [value] * len(values):
             rank = next(rank for rank, other in enumerate(values) if other != value)
-            raise Failed("different", f"rank {rank} answers '{command}' with {key} {values[rank]}, rank 0 with {value}")
+            raise Failed("different", f"rank {rank} answers '{command}' with {key} {values[rank]}, "
+                                      f"rank 0 with {value}")
         one[key] = value
     del one["status"]
     return one

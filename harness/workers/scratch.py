@@ -1,8 +1,8 @@
-"""Folders for temporary files. A worker's is made before it and gone with it, however it ends.
+"""Folders for temporary files. A worker's folder is removed with it, however it ends.
 
-Frameworks leave files behind even where they end well (TensorFlow's /tmp/__autograph_generated_file*, torchrun's
-/tmp/torchelastic_*), so each worker has a folder of its own as TMPDIR. Compilers' caches that are meant to outlive it stay outside.
-What a driver leaves that was killed, gigabytes at times, the next one clears away.
+Frameworks leave files behind even if they end well (TensorFlow's /tmp/__autograph_generated_file*,
+torchrun's /tmp/torchelastic_*), so each worker has its own folder as TMPDIR. Compilers' caches that
+should outlive it stay outside. The next driver removes what a killed one left.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-# A Unix socket's path has room for 107 bytes. Open MPI puts its own 40 to 50 below the folder (ompi.HOST.USER/pid.NUMBER/...),
-# the folder's name takes 16: what is left for the place where it stands.
+# A Unix socket's path has room for 107 bytes. Open MPI's own part takes 40 to 50
+# (ompi.HOST.USER/pid.NUMBER/...) and the folder's name 16; the rest is for its place.
 LONGEST_PLACE = 32
 SHORT_PLACE = "/tmp"
 PREFIX = "dlbench-"
@@ -25,20 +25,21 @@ OWNER = ".driver"  # the file in a folder that says whose it is
 
 
 def make_folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder under the driver's TMPDIR, or under /tmp where that would leave no room for a socket's path."""
+    """Make a folder under the driver's TMPDIR, or under /tmp if that is too long for a socket."""
     place = tempfile.gettempdir()
     short = place if len(os.fsencode(place)) <= LONGEST_PLACE else SHORT_PLACE
-    return _signed(tempfile.TemporaryDirectory(prefix=PREFIX, dir=short, ignore_cleanup_errors=True))
+    folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=short, ignore_cleanup_errors=True)
+    return _signed(folder)
 
 
 def make_large_folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a folder for weights, batches, answers and traces under the driver's TMPDIR; first clear abandoned ones away."""
+    """Remove abandoned folders; make one for weights, batches, answers and traces under TMPDIR."""
     clear_abandoned()
     return _signed(tempfile.TemporaryDirectory(prefix=PREFIX))
 
 
 def clear_abandoned() -> None:
-    """Remove the folders of drivers that are gone; not those of other machines and containers, whose processes are not seen."""
+    """Remove folders of drivers that are gone, but not those of other machines and containers."""
     for place in {tempfile.gettempdir(), SHORT_PLACE}:
         for folder in Path(place).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError, ValueError):
@@ -59,6 +60,7 @@ def _where() -> str:
 
 
 def variables(folder: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return what sends a worker's temporary files to `folder`, and keeps TorchInductor's cache (with Triton's) where it was."""
-    cache = inherited.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    """Return variables that send temporary files to `folder`, except TorchInductor's cache."""
+    default = os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    cache = inherited.get("TORCHINDUCTOR_CACHE_DIR") or default
     return {"TMPDIR": folder, "TORCHINDUCTOR_CACHE_DIR": cache}

@@ -1,9 +1,9 @@
-"""One worker process, seen from the driver: start it, ask it, and turn whatever happens to it into a typed outcome.
+"""One worker process, seen from the driver: start it, ask it, and return a typed outcome.
 
-A worker answers (`ask` returns its fields), refuses (`Unsupported`) or fails (`Failed` with a kind and a reason). It never hangs
-the driver: each question has a time limit, and a worker that neither beats nor computes, or that wrote of memory that ran out and
-says no more (`harness.workers.out_of_memory`), is ended. Only processes that descend from this one are ever ended; they carry a token in their
-environment, so orphans are found too.
+A worker answers (`ask` returns its fields), refuses (`Unsupported`) or fails (`Failed`). It never
+hangs the driver: each question has a time limit. A worker also ends if it neither sends a heartbeat
+nor computes, or if it logs that memory ran out and gives no answer. Only processes started from
+here are ended; a token in their environment finds orphans too.
 """
 
 import contextlib
@@ -32,10 +32,11 @@ SILENCE_SECONDS = 60.0
 # For an answer after a message about memory: TensorFlow retries other allocations for 10 s.
 SHORTAGE_SECONDS = 20.0
 POLL_SECONDS = 0.5
-KILLING_SECONDS = 30.0  # for killed processes to be gone; one that waits within a broken driver never is, and must not hang ours
+KILLING_SECONDS = 30.0  # for killed processes to end; one within a broken GPU driver never does
 TOKEN = "DLBENCH_WORKER"
-OURS = (TOKEN, "DLBENCH_CORES", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONNOUSERSITE")  # set for every worker
-DRIVER = "DLBENCH_DRIVER"  # the driver's process, so that a worker whose driver is gone can be known
+KILLED = "the kernel's out-of-memory killer ended the worker"
+DRIVER = "DLBENCH_DRIVER"  # the driver's process, to recognize a worker whose driver is gone
+OURS = (TOKEN, "DLBENCH_CORES", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONNOUSERSITE")
 
 
 class Unsupported(Exception):
@@ -43,9 +44,9 @@ class Unsupported(Exception):
 
 
 class Failed(Exception):
-    """The worker failed: `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol.
+    """A failure; `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol.
 
-    One that has `answered` so lives on: it has neither died nor hung.
+    A worker that `answered` with its failure is still alive.
     """
 
     def __init__(self, kind: str, reason: str, answered: bool = False):
@@ -93,14 +94,15 @@ class Worker:
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         if error is None:
             self.finish()
         else:
             self.end()
 
     def finish(self) -> None:
-        """Let the worker close, and end it; nothing is left to do where it has ended."""
+        """Let the worker close, and end it, unless it has ended already."""
         if self.ended:
             return
         with contextlib.suppress(Failed, Unsupported):
@@ -141,7 +143,8 @@ class Worker:
         until = time.monotonic() + KILLING_SECONDS
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=KILLING_SECONDS)
-        while (orphans := processes_with(self.token)) and time.monotonic() < until:  # one may have started another meanwhile
+        # In a loop, because one may have started another in the meantime.
+        while (orphans := processes_with(self.token)) and time.monotonic() < until:
             for orphan in orphans:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     orphan.kill()
@@ -149,30 +152,31 @@ class Worker:
         if orphans:
             pids = ", ".join(str(orphan.pid) for orphan in orphans)
             with self.log.open("a") as log:
-                log.write(f"dlbench: cannot be ended, so probably within a call of a broken driver: process {pids}\n")
+                log.write("dlbench: cannot be ended, so probably within a call of a broken driver: "
+                          f"process {pids}\n")
         self._close_wire()
         self.folder.cleanup()
 
-    def _start(self, interpreter: str, module: str, environment: Mapping[str, str], log_file: IO[bytes]) -> "subprocess.Popen[str]":
-        """Start the worker with a thread that reads its answers."""
-        command, variables = self._wrapped([interpreter, "-m", "runners", module], environment)
-        process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=log_file, text=True, env=variables)
+    def _start(self, interpreter: str, module: str, environment: Mapping[str, str],
+               log_file: IO[bytes]) -> "subprocess.Popen[str]":
+        """Start the worker and a thread that reads its answers."""
+        command, variables = [interpreter, "-m", "runners", module], environment
+        if self.container:  # then the process is the engine's client
+            ours = {name: environment[name] for name in self.ours}
+            folder = self.log.parent.absolute()
+            command = self.container.command(self._name(), command, ours, folder)
+            variables = os.environ
+        process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file,
+                                   text=True, env=variables)
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self.reader.start()
         return process
 
-    def _wrapped(self, command: list[str], environment: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
-        """The command line and variables of the process to start: of the engine's client where the worker is in a container."""
-        if not self.container:
-            return command, environment
-        ours = {name: environment[name] for name in self.ours}
-        return self.container.command(self._name(), command, ours, self.log.parent.absolute()), {**os.environ}
-
     def _close_wire(self) -> None:
-        """Let go of the wire of a worker that has ended."""
-        self.reader.join(timeout=5)  # the pipe's holders are gone, so it has come to its end
+        """Close the wire of a worker that has ended."""
+        self.reader.join(timeout=5)  # nobody holds the pipe any more, so it has ended
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -183,36 +187,38 @@ class Worker:
         return f"dlbench-{self.token}"
 
     def _cpu_seconds(self) -> float:
-        """Processor time used so far; in a container the engine's client computes nothing, so of all that carry our token."""
+        """Processor time used so far; in a container, that of all processes with our token."""
         if not self.container:
             return cpu_seconds(self.process.pid)
         return sum(cpu_seconds(process.pid) for process in processes_with(self.token))
 
     def log_tail(self, lines: int = 3) -> str:
-        """The last lines of the worker's log that say something, joined to one."""
+        """The last lines of the worker's log that have words, joined."""
         return " | ".join(self._said()[-lines:])[-600:]
 
     def _said(self) -> list[str]:
         text = self.log.read_bytes()[-8000:].decode(errors="replace")
-        return [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]  # and is no rule of ---- or ====
+        return [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
 
     def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
-        used = 0.0 if self.container else cpu_seconds(self.process.pid)  # a search among all processes takes too long here
+        # In a container, a search among all processes would take too long here.
+        used = 0.0 if self.container else cpu_seconds(self.process.pid)
         while True:
             try:
                 line = self.lines.get(timeout=POLL_SECONDS)
             except queue.Empty:
+                # An orphan may keep the pipe open: the exit counts, not the pipe's end.
                 if self.process.poll() is not None and self.lines.empty():
-                    raise self._death(command) from None  # an orphan may keep the pipe open: the exit counts, not its end
+                    raise self._death(command) from None
                 self._notice_shortage(command)
                 if self.clock() > deadline:
                     raise self._late(command, limit) from None
                 if self.clock() - self.last_sign > self.timeouts.silence:
                     now = self._cpu_seconds()
                     if now == used:
-                        raise self._failed("timed_out", f"'{command}': no heartbeat and no processor time for {self.timeouts.silence:.0f} s"
-                                           ) from None
-                    self.last_sign, used = self.clock(), now  # a long call that holds Python's lock: alive
+                        raise self._silent(f"'{command}'") from None
+                    # It is in a long call that holds Python's lock.
+                    self.last_sign, used = self.clock(), now
                 continue
             if line is None:
                 raise self._death(command)
@@ -222,20 +228,29 @@ class Worker:
                 del answer["id"]
                 return answer
             if "beat" not in answer:
-                raise Failed("protocol", f"instead of an answer to '{command}' came {line.strip()[:200]!r}")
+                raise Failed("protocol", f"instead of an answer to '{command}' came "
+                                         f"{line.strip()[:200]!r}")
             if self.clock() > deadline:
                 raise self._late(command, limit)
 
     def _notice_shortage(self, command: str) -> None:
-        """Raise Failed where a part of the worker has run out of memory and the others seem to wait for it."""
-        if self.memory.first(self.timeouts.shortage):
-            raise self._failed("timed_out", f"no answer to '{command}' in the {self.timeouts.shortage:.0f} s after that") from None
+        """Raise Failed if a part of the worker ran out of memory and the others seem to wait."""
+        seconds = self.timeouts.shortage
+        if self.memory.first(seconds):
+            reason = f"no answer to '{command}' in the {seconds:.0f} s after that"
+            raise self._failed("timed_out", reason) from None
 
-    def _late(self, command: str, limit: float) -> Failed:
-        return self._failed("timed_out", f"no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}")
+    def _silent(self, who: str) -> Failed:
+        seconds = self.timeouts.silence
+        reason = f"{who}: no heartbeat and no processor time for {seconds:.0f} s"
+        return self._failed("timed_out", reason)
+
+    def _late(self, command: str, limit: float, who: str = "") -> Failed:
+        reason = f"{who}no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}"
+        return self._failed("timed_out", reason)
 
     def _failed(self, kind: str, reason: str) -> Failed:
-        """The failure of a worker that gave no answer: for want of memory where it has written so since it was asked."""
+        """Return a failure without an answer: out of memory if the log says so meanwhile."""
         line = self.memory.first()
         return Failed("out_of_memory", f"{line[:300]}; {reason}") if line else Failed(kind, reason)
 
@@ -250,20 +265,24 @@ class Worker:
         try:
             code = self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return Failed("protocol", f"'{command}': the worker closed its answers but lives on; log: {self.log_tail()}")
+            return Failed("protocol", f"'{command}': the worker closed its answers but lives on; "
+                                      f"log: {self.log_tail()}")
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
-            return Failed("out_of_memory", f"'{command}': the kernel's out-of-memory killer ended the worker")
+            return Failed("out_of_memory", f"'{command}': {KILLED}")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return self._failed("crashed", f"the worker ended during '{command}' with {how}; log: {self.log_tail()}")
+        reason = f"the worker ended during '{command}' with {how}; log: {self.log_tail()}"
+        return self._failed("crashed", reason)
 
 
 def _environment(variables: Mapping[str, str], cores: str, token: str) -> dict[str, str]:
-    """The driver's variables and the worker's own; of PYTHONPATH and PYTHONHOME only the worker's, whose Python is another."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    """The driver's variables, except those of its own Python, and the worker's."""
+    inherited = {name: value for name, value in os.environ.items()
+                 if name not in ("PYTHONPATH", "PYTHONHOME")}
     paths = [str(ROOT), variables.get("PYTHONPATH", "")]
     return {
         **inherited, **variables, TOKEN: token, DRIVER: str(os.getpid()), "DLBENCH_CORES": cores,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path), "PYTHONUNBUFFERED": "1",
+        "PYTHONNOUSERSITE": "1",
     }
 
 
@@ -295,9 +314,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel's out-of-memory killer has ended since boot (0 where /proc/vmstat does not say)."""
+    """How many processes the kernel's out-of-memory killer has ended since boot; 0 if unknown."""
     try:
         text = Path("/proc/vmstat").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
+    counts = dict(line.split() for line in text.splitlines())
+    return int(counts.get("oom_kill", 0))

@@ -22,8 +22,8 @@ from harness.campaign.bisection import (
     decide,
     refuse_several,
     search,
+    sentence,
     step_of,
-    tell,
     write,
 )
 from harness.cli import compare as cli_compare
@@ -58,7 +58,7 @@ def test_the_first_slower_release_is_found_in_four_comparisons(first):
     answer = search(RELEASES, 0.03, compare)
     assert (answer.last_sound, answer.first, answer.between) == (RELEASES[first - 1], RELEASES[first], ())
     assert len(asked) <= 4
-    assert tell(answer) == f"The first release shown to be slower is {RELEASES[first]}; {RELEASES[first - 1]} is not."
+    assert sentence(answer) == f"The first release shown to be slower is {RELEASES[first]}; {RELEASES[first - 1]} is not."
 
 
 def test_two_releases_need_one_comparison():
@@ -71,7 +71,7 @@ def test_without_a_regression_nothing_is_searched():
     compare, asked = history(99)
     answer = search(RELEASES, 0.03, compare)
     assert (answer.first, len(asked)) == ("", 1)
-    assert tell(answer) == "no regression beyond 3 % between 1.0 and 1.8"
+    assert sentence(answer) == "no regression beyond 3 % between 1.0 and 1.8"
 
 
 def test_a_comparison_that_decides_nothing_gets_more_processes():
@@ -85,7 +85,7 @@ def test_a_release_that_stays_inconclusive_is_named_and_not_guessed():
     compare, asked = history(5, noisy=("1.4", "1.5"))
     answer = search(RELEASES, 0.03, compare)
     assert (answer.last_sound, answer.first, answer.between) == ("1.3", "1.6", ("1.4", "1.5"))
-    assert tell(answer).endswith("1.4, 1.5 could not be decided and may already have it.")
+    assert sentence(answer).endswith("1.4, 1.5 could not be decided and may already have it.")
     assert asked.count(("1.4", ATTEMPTS - 1)) == 1
 
 
@@ -93,7 +93,7 @@ def test_an_inconclusive_end_ends_the_search():
     compare, asked = history(5, noisy=("1.8",))
     answer = search(RELEASES, 0.03, compare)
     assert (answer.first, len(asked)) == ("", ATTEMPTS)
-    assert tell(answer) == "inconclusive: 1.8 takes 1.300 times as long (0.650 to 1.950) after 20 processes"
+    assert sentence(answer) == "inconclusive: 1.8 takes 1.300 times as long (0.650 to 1.950) after 20 processes"
 
 
 def test_a_release_that_cannot_run_is_not_tried_again():

@@ -98,11 +98,11 @@ def test_an_environment_that_could_not_be_built_is_a_reason(session):
 def test_xlas_own_flags_are_kept_and_its_command_buffers_are_off(session, monkeypatch):
     environment = session("traced").environments["good==1"]
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-    assert tracing.copies_in_sight(environment, TRIAL) == {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
+    assert tracing.visible_copies(environment, TRIAL) == {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
-    assert tracing.copies_in_sight(environment, TRIAL) == {"XLA_FLAGS": "--xla_a=1 --xla_gpu_enable_command_buffer="}
+    assert tracing.visible_copies(environment, TRIAL) == {"XLA_FLAGS": "--xla_a=1 --xla_gpu_enable_command_buffer="}
     recipe = replace(environment, variables={"XLA_FLAGS": "--xla_b=2"})
-    assert tracing.copies_in_sight(recipe, TRIAL) == {"XLA_FLAGS": "--xla_b=2 --xla_gpu_enable_command_buffer="}
+    assert tracing.visible_copies(recipe, TRIAL) == {"XLA_FLAGS": "--xla_b=2 --xla_gpu_enable_command_buffer="}
 
 
 def test_only_cuda_trials_are_traced_and_only_where_the_suite_wants_it():
