@@ -1,7 +1,7 @@
 """The proof of sameness that a trial gives in a worker of its own before it is timed.
 
-A worker of its own, because compilers and caches that a check fills must not affect a timed process.
-Checks are not timed, so several may run at a time before the timing starts.
+A worker of its own, because compilers and caches that a check fills must not affect a timed
+process. Checks are not timed, so several may run at a time before the timing starts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
