@@ -1,8 +1,8 @@
-"""What dlbench costs: its training step against the same network in a loop written by hand, for PyTorch and TensorFlow.
+"""What dlbench costs: its step against the same network in a loop written by hand.
 
-Both sides are processes of one interpreter with the same threads, cores, mini-batch size and number of batches on the device,
-started in random order. dlbench's side is a real worker. It also says how much of a core the driver used while the worker was
-timed. Run it where dlbench is installed: .venv/bin/python scripts/overhead.py
+Both sides are processes of one interpreter with the same threads, cores, mini-batch size and number
+of batches on the device, started in random order. dlbench's side is a real worker. The script also
+prints how much of a core the driver used while the worker was timed. Run it where dlbench is installed: .venv/bin/python scripts/overhead.py
 """
 
 import argparse
@@ -41,9 +41,9 @@ from harness.workers.worker import Failed, Unsupported
 
 LOOPS = Path(__file__).resolve().parent / "overhead_loops"
 FRAMEWORKS = ("pytorch", "tensorflow")
-SMALL_BATCHES = {"fcn5": 64, "resnet50": 2, "lstm32": 8}  # small: what a step costs on top shows most beside a short step
-COLUMNS = ("framework", "release", "network", "batch", "device", "threads", "side", "process", "window", "steps", "step_seconds",
-           "driver_share")
+SMALL_BATCHES = {"fcn5": 64, "resnet50": 2, "lstm32": 8}  # overhead shows most beside a short step
+COLUMNS = ("framework", "release", "network", "batch", "device", "threads", "side", "process",
+           "window", "steps", "step_seconds", "driver_share")
 SINGLE_STEPS = 3
 WINDOW_SECONDS = 0.3
 LIMIT_SECONDS = 600
@@ -67,8 +67,9 @@ def main(words: Sequence[str] | None = None) -> int:
     console.print(table(summarise(rows)))
     shares = [row["driver_share"] for row in rows if row["side"] == "dlbench"]
     if shares:
-        console.print(f"While its worker was timed the driver used {100 * np.median(shares):.2g} % of a core "
-                      f"(median of {len(shares)} windows; at most {100 * max(shares):.2g} %).", highlight=False)
+        console.print(f"While its worker was timed the driver used {100 * np.median(shares):.2g} % "
+                      f"of a core (median of {len(shares)} windows; at most "
+                      f"{100 * max(shares):.2g} %).", highlight=False)
     return 1 if failures else 0
 
 
@@ -99,7 +100,7 @@ def measure(trials: list[Trial], session: Session) -> tuple[list[dict[str, Any]]
 
 
 def take_windows(timed_run: TimedRun, windows: int, window_seconds: float) -> list[dict[str, Any]]:
-    """Warm up, double until a window is long enough, then time windows: a row each, with the driver's share of a core."""
+    """Warm up, double until a window is long enough, then time windows; return a row for each."""
     for _ in range(SINGLE_STEPS):
         last = timed_run(1)
     steps = 1
@@ -111,14 +112,15 @@ def take_windows(timed_run: TimedRun, windows: int, window_seconds: float) -> li
         busy, began = time.process_time(), time.monotonic()
         seconds = timed_run(steps)
         share = (time.process_time() - busy) / (time.monotonic() - began)
-        rows.append({"window": window, "steps": steps, "step_seconds": seconds / steps, "driver_share": share})
+        rows.append({"window": window, "steps": steps, "step_seconds": seconds / steps,
+                     "driver_share": share})
     return rows
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row a case: median step seconds of both sides, and dlbench's by the bare loop's with its 95 % interval.
+    """Return a row a case: median step seconds of both sides, and their ratio with its interval.
 
-    A case with a side that gave no process has no row.
+    A case without a process of one side has no row.
     """
     keys = ("framework", "release", "network", "batch", "device", "threads")
     found = []
@@ -127,8 +129,10 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         ours, bare = _times(mine, "dlbench"), _times(mine, "bare")
         if ours and bare:
             ratio = bootstrap.ratio(ours, bare)
-            found.append({**dict(zip(keys, case, strict=True)), "bare_seconds": bootstrap.estimate(bare).value,
-                          "dlbench_seconds": bootstrap.estimate(ours).value, "ratio": ratio.value, "low": ratio.low,
+            found.append({**dict(zip(keys, case, strict=True)),
+                          "bare_seconds": bootstrap.estimate(bare).value,
+                          "dlbench_seconds": bootstrap.estimate(ours).value,
+                          "ratio": ratio.value, "low": ratio.low,
                           "high": ratio.high, "processes": ratio.processes})
     return found
 
@@ -137,8 +141,8 @@ def table(found: Sequence[dict[str, Any]]) -> Table:
     """Lay out what `summarise` returns."""
     releases = dict.fromkeys(f"{row['framework']} {row['release']}" for row in found)
     where = dict.fromkeys(f"{row['device']} with {row['threads']} threads" for row in found)
-    shown = Table("framework", "network", "batch", "bare", "dlbench", "ratio", "95 % interval", box=box.SIMPLE_HEAD,
-                  title="A step of dlbench by a step of a loop written by hand",
+    shown = Table("framework", "network", "batch", "bare", "dlbench", "ratio", "95 % interval",
+                  box=box.SIMPLE_HEAD, title="A step of dlbench by a step of a loop written by hand",
                   caption=f"milliseconds a step; {', '.join([*where, *releases])}")
     for column in shown.columns[2:6]:
         column.justify = "right"
@@ -147,7 +151,8 @@ def table(found: Sequence[dict[str, Any]]) -> Table:
         if row["processes"] < bootstrap.MINIMUM_PROCESSES:
             interval = f"none: {row['processes']} of {bootstrap.MINIMUM_PROCESSES} processes"
         times = [f"{1000 * row[side]:.4g}" for side in ("bare_seconds", "dlbench_seconds")]
-        shown.add_row(row["framework"], row["network"], str(row["batch"]), *times, f"{row['ratio']:.3f}", interval)
+        shown.add_row(row["framework"], row["network"], str(row["batch"]), *times,
+                      f"{row['ratio']:.3f}", interval)
     return shown
 
 
@@ -197,12 +202,12 @@ def bare_side(session: Session, trial: Trial, log: Path) -> Iterator[TimedRun]:
         try:
             parameters = int(_answer(process, log))
             if parameters != network.parameter_count:
-                raise Failed("different", f"the loop written by hand trains {parameters:,} parameters, "
-                                          f"{network.name} has {network.parameter_count:,}")
+                raise Failed("different", f"the loop written by hand trains {parameters:,} "
+                             f"parameters, {network.name} has {network.parameter_count:,}")
 
             def timed_run(steps: int) -> float:
                 assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError):  # it has died: its missing answer says so
+                with contextlib.suppress(BrokenPipeError):  # its missing answer says that it died
                     os.write(process.stdin.fileno(), f"{steps}\n".encode())
                 return _answer(process, log)
 
@@ -224,32 +229,44 @@ def _answer(process: "subprocess.Popen[str]", log: Path) -> float:
         return float(line)
     except ValueError:
         tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-        raise Failed("crashed", f"the loop written by hand answered {line.strip()[:100]!r}; log: {tail}") from None
+        raise Failed("crashed", f"the loop written by hand answered {line.strip()[:100]!r}; "
+                                f"log: {tail}") from None
     finally:
         timer.cancel()
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    for what, chosen, known in (("frameworks", options.frameworks, FRAMEWORKS), ("networks", options.networks, SMALL_BATCHES)):
+    for what, chosen, known in (("frameworks", options.frameworks, FRAMEWORKS),
+                                ("networks", options.networks, SMALL_BATCHES)):
         for name in chosen:
             if name.partition("==")[0] not in known:
-                raise WrongUse(f"--{what} {name}: there is no loop written by hand for it{did_you_mean(name, known)}")
+                raise WrongUse(f"--{what} {name}: there is no loop written by hand for it"
+                               f"{did_you_mean(name, known)}")
     wanted = {
-        "frameworks": options.frameworks, "device": options.device, "data": "device", "processes": options.processes,
-        "windows": options.windows, "window_seconds": WINDOW_SECONDS, "telemetry": False, "interpreters": named(options.interpreter),
-        "networks": {name: {"batches": options.batches or [SMALL_BATCHES[name]]} for name in options.networks},
+        "frameworks": options.frameworks, "device": options.device, "data": "device",
+        "processes": options.processes, "windows": options.windows,
+        "window_seconds": WINDOW_SECONDS, "telemetry": False,
+        "interpreters": named(options.interpreter),
+        "networks": {name: {"batches": options.batches or [SMALL_BATCHES[name]]}
+                     for name in options.networks},
     }
     return prepare(validate(wanted, Suite, "overhead"), "overhead")
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="overhead.py", description="Time dlbench's steps against loops written by hand.")
-    parser.add_argument("--frameworks", type=_words, default=list(FRAMEWORKS), help="names or releases with commas")
-    parser.add_argument("--networks", type=_words, default=list(SMALL_BATCHES), help=f"of {', '.join(SMALL_BATCHES)}")
-    parser.add_argument("--batches", type=_numbers, default=[], help="with commas, for every network; default: a small one each")
+    parser = argparse.ArgumentParser(
+        prog="overhead.py", description="Time dlbench's steps against loops written by hand.")
+    parser.add_argument("--frameworks", type=_words, default=list(FRAMEWORKS),
+                        help="names or releases with commas")
+    parser.add_argument("--networks", type=_words, default=list(SMALL_BATCHES),
+                        help=f"of {', '.join(SMALL_BATCHES)}")
+    parser.add_argument("--batches", type=_numbers, default=[],
+                        help="with commas, for every network; default: a small one each")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--processes", type=int, default=3, help="of each side; the fewest that give an interval are 3")
-    parser.add_argument("--windows", type=int, default=5, help=f"timed in each process, of {WINDOW_SECONDS} s or more")
+    parser.add_argument("--processes", type=int, default=3,
+                        help="of each side; the fewest that give an interval are 3")
+    parser.add_argument("--windows", type=int, default=5,
+                        help=f"timed in each process, of {WINDOW_SECONDS} s or more")
     parser.add_argument("--interpreter", action="append", metavar="FRAMEWORK=PATH",
                         help="an interpreter that has the framework already")
     parser.add_argument("--out", type=Path, metavar="CSV", help="write every window here")
@@ -265,8 +282,8 @@ def _numbers(text: str) -> list[int]:
 
 
 def _names(trial: Trial) -> dict[str, Any]:
-    return {"framework": trial.framework, "release": trial.release, "network": trial.network, "batch": trial.batch,
-            "device": trial.device_kind, "threads": trial.threads}
+    return {"framework": trial.framework, "release": trial.release, "network": trial.network,
+            "batch": trial.batch, "device": trial.device_kind, "threads": trial.threads}
 
 
 def _times(rows: Sequence[dict[str, Any]], side: str) -> list[bootstrap.Times]:

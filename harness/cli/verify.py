@@ -105,8 +105,9 @@ def _line(row: dict[str, Any]) -> str:
     reason = escape(row["reason"])  # a framework's error may hold what looks like rich's markup
     if row["verdict"] == "unsupported":
         return f"{text}  {reason}"
-    text += (f"  {row['parameters']:>11,} parameters, relative errors: loss {row['loss_error']:.1e},"
-             f" gradient {row['gradient_error']:.1e}, trajectory {row['trajectory_error']:.1e}")
+    text += (f"  {row['parameters']:>11,} parameters, relative errors: "
+             f"loss {row['loss_error']:.1e}, gradient {row['gradient_error']:.1e}, "
+             f"trajectory {row['trajectory_error']:.1e}")
     if row["copies_error"] == row["copies_error"]:
         text += f", copies {row['copies_error']:.1e}"
     return f"{text}  {reason}".rstrip()

@@ -134,7 +134,8 @@ class Judge:
             answers.unlink(missing_ok=True)
 
     def _question(self, network: networks.Network, draw: int, devices: int) -> Question:
-        stem = self.folder / f"check-{network.name}-x{devices}-{draw}"
+        several = f"-x{devices}" if devices > 1 else ""
+        stem = self.folder / f"check-{network.name}{several}-{draw}"
         files = {kind: stem.with_suffix(f".{kind}.npz")
                  for kind in ("weights", "batches", "reference")}
         return Question(network, self.batch, devices, self.steps, **files, limit=self.limit)
@@ -343,7 +344,8 @@ def _name_gradients(network: networks.Network, errors: dict[str, float], strays:
     last = strays[-1]
     op = network.layer(last.partition(".")[0]).op
     return (f"{len(strays)} of {len(errors)} gradients differ, from the loss backwards first "
-            f"{last} ({op}, relative error {errors[last]:.2g}, allowed {limits[last].gradient:.2g})")
+            f"{last} ({op}, relative error {errors[last]:.2g}, "
+            f"allowed {limits[last].gradient:.2g})")
 
 
 def _limits(network: networks.Network, precision: str, lossy: float) -> dict[str, Tolerance]:

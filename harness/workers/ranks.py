@@ -109,7 +109,7 @@ class Ranks(Worker):
         return merged(command, [answers[rank] for rank in sorted(answers)])
 
     def end(self) -> None:
-        """Let the launcher end its ranks and its files (Open MPI's shared memory), then end the rest.
+        """Let the launcher end its ranks and remove Open MPI's shared memory, then end the rest.
 
         A launcher whose ranks closed ends by itself; terminated, torchrun would log a traceback.
         """

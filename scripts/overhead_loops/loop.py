@@ -1,6 +1,6 @@
-"""What the hand-written loops share: their arguments, pinning, and timing as many steps as stdin asks for.
+"""What the hand-written loops share: arguments, pinning, and timing the steps that stdin asks for.
 
-It is no part of dlbench and imports nothing of it, so that scripts/overhead.py compares dlbench with something else than itself.
+It imports nothing of dlbench, so that scripts/overhead.py does not compare dlbench with itself.
 """
 
 import argparse
@@ -10,11 +10,12 @@ import time
 
 
 def arguments(networks):
-    """Read the command line and pin to the cores; call it before the framework is imported and counts them."""
+    """Read the command line and pin to the cores; call it before importing the framework."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--network", choices=networks, required=True)
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--batches", type=int, required=True, help="how many mini-batches lie on the device, used in turn")
+    parser.add_argument("--batches", type=int, required=True,
+                        help="how many mini-batches are on the device, used in turn")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--cores", type=int, nargs="*", default=[])
@@ -25,7 +26,7 @@ def arguments(networks):
 
 
 def serve(train_step, synchronize, parameters):
-    """Print the number of trained parameters; then, for each number of steps on stdin, the seconds that they took."""
+    """Print the number of parameters; then the seconds of each number of steps on stdin."""
     print(parameters, flush=True)
     for line in sys.stdin:
         synchronize()

@@ -1,4 +1,4 @@
-"""FCN-5, ResNet-50 and a two-layer LSTM trained as one writes it by hand in PyTorch, without torchvision and without dlbench."""
+"""FCN-5, ResNet-50 and a two-layer LSTM, written by hand in PyTorch without dlbench."""
 
 import itertools
 
@@ -28,12 +28,14 @@ class Bottleneck(nn.Module):
         super().__init__()
         self.branch = nn.Sequential(
             nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width),
+            nn.ReLU(),
             nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width),
         )
         self.shortcut = nn.Identity()
         if stride != 1 or channels != 4 * width:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, 4 * width, 1, stride, bias=False),
+                                          nn.BatchNorm2d(4 * width))
         self.relu = nn.ReLU()
 
     def forward(self, x):
@@ -41,7 +43,8 @@ class Bottleneck(nn.Module):
 
 
 def resnet50():
-    layers = [nn.Conv2d(3, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
+    layers = [nn.Conv2d(3, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+              nn.MaxPool2d(3, 2, padding=1)]
     channels = 64
     for stage, blocks in enumerate([3, 4, 6, 3]):
         for block in range(blocks):
@@ -57,7 +60,8 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(10000, 256)
         self.lstm = nn.LSTM(256, 256, num_layers=2, batch_first=True)
         self.head = nn.Linear(256, 10000)
-        for bias in (self.lstm.bias_hh_l0, self.lstm.bias_hh_l1):  # the network has one bias vector a layer
+        # The network has one bias vector in each layer.
+        for bias in (self.lstm.bias_hh_l0, self.lstm.bias_hh_l1):
             nn.init.zeros_(bias).requires_grad_(False)
 
     def forward(self, x):
@@ -75,9 +79,11 @@ def random_batch():
 device = torch.device(options.device)
 model = {"fcn5": fcn5, "resnet50": resnet50, "lstm32": LanguageModel}[options.network]().to(device)
 learning_rate = {"fcn5": 0.05, "resnet50": 0.01, "lstm32": 0.1}[options.network]
-optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=learning_rate, momentum=0.9)
+trained = [p for p in model.parameters() if p.requires_grad]
+optimizer = torch.optim.SGD(trained, lr=learning_rate, momentum=0.9)
 loss_function = nn.CrossEntropyLoss()
-batches = itertools.cycle([[tensor.to(device) for tensor in random_batch()] for _ in range(options.batches)])
+batches = itertools.cycle([[tensor.to(device) for tensor in random_batch()]
+                           for _ in range(options.batches)])
 
 
 def train_step():
@@ -94,4 +100,4 @@ def synchronize():
         torch.cuda.synchronize()
 
 
-loop.serve(train_step, synchronize, sum(p.numel() for p in model.parameters() if p.requires_grad))
+loop.serve(train_step, synchronize, sum(p.numel() for p in trained))

@@ -1,4 +1,4 @@
-"""FCN-5, ResNet-50 and a two-layer LSTM trained as one writes it by hand with Keras 3 and TensorFlow, without dlbench."""
+"""FCN-5, ResNet-50 and a two-layer LSTM, written by hand in Keras 3 without dlbench."""
 
 import itertools
 
@@ -47,7 +47,8 @@ def bottleneck(x, width, stride):
 def resnet50():
     inputs = keras.Input((224, 224, 3))
     x = layers.ReLU()(convolution(inputs, 64, 7, 2))
-    x = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(x))  # zeros are as good as minus infinity behind a ReLU
+    # After a ReLU, padding with zeros equals padding with minus infinity.
+    x = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(x))
     for stage, blocks in enumerate([3, 4, 6, 3]):
         for block in range(blocks):
             x = bottleneck(x, 64 * 2**stage, stride=2 if stage > 0 and block == 0 else 1)
@@ -66,9 +67,11 @@ def lstm32():
 
 def random_batch(generator):
     if options.network == "fcn5":
-        return generator.standard_normal((options.batch, 784), np.float32), generator.integers(10, size=options.batch)
+        return (generator.standard_normal((options.batch, 784), np.float32),
+                generator.integers(10, size=options.batch))
     if options.network == "resnet50":
-        return generator.standard_normal((options.batch, 224, 224, 3), np.float32), generator.integers(1000, size=options.batch)
+        return (generator.standard_normal((options.batch, 224, 224, 3), np.float32),
+                generator.integers(1000, size=options.batch))
     words = generator.integers(10000, size=(2, options.batch, 32))
     return words[0], words[1]
 
@@ -80,7 +83,8 @@ with tf.device("/GPU:0" if options.device == "cuda" else "/CPU:0"):
     optimizer.build(model.trainable_variables)
     loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     generator = np.random.default_rng(1)
-    batches = itertools.cycle([[tf.constant(array) for array in random_batch(generator)] for _ in range(options.batches)])
+    batches = itertools.cycle([[tf.constant(array) for array in random_batch(generator)]
+                               for _ in range(options.batches)])
 
 
 @tf.function
