@@ -2,7 +2,8 @@
 
 Both sides are processes of one interpreter with the same threads, cores, mini-batch size and number
 of batches on the device, started in random order. dlbench's side is a real worker. The script also
-prints how much of a core the driver used while the worker was timed. Run it where dlbench is installed: .venv/bin/python scripts/overhead.py
+prints how much of a core the driver used while the worker was timed. Run it where dlbench is
+installed: .venv/bin/python scripts/overhead.py
 """
 
 import argparse
@@ -142,7 +143,8 @@ def table(found: Sequence[dict[str, Any]]) -> Table:
     releases = dict.fromkeys(f"{row['framework']} {row['release']}" for row in found)
     where = dict.fromkeys(f"{row['device']} with {row['threads']} threads" for row in found)
     shown = Table("framework", "network", "batch", "bare", "dlbench", "ratio", "95 % interval",
-                  box=box.SIMPLE_HEAD, title="A step of dlbench by a step of a loop written by hand",
+                  box=box.SIMPLE_HEAD,
+                  title="A step of dlbench by a step of a loop written by hand",
                   caption=f"milliseconds a step; {', '.join([*where, *releases])}")
     for column in shown.columns[2:6]:
         column.justify = "right"

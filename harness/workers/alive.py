@@ -1,4 +1,4 @@
-"""The live workers of all threads, so that whoever stops a campaign ends every one of them."""
+"""The live workers of all threads, so that all of them end when a campaign stops."""
 
 import threading
 from collections.abc import Iterator, Sequence
