@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
@@ -152,23 +153,8 @@ def _campaign(campaign: Campaign, slug: str) -> tuple[Section, dict[str, pd.Data
     found |= {name: table for name, table in more.items() if len(table)}
 
     drawn = {name: part.figure(rows) for name, (part, rows) in derived.items() if len(rows)}
-    figures = {name: figure for name, figure in drawn.items() if name == "speed_up"}
-    if len(scaled):
-        figures["throughput"] = scaling_plots.throughput(scaled)
-        figures["efficiency"] = scaling_plots.efficiency(scaled)
-    if steps[list(scaling.PARTS)].notna().any(axis=None):
-        figures["phases"] = scaling_plots.phases(steps)
-    if (trials["verified"] == "yes").any():
-        figures["step_time"] = plots.by_batch(trials, "step_seconds")
-    if (speeds["verdict"] != ranking.FASTEST).any():
-        figures["relative_speed"] = plots.relative_speed(speeds)
-    if (trials["status"] == "ok").any():
-        figures["losses"] = plots.losses(trials, campaign.windows)
-    figures |= {name: plots.by_batch(trials, measure) for name, measure in (
-        ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
-        ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}
-    figures |= drawn
-
+    first = {name: figure for name, figure in drawn.items() if name == "speed_up"}
+    figures = first | _figures(campaign, trials, speeds, scaled, steps) | drawn
     throughout = ranking.throughout(trials)
     below = " Rows that are not ranked are listed below, with reasons."
     unscaled, concerns = scaling.why_not(trials, scaled), provenance.concerns(meta)
@@ -191,6 +177,26 @@ def _campaign(campaign: Campaign, slug: str) -> tuple[Section, dict[str, pd.Data
             parts.append(Section(heading, [Text(unscaled)]))
     parts.append(Section("Where the numbers come from", provenance.parts(meta)))
     return Section(meta["suite"].get("title") or meta["name"], parts), found
+
+
+def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, scaled: pd.DataFrame,
+             steps: pd.DataFrame) -> dict[str, Figure]:
+    """Draw every figure that the records allow, by the names of their files."""
+    figures = {}
+    if len(scaled):
+        figures["throughput"] = scaling_plots.throughput(scaled)
+        figures["efficiency"] = scaling_plots.efficiency(scaled)
+    if steps[list(scaling.PARTS)].notna().any(axis=None):
+        figures["phases"] = scaling_plots.phases(steps)
+    if (trials["verified"] == "yes").any():
+        figures["step_time"] = plots.by_batch(trials, "step_seconds")
+    if (speeds["verdict"] != ranking.FASTEST).any():
+        figures["relative_speed"] = plots.relative_speed(speeds)
+    if (trials["status"] == "ok").any():
+        figures["losses"] = plots.losses(trials, campaign.windows)
+    return figures | {name: plots.by_batch(trials, measure) for name, measure in (
+        ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
+        ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}
 
 
 def _traffic(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:

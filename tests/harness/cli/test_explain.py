@@ -102,7 +102,7 @@ def test_a_gap_is_printed_and_written(monkeypatch, capsys, tmp_path):
 
 def test_two_campaigns_of_one_machine_may_each_hold_a_side(monkeypatch, capsys, tmp_path):
     code, out, _ = run(monkeypatch, capsys, RECORDED, RECORDED, "--a", "jax", "--b", "pytorch", "--out", str(tmp_path))
-    assert code == 0 and "pytorch takes 0.489 ms longer a step than jax" in out
+    assert code == 0 and "A step of pytorch takes 0.489 ms longer than one of jax" in out
 
 
 def test_a_strategy_has_an_option(monkeypatch, capsys):
