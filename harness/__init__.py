@@ -1,3 +1,3 @@
-"""The driver: plan, environments, worker processes, records, command line. Modern Python; the only folder that knows all others."""
+"""The driver: plan, environments, worker processes, records and the command line."""
 
 VERSION = "0.1.0"

@@ -1,6 +1,6 @@
-"""`dlbench doctor`: what this machine is, what would make its numbers untrustworthy, and which frameworks and data it has.
+"""`dlbench doctor`: the machine, what would spoil its numbers, its frameworks and data.
 
-`examine` asks and returns values for JSON; `show` prints a page of them and asks nothing. Nothing is built or fetched.
+`examine` returns values for JSON, `show` prints them. Nothing is built or fetched.
 """
 
 from dataclasses import asdict
@@ -20,9 +20,9 @@ DEVICES: tuple[recipes.Device, ...] = get_args(recipes.Device)
 
 
 def examine() -> dict[str, Any]:
-    """Describe the machine, its concerns, and each framework's default release and each data set here, as JSON values.
+    """Describe the machine, its concerns, each framework's default release and each data set.
 
-    Finding an interpreter runs each candidate, and a data set is read and checked, so this takes some seconds.
+    Candidate interpreters are run and data sets are checked, so this takes some seconds.
     """
     described = hardware.describe()
     pythons: dict[str, dict[str, str | None]] = {}
@@ -51,20 +51,25 @@ def show(found: dict[str, Any], console: Console) -> None:
         console.print(Padding(escape(line), (0, 0, 0, 2)), highlight=False)
     console.print()
     for each in found["data"]:
-        console.print(f"[bold]{escape(each['name'])}[/bold]: {escape(each['text'] or each['reason'])}", highlight=False)
+        console.print(f"[bold]{escape(each['name'])}[/bold]: "
+                      f"{escape(each['text'] or each['reason'])}", highlight=False)
 
 
 def _framework(name: str, pythons: dict[str, dict[str, str | None]]) -> dict[str, Any]:
-    """Describe a framework's default release; `pythons` keeps the answers, since several frameworks want one Python."""
+    """Describe a framework's default release. `pythons` caches the interpreters found."""
     try:
         framework = recipes.load(name)
-    except WrongUse as error:  # one wrong file must not hide the other frameworks
-        return {"name": name, "release": None, "python": None, "interpreter": None, "reason": str(error), "devices": {}}
+    # One wrong file must not hide the other frameworks.
+    except WrongUse as error:
+        return {"name": name, "release": None, "python": None, "interpreter": None,
+                "reason": str(error), "devices": {}}
     recipe = framework.recipe(framework.default)
     if recipe.python not in pythons:
         pythons[recipe.python] = _interpreter(recipe.python)
-    devices = {kind: _device(name, framework.default, kind, recipe.unsupported.get(kind)) for kind in DEVICES}
-    return {"name": name, "release": framework.default, "python": recipe.python, **pythons[recipe.python], "devices": devices}
+    devices = {kind: _device(name, framework.default, kind, recipe.unsupported.get(kind))
+               for kind in DEVICES}
+    return {"name": name, "release": framework.default, "python": recipe.python,
+            **pythons[recipe.python], "devices": devices}
 
 
 def _interpreter(version: str) -> dict[str, str | None]:
@@ -74,10 +79,12 @@ def _interpreter(version: str) -> dict[str, str | None]:
         return {"interpreter": None, "reason": str(error)}
 
 
-def _device(name: str, release: str, kind: recipes.Device, unsupported: str | None) -> dict[str, Any]:
-    """Say whether the release runs on `kind`, the recipe's reason where not, and the interpreter of the environment built."""
+def _device(name: str, release: str, kind: recipes.Device,
+            unsupported: str | None) -> dict[str, Any]:
+    """Describe a release on one kind of device: supported, why not, and the environment built."""
     built = None if unsupported else store.find(name, release, kind)
-    return {"supported": not unsupported, "reason": unsupported, "environment": built and str(built.interpreter)}
+    return {"supported": not unsupported, "reason": unsupported,
+            "environment": built and str(built.interpreter)}
 
 
 def _data_set(name: str) -> dict[str, str | None]:
@@ -91,13 +98,15 @@ def _data_set(name: str) -> dict[str, str | None]:
 
 
 def _machine_lines(found: dict[str, Any]) -> list[str]:
-    cpu, memory, system, checkout = found["cpu"], found["memory"], found["system"], found["checkout"]
+    cpu, memory, system, checkout = (found[key]
+                                     for key in ("cpu", "memory", "system", "checkout"))
     allowed = "" if cpu["allowed"] == cpu["logical"] else f", {cpu['allowed']} allowed here"
     lines = [
         f"{cpu['model']}: {cpu['physical']} cores, {cpu['logical']} processors{allowed}",
-        f"{memory['available_bytes'] / 2**30:.1f} of {memory['total_bytes'] / 2**30:.1f} GiB memory free, "
-        f"load average {found['load_average'][0]:.1f}",
-        f"{system['os']}, Linux {system['kernel']}, {system['architecture']}, Python {system['python']}",
+        f"{memory['available_bytes'] / 2**30:.1f} of {memory['total_bytes'] / 2**30:.1f} GiB "
+        f"memory free, load average {found['load_average'][0]:.1f}",
+        f"{system['os']}, Linux {system['kernel']}, {system['architecture']}, "
+        f"Python {system['python']}",
         *(_node_line(node, found["gpus"]) for node in cpu["numa"] if len(cpu["numa"]) > 1),
         *(line for gpu in found["gpus"] for line in _gpu_lines(gpu)),
         *_link_lines(found["links"]),
@@ -119,13 +128,16 @@ def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
     """Two lines: what it is, and how it is set; what it cannot tell is left out."""
     memory = "" if gpu["memory_bytes"] is None else f", {gpu['memory_bytes'] / 2**30:.0f} GiB"
     hidden = "" if gpu["cuda_index"] is not None else ", hidden by CUDA_VISIBLE_DEVICES"
-    told = [("{sm_mhz} of {sm_max_mhz} MHz", "sm_mhz"), ("limit {power_limit_watts:g} W", "power_limit_watts"),
-            ("PCIe {pcie_generation_max} x{pcie_width}", "pcie_width"), ("{nvlinks} NVLinks", "nvlinks")]
-    settings = [text.format(**gpu) for text, key in told if gpu[key]]
+    texts = {"sm_mhz": "{sm_mhz} of {sm_max_mhz} MHz",
+             "power_limit_watts": "limit {power_limit_watts:g} W",
+             "pcie_width": "PCIe {pcie_generation_max} x{pcie_width}",
+             "nvlinks": "{nvlinks} NVLinks"}
+    settings = [text.format(**gpu) for key, text in texts.items() if gpu[key]]
     modes = {"ECC": gpu["ecc"], "persistence": gpu["persistence"], "MIG": gpu["mig"]}
-    settings += [f"{name} {'on' if mode else 'off'}" for name, mode in modes.items() if mode is not None]
-    return [f"GPU {gpu['index']}: {gpu['name']}{memory}, driver {gpu['driver']}, CUDA {gpu['cuda']}{hidden}",
-            f"  {', '.join(settings)}"]
+    settings += [f"{name} {'on' if mode else 'off'}"
+                 for name, mode in modes.items() if mode is not None]
+    return [f"GPU {gpu['index']}: {gpu['name']}{memory}, driver {gpu['driver']}, "
+            f"CUDA {gpu['cuda']}{hidden}", f"  {', '.join(settings)}"]
 
 
 def _link_lines(links: list[dict[str, Any]]) -> list[str]:
@@ -142,7 +154,8 @@ def _framework_table(found: list[dict[str, Any]], kinds: list[recipes.Device]) -
     table = Table("framework", "release", "Python", *kinds)
     for each in found:
         cells = [_state(each, kind) for kind in kinds]
-        table.add_row(escape(each["name"]), escape(each["release"] or "-"), each["python"] or "-", *cells)
+        release = escape(each["release"] or "-")
+        table.add_row(escape(each["name"]), release, each["python"] or "-", *cells)
     return table
 
 
@@ -158,13 +171,16 @@ def _state(found: dict[str, Any], kind: str) -> str:
 
 
 def _remarks(found: list[dict[str, Any]], kinds: list[recipes.Device]) -> list[str]:
-    """Say below the table what its cells have no room for; a Python that is wanted is asked for once."""
-    devices = [(each, kind, each["devices"][kind]) for each in found for kind in kinds if each["devices"]]
-    absent = [each for each, _, device in devices if device["supported"] and not device["environment"]]
+    """List what the table's cells have no room for; a missing Python is named once."""
+    devices = [(each, kind, each["devices"][kind])
+               for each in found for kind in kinds if each["devices"]]
+    absent = [each for each, _, device in devices
+              if device["supported"] and not device["environment"]]
     ready = dict.fromkeys(each["name"] for each in absent if each["interpreter"])
     return [
         *(each["reason"] for each in found if not each["devices"]),
-        *(f"{each['name']} on {kind}: {device['reason']}" for each, kind, device in devices if not device["supported"]),
+        *(f"{each['name']} on {kind}: {device['reason']}"
+          for each, kind, device in devices if not device["supported"]),
         *dict.fromkeys(each["reason"] for each in absent if not each["interpreter"]),
         *([f"build with: dlbench env build {' '.join(ready)}"] if ready else []),
     ]

@@ -1,6 +1,6 @@
-"""What NVIDIA GPUs this machine has, how they are linked, and who computes on them; for `harness.machine.hardware` and so for the doctor.
+"""Describes this machine's NVIDIA GPUs, their links, and the processes on them.
 
-Everything is asked and nothing judged, and nothing is ever set or ended. What a GPU cannot tell is None.
+Nothing is judged, set or ended here. What a GPU cannot tell is None.
 """
 
 import contextlib
@@ -15,32 +15,30 @@ from typing import Any
 import psutil
 import pynvml
 
+from analysis.trials.counters import THROTTLES
 from harness.machine.nvml import ask, event_reasons, handles, visible_indices
 from harness.workers.worker import DRIVER
 
-THROTTLE_REASONS = {  # nvml.h, nvmlClocksEventReasons; idle, application clocks and sync boost are no faults
-    0x04: "software power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
+# nvmlGpuTopologyLevel_t: what a transfer between two GPUs passes.
+PATHS = {
+    0: "PCIe within one board", 10: "one PCIe switch", 20: "several PCIe switches",
+    30: "one PCIe host bridge", 40: "host bridges of one NUMA node",
+    50: "the link between processor sockets",
 }
-PATHS = {  # nvmlGpuTopologyLevel_t: what a transfer between two GPUs passes
-    0: "PCIe within one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one PCIe host bridge",
-    40: "host bridges of one NUMA node", 50: "the link between processor sockets",
-}
-NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK
+# NVML_P2P_CAPS_INDEX_NVLINK.
+NVLINK_CAPABILITY = 2
 MOST_NVLINKS = 36
-PATIENCE_SECONDS = 120.0  # for all GPUs; a driver that loads first takes seconds a GPU
-
+# For all GPUs; a driver that has to load first takes seconds a GPU.
+PATIENCE_SECONDS = 120.0
 
 Described = tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]
 
 
 def describe(root: Path) -> Described:
-    """Describe every GPU and every pair's link; ([], [], why) where a driver is installed and does not answer, or not in time.
+    """Describe every GPU and every pair's link; ([], [], why) if the driver does not answer.
 
-    Sizes in bytes, clocks in MHz, power in watts. `cuda_index` is CUDA's number for it, None where CUDA_VISIBLE_DEVICES hides it.
+    Describing times out if the driver hangs. Sizes are in bytes, clocks in MHz, power in watts.
+    `cuda_index` is None where CUDA_VISIBLE_DEVICES hides the GPU.
     """
     answered = Future[Described]()
 
@@ -50,11 +48,13 @@ def describe(root: Path) -> Described:
         except BaseException as fault:
             answered.set_exception(fault)
 
-    threading.Thread(target=run, daemon=True).start()  # not a pool's, which would be waited for at the end
+    # Not a pool's thread, which Python would wait for at the end.
+    threading.Thread(target=run, daemon=True).start()
     try:
         return answered.result(PATIENCE_SECONDS)
     except TimeoutError:
-        return [], [], f"no answer within {PATIENCE_SECONDS:.0f} s; look for Xid errors in the kernel's log (dmesg)"
+        return [], [], (f"no answer within {PATIENCE_SECONDS:.0f} s; "
+                        "look for Xid errors in the kernel's log (dmesg)")
 
 
 def _describe(root: Path) -> Described:
@@ -62,35 +62,39 @@ def _describe(root: Path) -> Described:
         with handles() as found:
             uuids = [ask("nvmlDeviceGetUUID", handle) or "" for handle in found]
             seen = visible_indices(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-            gpus = [{"index": index, "cuda_index": seen.index(index) if index in seen else None, **_gpu(handle, root)}
-                    for index, handle in enumerate(found)]
+            gpus = [{"index": index, "cuda_index": seen.index(index) if index in seen else None,
+                     **_gpu(handle, root)} for index, handle in enumerate(found)]
             return gpus, links(found), None
-    except pynvml.NVMLError as error:  # also of a GPU that fell off the bus
+    # Also for a GPU that fell off the bus.
+    except pynvml.NVMLError as error:
         return [], [], None if isinstance(error, pynvml.NVMLError_LibraryNotFound) else str(error)
 
 
 def links(found: Sequence[Any]) -> list[dict[str, Any]]:
-    """Say for each pair of GPUs what lies between them: NVLink where they reach each other by it, else the PCIe path."""
+    """Return for each pair of GPUs what connects them: NVLink, or the PCIe path."""
     pairs = []
     for (first, one), (second, other) in combinations(enumerate(found), 2):
-        nvlink = ask("nvmlDeviceGetP2PStatus", one, other, NVLINK_CAPABILITY) == pynvml.NVML_P2P_STATUS_OK
+        status = ask("nvmlDeviceGetP2PStatus", one, other, NVLINK_CAPABILITY)
+        nvlink = status == pynvml.NVML_P2P_STATUS_OK
         level = ask("nvmlDeviceGetTopologyCommonAncestor", one, other)
         pairs.append({"gpus": [first, second], "path": "NVLink" if nvlink else PATHS.get(level)})
     return pairs
 
 
 def is_ours(pid: int) -> bool:
-    """Say whether a process is this driver, descends from it, or has ended already."""
+    """Return whether a process is this driver, descends from it, or has ended already."""
     try:
         process = psutil.Process(pid)
-        return os.getpid() in (pid, *(parent.pid for parent in process.parents())) or process.status() == psutil.STATUS_ZOMBIE
+        family = (pid, *(parent.pid for parent in process.parents()))
+        return os.getpid() in family or process.status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False
 
 
 def _gpu(handle: Any, root: Path) -> dict[str, Any]:
     cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
-    limit, default_limit = (ask(f"nvmlDeviceGetPowerManagement{kind}", handle) for kind in ("Limit", "DefaultLimit"))
+    limit, default_limit = (ask(f"nvmlDeviceGetPowerManagement{kind}", handle)
+                            for kind in ("Limit", "DefaultLimit"))
     memory = ask("nvmlDeviceGetMemoryInfo", handle)
     reasons = event_reasons(handle) or 0
     return {
@@ -113,18 +117,20 @@ def _gpu(handle: Any, root: Path) -> dict[str, Any]:
         "pcie_generation_max": ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),
         "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
         "pcie_width_max": ask("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        "nvlinks": sum(bool(ask("nvmlDeviceGetNvLinkState", handle, link)) for link in range(MOST_NVLINKS)),
+        "nvlinks": sum(bool(ask("nvmlDeviceGetNvLinkState", handle, link))
+                       for link in range(MOST_NVLINKS)),
         "numa_node": _numa_node(handle, root),
-        "throttle_reasons": [reason for bit, reason in THROTTLE_REASONS.items() if reasons & bit],
+        "throttle_reasons": [reason for bit, reason in THROTTLES.items() if reasons & bit],
         "processes": _processes(handle),
     }
 
 
 def _numa_node(handle: Any, root: Path) -> int | None:
-    """The memory node next to a GPU; the kernel writes -1 where there is but one."""
+    """Return the memory node next to a GPU; the kernel writes -1 if there is only one."""
     bus = ask("nvmlDeviceGetPciInfo", handle)
     name = bus.busId.decode() if bus and isinstance(bus.busId, bytes) else bus and str(bus.busId)
-    try:  # NVML writes the domain with eight digits, the kernel with four
+    # NVML writes the domain with eight digits, the kernel with four.
+    try:
         node = int((root / f"sys/bus/pci/devices/{str(name)[-12:].lower()}/numa_node").read_text())
     except (OSError, ValueError):
         return None
@@ -132,13 +138,14 @@ def _numa_node(handle: Any, root: Path) -> int | None:
 
 
 def _processes(handle: Any) -> list[dict[str, Any]]:
-    """Processes of others that compute on this GPU; the name is None where the process cannot be seen from here."""
+    """List other processes that compute on this GPU; the name is None if it is not visible."""
     running = ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
-    return [{"pid": process.pid, "name": _process_name(process.pid)} for process in running if not is_ours(process.pid)]
+    return [{"pid": process.pid, "name": _process_name(process.pid)}
+            for process in running if not is_ours(process.pid)]
 
 
 def _process_name(pid: int) -> str | None:
-    """The name, and whether it is a worker whose driver is gone: it ends within seconds, unless a call of its framework hangs."""
+    """Return a process's name, and whether it is a worker whose driver is gone."""
     try:
         process = psutil.Process(pid)
         name = str(process.name())

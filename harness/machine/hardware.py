@@ -1,7 +1,7 @@
-"""What this machine is, and what would make its numbers untrustworthy: the basis of `dlbench doctor` and of campaign.json.
+"""What this machine is, and what would make its numbers untrustworthy.
 
-`describe` asks the machine; `concerns` judges the answer and asks nothing, so a recorded machine can be judged again. What cannot
-be read is None, never a guess.
+`describe` asks the machine. `concerns` judges the answer alone, so a recorded machine can be judged
+again. What cannot be read is None.
 """
 
 import os
@@ -31,17 +31,18 @@ class Concern:
 
 
 def describe(root: Path = Path("/")) -> dict[str, Any]:
-    """Describe processor, memory, system, GPUs and checkout as JSON values; the host's name is left out on purpose.
+    """Describe processor, memory, system, GPUs and checkout as JSON, without the host's name.
 
     Sizes in bytes, clocks in MHz, power in watts. `root` is the folder that holds `sys` and `proc`.
     """
     found, links, gpu_error = gpus.describe(root)
+    memory = psutil.virtual_memory()
     return {
         "cpu": _cpu(root),
-        "memory": {"total_bytes": psutil.virtual_memory().total, "available_bytes": psutil.virtual_memory().available},
+        "memory": {"total_bytes": memory.total, "available_bytes": memory.available},
         "load_average": list(os.getloadavg()),
-        "system": {"os": _os_name(root), "kernel": platform.release(), "architecture": platform.machine(),
-                   "python": platform.python_version()},
+        "system": {"os": _os_name(root), "kernel": platform.release(),
+                   "architecture": platform.machine(), "python": platform.python_version()},
         "gpus": found,
         "links": links,
         "gpu_error": gpu_error,
@@ -54,54 +55,65 @@ def concerns(machine: dict[str, Any]) -> list[Concern]:
     cpu, found = machine["cpu"], []
     load = machine["load_average"][0]
     if load > LOAD_PER_CORE * cpu["logical"]:
-        found.append(Concern(f"load average {load:.1f} on {cpu['logical']} processors: others are computing here",
-                             "wait until the machine is idle, or end what runs beside the benchmark"))
+        found.append(Concern(
+            f"load average {load:.1f} on {cpu['logical']} processors: others are computing here",
+            "wait until the machine is idle, or end what runs beside the benchmark"))
     if cpu["physical"] < CORES_WANTED:
-        found.append(Concern(f"{cpu['physical']} cores: the driver, the worker and the system share them",
-                             f"use a machine with {CORES_WANTED} cores or more"))
+        found.append(Concern(
+            f"{cpu['physical']} cores: the driver, the worker and the system share them",
+            f"use a machine with {CORES_WANTED} cores or more"))
     if cpu["quota_cores"] is not None and cpu["quota_cores"] < cpu["allowed"]:
-        found.append(Concern(f"a control group grants {cpu['quota_cores']:g} processors' time on {cpu['allowed']} processors",
-                             "start the container without a processor quota, pinned to whole processors instead"))
+        found.append(Concern(
+            f"a control group grants {cpu['quota_cores']:g} processors' time on "
+            f"{cpu['allowed']} processors",
+            "start the container without a processor quota, pinned to whole processors instead"))
     if cpu["governor"] not in (None, "performance"):
         found.append(Concern(f"frequency governor {cpu['governor']}: the clock follows the load",
                              "sudo cpupower frequency-set --governor performance"))
     if cpu["turbo"]:
         found.append(Concern("turbo is on: the clock falls as the processor warms",
-                             "switch it off in the firmware, or: echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo "
-                             "(Intel), echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost (others)"))
+                             "switch it off in the firmware, or: echo 1 | sudo tee "
+                             "/sys/devices/system/cpu/intel_pstate/no_turbo (Intel), echo 0 | sudo "
+                             "tee /sys/devices/system/cpu/cpufreq/boost (others)"))
     if cpu["hypervisor"]:
-        found.append(Concern("virtual machine: neighbours share caches, memory bandwidth and processors",
-                             "use a machine of your own, or compare only trials of one campaign"))
+        found.append(Concern(
+            "virtual machine: neighbours share caches, memory bandwidth and processors",
+            "use a machine of your own, or compare only trials of one campaign"))
     if machine["memory"]["available_bytes"] < MEMORY_WANTED_BYTES:
-        found.append(Concern(f"{machine['memory']['available_bytes'] / 2**30:.1f} GiB of memory are free",
-                             f"free {MEMORY_WANTED_BYTES / 2**30:.0f} GiB, or leave out the largest networks"))
+        found.append(Concern(
+            f"{machine['memory']['available_bytes'] / 2**30:.1f} GiB of memory are free",
+            f"free {MEMORY_WANTED_BYTES / 2**30:.0f} GiB, or leave out the largest networks"))
     if machine["gpu_error"]:
-        found.append(Concern(f"the NVIDIA driver does not answer: {machine['gpu_error']}", "reload or reinstall the driver"))
+        found.append(Concern(f"the NVIDIA driver does not answer: {machine['gpu_error']}",
+                             "reload or reinstall the driver"))
     for gpu in machine["gpus"]:
         found += spoilers(gpu) + _gpu_concerns(gpu) + _distance(gpu, cpu["numa"])
     return found
 
 
 def spoilers(gpu: dict[str, Any]) -> list[Concern]:
-    """List what certainly spoils numbers of this GPU: other processes on it, and a clock that heat or power holds down."""
+    """List what spoils a GPU's numbers: other processes, and clocks that heat or power limit."""
     found, which = [], f"GPU {gpu['index']} ({gpu['name']})"
     if gpu["processes"]:
-        others = ", ".join(f"{process['pid']} {process['name'] or '(name hidden)'}" for process in gpu["processes"])
+        others = ", ".join(f"{process['pid']} {process['name'] or '(name hidden)'}"
+                           for process in gpu["processes"])
         found.append(Concern(f"{which}: other processes use it: {others}",
                              "end them yourself, or choose another GPU with CUDA_VISIBLE_DEVICES"))
     if gpu["throttle_reasons"]:
-        found.append(Concern(f"{which}: its clock is held down by {', '.join(gpu['throttle_reasons'])}",
-                             "let it cool, raise its power limit, or lock its clocks with nvidia-smi -lgc"))
+        found.append(Concern(
+            f"{which}: its clock is held down by {', '.join(gpu['throttle_reasons'])}",
+            "let it cool, raise its power limit, or lock its clocks with nvidia-smi -lgc"))
     return found
 
 
 def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
-    """Return the git commit of dlbench and whether files other than results differ from it; both None outside a clone.
+    """Return dlbench's git commit and whether files other than results/ differ from it.
 
-    A copy without its clone's history may be told the commit by DLBENCH_COMMIT: it is then `stated`, and nobody has checked it.
+    Both are None outside a clone. A copy without history may state its commit in DLBENCH_COMMIT:
+    it is then `stated`, and nobody has checked it.
     """
     commit = _git(folder, "rev-parse", "HEAD")
-    status = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)results")  # the campaign before changed no source
+    status = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)results")
     if commit:
         return {"commit": commit, "dirty": bool(status), "stated": False}
     told = os.environ.get("DLBENCH_COMMIT") or None
@@ -111,7 +123,8 @@ def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
 def _cpu(root: Path) -> dict[str, Any]:
     system = root / "sys/devices/system"
     info = (text_of(root / "proc/cpuinfo") or "").splitlines()
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(info))}
+    pairs = (line.partition(":") for line in reversed(info))
+    fields = {key.strip(): value.strip() for key, _, value in pairs}
     return {
         "model": fields.get("model name") or platform.processor() or platform.machine(),
         "logical": os.cpu_count(),
@@ -126,7 +139,7 @@ def _cpu(root: Path) -> dict[str, Any]:
 
 
 def _numa(nodes: Path) -> list[dict[str, Any]]:
-    """List the memory nodes: number, processors as the kernel writes them, and how many of these this process may use."""
+    """List the memory nodes: number, processors, and how many of these this process may use."""
     found = []
     for folder in sorted(nodes.glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])):
         processors = text_of(folder / "cpulist") or ""
@@ -143,7 +156,7 @@ def _turbo(cpu: Path) -> bool | None:
 
 
 def _quota_cores(root: Path) -> float | None:
-    """Processors' worth of time that the control group allows (cgroup v2, cpu.max), None where it is unlimited."""
+    """Return how many processors' time the control group allows (cgroup v2), None if unlimited."""
     quota, _, period = (text_of(root / "sys/fs/cgroup/cpu.max") or "max").partition(" ")
     return None if quota == "max" else int(quota) / int(period)
 
@@ -156,7 +169,8 @@ def _os_name(root: Path) -> str:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=True,
+        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True,
+                              text=True, timeout=20, check=True,
                               stdin=subprocess.DEVNULL).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
@@ -165,9 +179,12 @@ def _git(folder: Path, *arguments: str) -> str | None:
 def _gpu_concerns(gpu: dict[str, Any]) -> list[Concern]:
     found, which = [], f"GPU {gpu['index']} ({gpu['name']})"
     if gpu["mig"]:
-        found.append(Concern(f"{which}: MIG is on, so a trial sees a slice of the GPU", "record the slice, or switch MIG off"))
+        found.append(Concern(f"{which}: MIG is on, so a trial sees a slice of the GPU",
+                             "record the slice, or switch MIG off"))
     if gpu["persistence"] is False:
-        found.append(Concern(f"{which}: persistence is off, so the driver unloads between processes", "sudo nvidia-smi -pm 1"))
+        found.append(Concern(
+            f"{which}: persistence is off, so the driver unloads between processes",
+            "sudo nvidia-smi -pm 1"))
     if _narrower(gpu["pcie_width"], gpu["pcie_width_max"]):
         found.append(Concern(f"{which}: {gpu['pcie_width']} PCIe lanes of {gpu['pcie_width_max']}",
                              "seat the card in a slot with all lanes"))
@@ -179,11 +196,13 @@ def _gpu_concerns(gpu: dict[str, Any]) -> list[Concern]:
 
 
 def _distance(gpu: dict[str, Any], numa: list[dict[str, Any]]) -> list[Concern]:
-    """Say where this process may not run beside a GPU's memory node, so that every copy crosses between sockets."""
+    """List the GPUs whose memory node this process may not use: every copy crosses sockets."""
     which = f"GPU {gpu['index']} ({gpu['name']})"
     far = [node for node in numa if node["node"] == gpu["numa_node"] and not node["allowed"]]
-    return [Concern(f"{which}: it is on memory node {node['node']}, and no processor there is allowed here",
-                    f"start dlbench on processors {node['processors']}, or choose a GPU of another node") for node in far]
+    return [Concern(
+        f"{which}: it is on memory node {node['node']}, and no processor there is allowed here",
+        f"start dlbench on processors {node['processors']}, or choose a GPU of another node")
+        for node in far]
 
 
 def _narrower(now: float | None, most: float | None) -> bool:

@@ -25,7 +25,8 @@ def _no_truth_value(value: Any) -> Any:
 
 def _threads(value: Any) -> Any:
     if value != "all" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ValueError(f"input should be a whole number greater than 0, or all, is {value!r}; the default is all")
+        raise ValueError("input should be a whole number greater than 0, or all, "
+                         f"is {value!r}; the default is all")
     return value
 
 
@@ -36,8 +37,8 @@ Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "tuned"]
 Scaling = Literal["weak", "strong"]
-SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks", "precision": "precisions", "tuning": "tunings",
-              "strategy": "strategies"}
+SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks",
+              "precision": "precisions", "tuning": "tunings", "strategy": "strategies"}
 
 
 class NetworkChoice(Strict):
@@ -68,7 +69,8 @@ class Skip(Strict):
     @model_validator(mode="after")
     def _say_something(self) -> "Skip":
         if not self.model_dump(exclude_none=True):
-            raise ValueError("an entry without a value would skip everything: write as in {framework: jax, tuning: tuned}")
+            raise ValueError("an entry without a value would skip everything: "
+                             "write as in {framework: jax, tuning: tuned}")
         return self
 
 
@@ -166,7 +168,7 @@ class Suite(Strict):
     @model_validator(mode="before")
     @classmethod
     def _write_out(cls, data: Any) -> Any:
-        """Accept what is pleasant to write: one value for a list of one, a list of names for a mapping of networks."""
+        """Accept one value for a list of one, and a list of names for a mapping of networks."""
         if not isinstance(data, dict):
             return data
         data = _lists(cls, data)
@@ -178,23 +180,27 @@ class Suite(Strict):
             chosen = [chosen]
         if isinstance(chosen, list):
             if not all(isinstance(name, str) for name in chosen):
-                raise ValueError("networks: write a list of names, or a mapping as in fcn5: {batch: 512}")
+                raise ValueError("networks: write a list of names, "
+                                 "or a mapping as in fcn5: {batch: 512}")
             chosen = dict.fromkeys(chosen)
         if isinstance(chosen, dict):
-            data["networks"] = {name: _lists(NetworkChoice, choice or {}) for name, choice in chosen.items()}
+            data["networks"] = {name: _lists(NetworkChoice, choice or {})
+                                for name, choice in chosen.items()}
         return data
 
     @model_validator(mode="after")
     def _know_the_networks(self) -> "Suite":
+        every = [*networks.names(), *networks.names(small=True)]
         for name in self.networks:
-            if name not in networks.names() + networks.names(small=True):
-                raise ValueError(f"networks: unknown network {name}{did_you_mean(name, networks.names())}")
-        for key in ("frameworks", "networks", "devices", "scaling", "strategies", "threads", "precisions", "tunings", "data"):
+            if name not in every:
+                near = did_you_mean(name, networks.names())
+                raise ValueError(f"networks: unknown network {name}{near}")
+        for key in ("frameworks", "networks", "devices", "scaling", "strategies", "threads",
+                    "precisions", "tunings", "data"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty; {_remedy(type(self), key)}")
         for skip in self.skip:
-            named = {"network": [*networks.names(), *networks.names(small=True)], "framework": frameworks.names()}
-            for key, names in named.items():
+            for key, names in (("network", every), ("framework", frameworks.names())):
                 name = getattr(skip, key)
                 if name is not None and name not in names:
                     raise ValueError(f"skip: unknown {key} {name}{did_you_mean(name, names)}")
@@ -202,23 +208,26 @@ class Suite(Strict):
         offered = ["default", *frameworks.strategies()] if chosen else []
         for strategy in chosen:
             if strategy not in offered:
-                raise ValueError(f"strategies: unknown strategy {strategy}{did_you_mean(strategy, offered)}")
+                near = did_you_mean(strategy, offered)
+                raise ValueError(f"strategies: unknown strategy {strategy}{near}")
         if chosen and max(self.devices) == 1:
-            raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to aggregate; write devices of 2 or more, "
-                             "or leave strategies out")
+            raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to "
+                             "aggregate; write devices of 2 or more, or leave strategies out")
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
-            raise ValueError(f"interval: needs 3 processes or more, and no more than processes_most ({self.processes_most})")
+            raise ValueError("interval: needs 3 processes or more, and no more than "
+                             f"processes_most ({self.processes_most})")
         known = ("auto", "device", "host", "real", *data_sets.names())
-        for data in (*self.data, *(each for choice in self.networks.values() for each in choice.data)):
+        of_networks = [each for choice in self.networks.values() for each in choice.data]
+        for data in (*self.data, *of_networks):
             if data not in known:
                 raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
         return self
 
 
 def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
-    """Read a suite and apply `key=value` overrides: YAML values, lists with commas, dots into mappings.
+    """Read a suite and apply `key=value` overrides: YAML values, commas, dots into mappings.
 
-    `networks=fcn5,resnet56` keeps what the suite says of those networks. Raises WrongUse naming file, key and remedy.
+    `networks=fcn5,resnet56` keeps what the suite says of those networks. Raises WrongUse.
     """
     data = read_yaml(path)
     for override in overrides or []:
@@ -230,22 +239,25 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
 
 
 def _override(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set one key, in either spelling; what is set for all networks replaces what the file says of each."""
+    """Set one key, in either spelling. A value for all networks replaces that of each."""
     *parents, last = key.split(".")
     for parent in parents:
         if data.get(parent) is None:
             data[parent] = {}
         names = [data[parent]] if isinstance(data[parent], str) else data[parent]
-        if SHORTHANDS.get(parent, parent) == "networks" and isinstance(names, list):  # a list of names, as `_write_out` takes it
+        # A list of names, as `_write_out` takes it.
+        if SHORTHANDS.get(parent, parent) == "networks" and isinstance(names, list):
             data[parent] = {str(name): None for name in names}
         data = data[parent]
         if not isinstance(data, dict):
-            raise WrongUse(f"override '{key}': '{parent}' is not a mapping, so nothing below it can be set")
+            raise WrongUse(f"override '{key}': '{parent}' is not a mapping, "
+                           "so nothing below it can be set")
     meant = SHORTHANDS.get(last, last)
     each = data.get("networks", data.get("network"))
     if not parents and isinstance(each, dict):
         if meant == "networks" and not isinstance(value, dict):
-            value = {name: each.get(name) for name in (value if isinstance(value, list) else [value])}
+            names = value if isinstance(value, list) else [value]
+            value = {name: each.get(name) for name in names}
         for choice in each.values():
             if isinstance(choice, dict):
                 _drop(choice, meant)
@@ -263,17 +275,19 @@ def _value(override: str) -> Any:
     try:
         return yaml.safe_load(f"[{text}]") if "," in text else yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise WrongUse(f"override '{override}': its value is not YAML ({str(error).splitlines()[0]}); write one value, or several "
-                       "with one comma between two, as in devices=1,2") from None
+        raise WrongUse(f"override '{override}': its value is not YAML "
+                       f"({str(error).splitlines()[0]}); write one value, or several with one "
+                       "comma between two, as in devices=1,2") from None
 
 
 def _remedy(model: type[BaseModel], key: str) -> str:
-    """Say what to write for a key that has no value: its default, as YAML."""
+    """Return what to write for a key that has no value: its default, as YAML."""
     field = model.model_fields.get(key)
     default = field.get_default(call_default_factory=True) if field else None
     if not default or isinstance(default, dict | BaseModel):
         return "write one, or leave the key out"
-    shown = yaml.safe_dump(list(default) if isinstance(default, tuple) else default, default_flow_style=True).split("\n")[0]
+    plain = list(default) if isinstance(default, tuple) else default
+    shown = yaml.safe_dump(plain, default_flow_style=True).split("\n")[0]
     return f"write one, as in {key}: {shown}, or leave the key out"
 
 
@@ -285,7 +299,8 @@ def _lists(model: type[BaseModel], data: Any) -> Any:
     for spelling, value in data.items():
         key = SHORTHANDS.get(spelling) or spelling
         if key in written:
-            raise ValueError(f"{spelling}: {key} is written twice; a key and its shorthand are the same")
+            raise ValueError(f"{spelling}: {key} is written twice; "
+                             "a key and its shorthand are the same")
         field = model.model_fields.get(key)
         wants_list = field is not None and str(field.annotation).startswith("tuple")
         written[key] = [value] if wants_list and not isinstance(value, list | tuple) else value

@@ -7,7 +7,6 @@ import pytest
 from analysis.records import reader
 from analysis.report import plots, report, tables
 from analysis.trials import counters, summary
-from harness.machine import gpus
 
 PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
 RATES = {"pcie_rx_bytes": 3e9, "pcie_tx_bytes": 5e7, "energy_joules": 400.0}  # a second
@@ -295,7 +294,3 @@ def test_the_report_has_a_table_and_plots_of_what_was_measured(sampled, tmp_path
     names = [path.name for path in report.write([tmp_path / "a"], tmp_path / "out")]
     assert {"traffic.csv", "energy.svg", "pcie_received.svg"} <= set(names)
     assert "Traffic and energy of a mini-batch" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_the_driver_and_the_analysis_mean_the_same_by_throttling():
-    assert counters.THROTTLES == gpus.THROTTLE_REASONS
