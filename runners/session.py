@@ -19,7 +19,7 @@ import traceback
 
 import numpy as np
 
-from runners.protocol import Different, Part, Task, Unsupported, timed_run
+from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
 HEARTBEAT_SECONDS = 2.0
 OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted",
@@ -104,9 +104,11 @@ class Session:
     def phase(self, variant, steps):
         """Build a part of the step once and time `steps` runs of it; with 0 steps, only build."""
         if variant not in self.parts:
-            if variant == "A" and self.task.devices == 1:
+            has_parts = type(self.runner).variant is not Runner.variant
+            if has_parts and variant == "A" and self.task.devices == 1:
                 raise Unsupported("one device has no gradients to aggregate")
-            part = self.runner if variant == "FBAU" else self.runner.variant(variant)
+            whole = has_parts and variant == "FBAU"
+            part = self.runner if whole else self.runner.variant(variant)
             self.parts[variant] = Part(part.step, part.synchronize, self.runner.barrier)
         return timed(self.parts[variant], steps) if steps else {"steps": 0}
 
