@@ -18,8 +18,6 @@ from analysis.statistics.bootstrap import Estimate
 from analysis.trials import counters, phases, summary
 from networks import work
 
-USUAL = ("ddp", "all_reduce", "nccl")  # of frameworks that nobody asked for another strategy
-BUCKETED = ("ddp", "bf16_compress")  # by DistributedDataParallel; the others send one flat buffer
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")  # predicted where no campaign is given
 WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]  # of what_if.csv, its first columns
 FURTHER = ["data", "threads", "side"]  # what else makes a workload another one, among its last columns
@@ -210,9 +208,9 @@ def bus(fit: Fit) -> tuple[float, float, float]:
 
 
 def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dict[str, Any]:
-    known = strategy in strategies.STRATEGIES
-    legs = strategies.STRATEGIES[strategy](gradients) if known else [Leg("unknown", 0, 0)]
-    formula = strategies.textbook(strategy, gradients)
+    known = strategies.STRATEGIES.get(strategy)
+    legs = known.legs(gradients) if known else [Leg("unknown", 0, 0)]
+    formula = known.textbook(gradients) if known else []
     return {"gradient_bytes": gradients.size_bytes, **_estimate("predicted_seconds", strategies.total(legs, chosen)),
             "legs": "; ".join(f"{link} {strategies.total(own, chosen).value:.3g}" for link, own in _by_link(legs).items())
             if known else "",
@@ -259,9 +257,13 @@ def _alone(parts: Mapping[str, Estimate]) -> float:
 
 def _copies(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
     """Seconds in which DistributedDataParallel copies all gradients into its buckets and back, which its tuned form does not."""
-    if trial["strategy"] not in BUCKETED or trial["tuning"] != "stock" or "device_copy" not in chosen:
+    if not _bucketed(trial["strategy"]) or trial["tuning"] != "stock" or "device_copy" not in chosen:
         return 0.0
     return strategies.total([Leg("device_copy", 2, 2 * work.parameter_bytes(networks.get(trial["network"])))], chosen).value
+
+
+def _bucketed(strategy: str) -> bool:
+    return strategy in strategies.STRATEGIES and strategies.STRATEGIES[strategy].bucketed
 
 
 def _by_link(legs: Sequence[Leg]) -> dict[str, list[Leg]]:
@@ -274,7 +276,7 @@ def _estimate(name: str, found: Estimate) -> dict[str, float]:
 
 def _work(network: str, devices: int, strategy: str) -> Work:
     described = networks.get(network)
-    buckets = [each.size_bytes for each in overlap.gradients(described, 0.0, "bucket")] if strategy in BUCKETED else []
+    buckets = [each.size_bytes for each in overlap.gradients(described, 0.0, "bucket")] if _bucketed(strategy) else []
     return Work(work.parameter_bytes(described), devices, tuple(buckets))
 
 
@@ -319,7 +321,8 @@ def _workloads(campaign: Campaign) -> list[list[tuple[dict[str, Any], dict[str, 
     found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Estimate]]]] = {}
     for trial in several(campaign):
         parts = phases.of_trial(campaign, trial["trial"])
-        if trial["strategy"] in USUAL and math.isfinite(_alone(parts)):
+        known = strategies.STRATEGIES.get(trial["strategy"])
+        if known and known.default and math.isfinite(_alone(parts)):
             found.setdefault((*(trial[column] for column in WORKLOAD), *_further(trial).values()), []).append((trial, parts))
     return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])), -each[0]["devices"])) for own in found.values()]
 

@@ -83,7 +83,7 @@ def _campaign(folder: Path) -> list[Finding]:
     findings: list[Finding] = []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an unfinished last line, which `consistency` counts
+            warnings.simplefilter("ignore")  # `consistency` counts an unfinished last line
             campaign = reader.read(folder)
             findings += consistency.check(campaign)
             findings += _rows(campaign)
@@ -93,7 +93,8 @@ def _campaign(folder: Path) -> list[Finding]:
         findings.append(Finding(folder.name, "", "", "records that can be read", found))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
-        findings.append(Finding("campaign.json", "", "", "values of docs/reference/records.md", found))
+        expected = "values of docs/reference/records.md"
+        findings.append(Finding("campaign.json", "", "", expected, found))
     return findings
 
 

@@ -1,7 +1,7 @@
-"""Do the raw records of a campaign fit one another? Windows within a process, processes within a campaign, what stands for what.
+"""Checks that the raw records of a campaign fit one another.
 
-Every function returns findings and changes nothing. A lie that keeps its records consistent is not found here
-(docs/method/statistics.md).
+Every function returns findings and changes nothing. A lie that keeps its records consistent is not
+found here (docs/method/statistics.md).
 """
 
 import math
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 import networks
 from analysis.records import packed
 from analysis.records.reader import Campaign
@@ -17,7 +19,7 @@ from networks import work
 
 CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
 WALL_SECONDS = 2.0  # `started` is written in whole seconds
-REBOOT_SECONDS = 3600.0  # the two clocks of a campaign drift apart by less, unless the machine was started again
+REBOOT_SECONDS = 3600.0  # the two clocks drift apart by less, unless the machine was rebooted
 
 
 class Finding(NamedTuple):
@@ -32,8 +34,9 @@ class Finding(NamedTuple):
 
 def check(campaign: Campaign) -> list[Finding]:
     """List everything in the records that contradicts something else in them."""
-    return [finding for each in (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another, _windows)
-            for finding in each(campaign)]
+    checks = (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another,
+              _windows)
+    return [finding for each in checks for finding in each(campaign)]
 
 
 def _trials(campaign: Campaign) -> Iterator[Finding]:
@@ -56,17 +59,22 @@ def _trials(campaign: Campaign) -> Iterator[Finding]:
 def _environments(campaign: Campaign) -> Iterator[Finding]:
     """Every trial that was measured names an environment with its Python and all packages."""
     measured = set(campaign.processes[campaign.processes["status"] == "ok"]["trial"])
-    for name in sorted({f"{trial['framework']}=={trial['release']}" for trial in campaign.trials if trial["trial"] in measured}):
+    names = {f"{trial['framework']}=={trial['release']}" for trial in campaign.trials
+             if trial["trial"] in measured}
+    for name in sorted(names):
         environment = campaign.meta["environments"].get(name)
         if environment is None:
-            yield Finding("campaign.json", name, "environments", "the environment of measured trials", "none")
+            yield Finding("campaign.json", name, "environments",
+                          "the environment of measured trials", "none")
             continue
         for key in ("framework", "release", "python", "packages"):
             if not environment.get(key):
-                yield Finding("campaign.json", name, f"environments.{key}", "a value", repr(environment.get(key)))
+                yield Finding("campaign.json", name, f"environments.{key}", "a value",
+                              repr(environment.get(key)))
         for package in environment.get("packages") or ():
             if not all(package.partition("==")[::2]):
-                yield Finding("campaign.json", name, "environments.packages", "name==version", repr(package))
+                yield Finding("campaign.json", name, "environments.packages", "name==version",
+                              repr(package))
 
 
 def _leftovers(campaign: Campaign) -> Iterator[Finding]:
@@ -84,28 +92,34 @@ def _processes(campaign: Campaign) -> Iterator[Finding]:
     for row in _in_order(campaign):
         trial = planned[row["trial"]]
         if row["status"] not in ("ok", "failed", "unsupported"):
-            yield Finding("processes.csv", _row(row), "status", "ok, failed or unsupported", row["status"])
+            yield Finding("processes.csv", _row(row), "status", "ok, failed or unsupported",
+                          row["status"])
         if row["status"] != "ok" and not row["reason"]:
             yield Finding("processes.csv", _row(row), "reason", "why it is not ok", "nothing")
         if not 0 <= row["process"] < trial["processes_planned"]:
-            yield Finding("processes.csv", _row(row), "process", f"0 to {trial['processes_planned'] - 1}", str(row["process"]))
+            yield Finding("processes.csv", _row(row), "process",
+                          f"0 to {trial['processes_planned'] - 1}", str(row["process"]))
         if trial["status"] != "planned":
-            yield Finding("processes.csv", _row(row), "trial", f"no process of an {trial['status']} trial", row["status"])
+            yield Finding("processes.csv", _row(row), "trial",
+                          f"no process of an {trial['status']} trial", row["status"])
 
 
 def _completeness(campaign: Campaign) -> Iterator[Finding]:
     """A finished campaign has every planned process, each in a place of its own."""
     if not campaign.meta["finished"]:
-        yield Finding("campaign.json", "", "finished", "when it ended", "null: it was interrupted or runs still")
+        yield Finding("campaign.json", "", "finished", "when it ended",
+                      "null: it was interrupted or runs still")
         return
     counts = Counter(campaign.processes["trial"])
     for trial in campaign.trials:
         planned = trial["processes_planned"] if trial["status"] == "planned" else 0
         if counts[trial["trial"]] != planned:
-            yield Finding("processes.csv", trial["trial"], "process", f"{planned} processes", str(counts[trial["trial"]]))
+            yield Finding("processes.csv", trial["trial"], "process", f"{planned} processes",
+                          str(counts[trial["trial"]]))
     orders = sorted(campaign.processes["order"])
     if orders != list(range(len(orders))):
-        yield Finding("processes.csv", "", "order", f"0 to {len(orders) - 1}, each once", " ".join(map(str, orders)))
+        yield Finding("processes.csv", "", "order", f"0 to {len(orders) - 1}, each once",
+                      " ".join(map(str, orders)))
 
 
 def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
@@ -113,16 +127,20 @@ def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
 
     They also start one after another, or in groups of at most `prepare_jobs`.
     """
-    spans = campaign.windows.groupby(["trial", "process"]).agg(start=("start", "min"), stop=("stop", "max"))
+    windows = campaign.windows.groupby(["trial", "process"])
+    spans = windows.agg(start=("start", "min"), stop=("stop", "max"))
     finished = campaign.meta["finished"]
+    end = (_seconds(finished) if finished else math.inf) + WALL_SECONDS
     jobs = int(campaign.meta["suite"].get("prepare_jobs", 1))
-    ends = [(_seconds(campaign.meta["started"]), "the campaign")] * jobs  # those that a process cannot have started before
+    # A process cannot have started before the end that stands `jobs` from the last.
+    ends = [(_seconds(campaign.meta["started"]), "the campaign")] * jobs
     before_stop, before_offset = -math.inf, math.inf
     for row in _in_order(campaign):
         now = _seconds(row["started"])
         before, begun = ends[-jobs]
-        if not before - WALL_SECONDS <= now <= (_seconds(finished) if finished else math.inf) + WALL_SECONDS:
-            yield Finding("processes.csv", _row(row), "started", f"after {begun} and before the campaign's end", row["started"])
+        if not before - WALL_SECONDS <= now <= end:
+            yield Finding("processes.csv", _row(row), "started",
+                          f"after {begun} and before the campaign's end", row["started"])
         if (row["trial"], row["process"]) in spans.index:
             span = spans.loc[(row["trial"], row["process"])]
             offset = now - span["start"]
@@ -130,10 +148,11 @@ def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
                 stopped = f"after {ends[-1][1]} stopped, {before_stop!r}"
                 yield Finding("windows.csv", _row(row), "start", stopped, f"{span['start']!r}")
             before_stop, before_offset = float(span["stop"]), offset
-            now += span["stop"] - span["start"]  # the next one cannot begin before this one's windows have passed
+            # The next process cannot begin before the windows of this one have passed.
+            now += span["stop"] - span["start"]
         ends.append((now, _row(row)))
     before, begun = ends[-1]
-    if finished and before > _seconds(finished) + WALL_SECONDS:
+    if before > end:
         yield Finding("campaign.json", "", "finished", f"after {begun} stopped", finished)
 
 
@@ -142,17 +161,19 @@ def _windows(campaign: Campaign) -> Iterator[Finding]:
     windows = dict(list(campaign.windows.groupby(["trial", "process"])))
     for process in campaign.processes.to_dict("records"):
         group = windows.get((process["trial"], process["process"]), campaign.windows.iloc[:0])
-        rows = [{str(name): value for name, value in row.items()} for row in group.to_dict("records")]
+        rows = _records(group)
         yield from _in_itself(rows)
         yield from _in_sequence(rows)
         if process["status"] != "ok":
             continue
         timed = [row for row in rows if row["window"] >= 0]
         if not timed or (timed_windows and len(timed) != timed_windows):
-            yield Finding("windows.csv", _row(process), "window", f"{timed_windows or 'some'} timed windows", str(len(timed)))
+            yield Finding("windows.csv", _row(process), "window",
+                          f"{timed_windows or 'some'} timed windows", str(len(timed)))
         for row in timed:
             if row["steps"] != process["window_steps"]:
-                yield _off(row, "steps", f"{process['window_steps']:.0f}, the window_steps of processes.csv")
+                expected = f"{process['window_steps']:.0f}, the window_steps of processes.csv"
+                yield _off(row, "steps", expected)
 
 
 def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -162,7 +183,9 @@ def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:
             continue
         if not row["start"] < row["stop"]:
             yield _off(row, "stop", f"after start, {row['start']!r}")
-        for column, value in (("seconds", row["stop"] - row["start"]), ("step_seconds", row["seconds"] / row["steps"])):
+        derived = {"seconds": row["stop"] - row["start"],
+                   "step_seconds": row["seconds"] / row["steps"]}
+        for column, value in derived.items():
             if not math.isclose(row[column], value, rel_tol=1e-9, abs_tol=CLOCK_SECONDS):
                 yield _off(row, column, f"{value:.12g}")
 
@@ -176,15 +199,21 @@ def _in_sequence(rows: list[dict[str, Any]]) -> Iterator[Finding]:
         if number and row["window"] != rows[number - 1]["window"] + 1:
             yield _off(row, "window", str(rows[number - 1]["window"] + 1))
         if number and row["start"] < rows[number - 1]["stop"]:
-            yield _off(row, "start", f"after the window before stopped, {rows[number - 1]['stop']!r}")
+            stopped = rows[number - 1]["stop"]
+            yield _off(row, "start", f"after the window before stopped, {stopped!r}")
 
 
 def _off(row: dict[str, Any], column: str, expected: str) -> Finding:
-    return Finding("windows.csv", f"{_row(row)} window {row['window']}", column, expected, repr(row[column]))
+    place = f"{_row(row)} window {row['window']}"
+    return Finding("windows.csv", place, column, expected, repr(row[column]))
 
 
 def _in_order(campaign: Campaign) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in campaign.processes.sort_values("order").to_dict("records")]
+    return _records(campaign.processes.sort_values("order"))
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
 def _row(row: Any) -> str:

@@ -1,7 +1,7 @@
-"""Reads a campaign's folder: `campaign.json` and the tables of processes, windows, counters, traces.
+"""Reads a campaign's folder: `campaign.json` and its tables.
 
-The records page of the documentation says what each column means. A campaign may have been killed
-at any moment, so an unfinished last line is left out, and so are the windows of a process that never
+docs/reference/records.md says what each column means. A campaign may have been killed at any
+moment, so an unfinished last line is left out, and so are the windows of a process that never
 finished. Nothing here computes.
 """
 
@@ -69,6 +69,10 @@ class BadRecords(ValueError):
     """Records that cannot be read; the message names the file, the column or line, the remedy."""
 
 
+def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
+    return pd.DataFrame(columns=list(columns))
+
+
 @dataclass(frozen=True)
 class Campaign:
     """One execution of a suite.
@@ -82,10 +86,10 @@ class Campaign:
     meta: dict[str, Any]
     processes: pd.DataFrame
     windows: pd.DataFrame
-    counters: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=[*COUNTER_COLUMNS]))
-    kernels: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=[*KERNEL_COLUMNS]))
-    operators: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=[*KERNEL_COLUMNS]))
-    phases: pd.DataFrame = field(default_factory=partial(pd.DataFrame, columns=[*PHASE_COLUMNS]))
+    counters: pd.DataFrame = field(default_factory=partial(_empty, COUNTER_COLUMNS))
+    kernels: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
+    operators: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
+    phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -110,7 +114,8 @@ def read(folder: str | Path) -> Campaign:
     # A resumed campaign may repeat a failed process.
     processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
     finished = processes[["trial", "process"]]
-    phases = tables["phases"].drop_duplicates(["trial", "process", "variant", "window"], keep="last")
+    key = ["trial", "process", "variant", "window"]
+    phases = tables["phases"].drop_duplicates(key, keep="last")
     of_finished = {name: table.merge(finished, on=["trial", "process"], how="inner")
                    for name, table in (("windows", _last_attempt(tables["windows"])),
                                        ("counters", tables["counters"]), ("phases", phases))}

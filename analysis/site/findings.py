@@ -22,8 +22,8 @@ from analysis.site.grids import Published
 
 def of_campaign(published: Published) -> str:
     """Say which framework is proven the fastest, in how many settings that several ran."""
-    groups = [group for _, group in published.speeds.groupby(ranking.GROUP, sort=False, dropna=False)
-              if len(group) > 1]
+    settings = published.speeds.groupby(ranking.GROUP, sort=False, dropna=False)
+    groups = [group for _, group in settings if len(group) > 1]
     if not groups:
         return ""
     fastest = Counter(str(group["contestant"].iloc[0]) for group in groups

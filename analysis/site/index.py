@@ -222,8 +222,10 @@ def _facts(folder: Path) -> tuple[str, str]:
     meta = next(map(_meta, pages), {})
     machine = meta.get("machine") or {}
     kind = meta.get("device_kind") or meta.get("suite", {}).get("device")
-    on = hardware(machine, "cpu" if kind == "cpu" or not machine.get("gpus") else "cuda")
-    return on if machine.get("cpu") or machine.get("gpus") else "", str(meta.get("started", ""))[:10]
+    day = str(meta.get("started", ""))[:10]
+    if not machine.get("cpu") and not machine.get("gpus"):
+        return "", day
+    return hardware(machine, "cuda" if machine.get("gpus") and kind != "cpu" else "cpu"), day
 
 
 def _meta(file: Path) -> Mapping[str, Any]:
