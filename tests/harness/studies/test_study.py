@@ -133,6 +133,16 @@ def test_a_framework_without_this_device_is_rows_and_not_the_end(tmp_path, monke
     assert set(reading.estimates(reading.read([tmp_path / "study"]))["reason"]) == {"only on Sundays"}
 
 
+def test_a_study_goes_on_only_on_the_machine_that_began_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "unsupported", lambda *_: "only on Sundays")
+    place = studies.place_of(["pytorch"], "cpu", 1, {}, False)
+    for _ in range(2):
+        studies.run(study_of(), place, tmp_path / "study", True, Listener())
+    place.plan.machine["cpu"]["model"] = "another"
+    with pytest.raises(WrongUse, match=r"study.json: machine.cpu.model was .*, and is another now"):
+        studies.run(study_of(), place, tmp_path / "study", True, Listener())
+
+
 def test_where_workers_keep_dying_the_rest_is_given_up_and_says_so(folder, monkeypatch):
     monkeypatch.setattr(studies, "DEATHS", 1)
     walk(folder, [DeadlyEverywhere({"a": 0.1}) for _ in POINTS])
