@@ -19,8 +19,8 @@ from tests.parallel import parallel_of
 def stand_in(monkeypatch) -> Callable[..., list[str]]:
     """Make frameworks of runners, `stand_in(good="reference", bad="wire:Raises")`.
 
-    Returns the list of what was built since. Those of the files `ranks` and
-    `controllers` train on several devices.
+    Returns the list of what was built since. Runners of `ranks` and `controllers` train on
+    several devices.
     """
 
     def make(**modules: str) -> list[str]:

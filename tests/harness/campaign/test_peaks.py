@@ -184,13 +184,11 @@ def _times(folder):
 
 
 @pytest.mark.parametrize("framework", ["reference", "pytorch", "tensorflow", "jax"])
-def test_a_runner_multiplies_under_the_protocols_clock(framework, interpreter_of, tmp_path):
-    from harness.environments import recipes
-
-    module = recipes.load(framework).runner
-    with Worker(interpreter_of(framework), module, tmp_path / "log", {"CUDA_VISIBLE_DEVICES": ""}) as worker:
-        answer = worker.ask("peak", limit=300, size=128, steps=3, windows=2, device="cpu", threads=1, precision="fp32")
-        moved = worker.ask("bandwidth", limit=300, elements=1000, steps=3, windows=2, device="cpu", threads=1, precision="fp32")
+def test_a_runner_multiplies_under_the_protocols_clock(framework, worker_for):
+    task = {"device": "cpu", "threads": 1, "precision": "fp32"}
+    with worker_for(framework, "", task) as worker:
+        answer = worker.ask("peak", limit=300, size=128, steps=3, windows=2, **task)
+        moved = worker.ask("bandwidth", limit=300, elements=1000, steps=3, windows=2, **task)
     for (first, second), (third, fourth) in (answer["windows"], moved["windows"]):
         assert first < second <= third < fourth
 
