@@ -17,6 +17,8 @@ from tests.parallel import parallel_of
 
 HOST = "tests.faults.host"
 KEPT = 4  # workers of frameworks that wait for another test
+# TorchInductor's pool of compilers imports PyTorch once a core and rank, for a kernel or two.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}
 
 
