@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: write the reference pages that follow from the code, and link to published campaigns.
+"""Hooks of mkdocs: write the reference pages that follow from the code, and link to campaigns.
 
 The typer application gives the command line, the pydantic model the suite's keys. The pages are
 built beside the site of results, so a link to a campaign's folder becomes a link to its page there.

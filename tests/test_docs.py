@@ -1,4 +1,4 @@
-"""The documentation says what the code does: columns, suite keys, examples and links are held current."""
+"""The documentation says what the code does: columns, suite keys, examples and links."""
 
 import gzip
 import re
@@ -17,8 +17,8 @@ from scripts import docs_hooks
 
 ROOT = Path(__file__).parents[1]
 RECORDS = (ROOT / "docs/reference/records.md").read_text(encoding="utf-8")
-FILES = ("explain", "explain_details", "bisect", "links", "fits", "predictions", "overlap", "what_if",
-         "article", "points", "measurements")
+FILES = ("explain", "explain_details", "bisect", "links", "fits", "predictions", "overlap",
+         "what_if", "article", "points", "measurements")
 
 
 def example(page, language):
@@ -43,7 +43,8 @@ def undocumented(columns, page=RECORDS):
 
 @pytest.mark.parametrize("columns", [
     reader.PROCESS_COLUMNS, reader.WINDOW_COLUMNS, reader.COUNTER_COLUMNS, reader.KERNEL_COLUMNS,
-    reader.PHASE_COLUMNS, reader.TRIAL_KEYS, reader.META_KEYS, summary.COLUMNS, verdicts.COLUMNS, verify.COLUMNS,
+    reader.PHASE_COLUMNS, reader.TRIAL_KEYS, reader.META_KEYS, summary.COLUMNS, verdicts.COLUMNS,
+    verify.COLUMNS,
 ])
 def test_every_column_is_documented(columns):
     assert undocumented(columns) == []
