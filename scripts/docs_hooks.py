@@ -46,6 +46,8 @@ def on_page_content(html, page, config, files):
 
 def place(path):
     """Where the site of results shows a file of results/: a report is its folder's page."""
+    if path.as_posix() in ("results", "results/README.md"):
+        return "index.html"
     folder = path.parent if path.name in ("report.md", "compare.md") else path
     if len(folder.parts) != 2 or not (ROOT / folder).is_dir():
         return path
