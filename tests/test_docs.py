@@ -3,6 +3,7 @@
 import gzip
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -86,3 +87,20 @@ def test_the_example_of_a_network_has_the_parameters_that_its_page_says(monkeypa
 def test_links_of_the_first_pages_lead_to_files(page):
     links = re.findall(r"\]\((?!http)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
     assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("link, led, lost", [
+    ("../../results/h200-gemm-2026-11-21/report.md", "results:campaigns/h200-gemm-2026-11-21.html", 0),
+    ("../../results/h200-2026-11-21/report.md",
+     "results:campaigns/h200-2026-11-21/index.html", 0),
+    ("../../results/h200-2026-11-21/trials.csv", "results:results/h200-2026-11-21/trials.csv", 0),
+    ("../../results/README.md", "results:index.html", 0),
+    ("../method/timing.md", "../method/timing.md", 0),
+    ("../../results/no-campaign/report.md", "results:results/no-campaign/report.md", 1),
+    ("../../harness/errors.py", "results:harness/errors.py", 1),
+])
+def test_links_lead_to_the_site_of_results_and_a_lost_one_is_a_warning(link, led, lost, caplog):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="findings/cpu.md"))
+    config = SimpleNamespace(docs_dir=ROOT / "docs")
+    found = docs_hooks.on_page_markdown(f"[words]({link}#part)", page, config, None)
+    assert (found, len(caplog.records)) == (f"[words]({led}#part)", lost)
