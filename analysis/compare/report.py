@@ -3,6 +3,7 @@
 All of it is made from records; verdicts come from `analysis.compare.verdicts`.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,9 @@ def answer(comparison: Comparison) -> pd.DataFrame:
     if comparison.repeats > 1:
         return _calibration(comparison)
     unit, scale = best_unit([*rows["step_seconds_a"], *rows["step_seconds_b"]], TIME_UNITS)
-    memory = rows[["peak_memory_bytes_a", "peak_memory_bytes_b"]]
-    size_unit, size = best_unit(memory.to_numpy(float).ravel(), BYTE_UNITS)
+    memory = rows[["peak_memory_bytes_a", "peak_memory_bytes_b"]].astype("Float64").to_numpy(
+        float, na_value=math.nan)
+    size_unit, size = best_unit(memory.ravel(), BYTE_UNITS)
     return pd.DataFrame({
         "workload": labels(rows),
         f"A ({unit})": (rows["step_seconds_a"] / scale).map(number),
@@ -85,7 +87,7 @@ def answer(comparison: Comparison) -> pd.DataFrame:
         "time of B / A": [_ratio(row) for _, row in rows.iterrows()],
         "verdict": [verdict(row) for _, row in rows.iterrows()],
         f"memory A, B ({size_unit})": [", ".join(filter(None, map(number, pair)))
-                                       for pair in (memory / size).itertuples(index=False)],
+                                       for pair in memory / size],
         "losses": rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ"),
     })
 
