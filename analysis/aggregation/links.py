@@ -1,12 +1,12 @@
-"""Latency and bandwidth of each link, fitted to the times of transfers of growing size: T = max(f, a + S / B).
+"""Latency and bandwidth of each link, fitted to times of transfers: T = max(f, a + S / B).
 
-Reads links.csv of a study (docs/reference/records.md). Where a device works while its host issues the next transfer, no transfer takes less
-than the host needs to issue one, f; a line through such points alone would be too steep by a third (NVLink, H200). The fit is least
-squares in *relative* error, so that 16 KiB count as much as 256 MiB, with neither a nor 1 / B below zero, and with f only where it
-halves the variance of the residuals. Intervals come from these, which hold what no line follows (protocols, caches) beside noise,
-and from how processes differ; that of a time is one of prediction, for the time of a transfer strays as a swept one does. Where a
-library changes its way with the size of a message no line follows; so the points themselves are kept beside it, and a message
-between two of them takes what the straight piece between them says.
+Reads links.csv of a study (docs/reference/records.md). Where a device works while its host issues
+the next transfer, no transfer takes less than the host needs to issue one, f: a line alone would be
+too steep by a third (NVLink, H200). The fit is least squares in *relative* error, so that 16 KiB
+count as much as 256 MiB. Neither a nor 1 / B is below zero, and f counts only where it halves the
+variance of the residuals. Intervals come from the residuals and from how processes differ; that of
+a time is a prediction interval. Where a library changes its algorithm with the size no line fits,
+so the points are kept too, with straight pieces between them.
 """
 
 import math
@@ -26,18 +26,21 @@ from analysis.statistics import bootstrap
 Values = NDArray[np.float64]
 
 GROUP = ["wire", "devices", "link"]
-SWEPT = ("points", "processes")  # fields of a fit that links.csv holds
-LEAST_SIZES = 3  # a line through two points has no residuals
+# Fields of a fit that links.csv holds.
+SWEPT = ("points", "processes")
+# A line through two points has no residuals.
+LEAST_SIZES = 3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """T = max(floor_seconds, latency_seconds + bytes / bytes_per_second) of one link in one group of devices, with 95 % intervals.
+    """T = max(floor_seconds, latency_seconds + bytes / bytes_per_second), with 95 % intervals.
 
-    `residual` is the root mean square of measured / fitted - 1, `worst` the largest of them, at `worst_bytes`. `covariance` is of
-    (latency, seconds a byte), `floor_variance` of the floor; `quantile` is Student's for the degrees of freedom of
-    `residual_variance`, which is that of 1 - fitted / measured. `points` are what was fitted, (bytes, seconds) by size, and
-    `processes` the seconds of each process by size; fits.csv does not repeat them.
+    `residual` is the root mean square of measured / fitted - 1, `worst` the largest, at
+    `worst_bytes`. `covariance` is of (latency, seconds a byte), `floor_variance` of the floor.
+    `quantile` is Student's for the degrees of freedom of `residual_variance`, the variance of
+    1 - fitted / measured. `points` are (bytes, seconds) by size, `processes` the seconds of each
+    process by size.
     """
 
     wire: str
@@ -62,34 +65,36 @@ class Fit:
     processes: tuple[tuple[float, ...], ...] = ()
 
     def seconds(self, messages: float, size_bytes: float) -> float:
-        """Time of `messages` one after another that carry `size_bytes` together."""
+        """Return the time of consecutive `messages` that carry `size_bytes` together."""
         return max(messages * self.floor_seconds, self._line(messages, size_bytes))
 
     def swept_seconds(self, messages: float, size_bytes: float) -> float:
-        """By the points: straight between them, below all the smallest's, beyond them at the largest's rate; nan without points."""
+        """Return the time by the points; beyond them at the largest's rate; nan without points."""
         if not self.points:
             return math.nan
         return self._swept(messages, size_bytes, [seconds for _, seconds in self.points])
 
     def seconds_by_process(self, messages: float, size_bytes: float) -> list[float]:
-        """As `swept_seconds`, by the points of each process alone; those that lack one of the sizes are left out."""
+        """Return `swept_seconds` by the points of each process that has all sizes."""
         return [self._swept(messages, size_bytes, own) for own in self.processes]
 
     def half_width(self, messages: float, size_bytes: float) -> float:
-        """Half of the 95 % interval in which one more measurement of `seconds` lies.
+        """Return half of the 95 % prediction interval of `seconds`.
 
-        It strays from the fit as the points do, the fit itself is uncertain, and processes differ as much as they did at that size.
+        It holds the residuals, the uncertainty of the fit, and how processes differ at that size.
         """
         if messages * self.floor_seconds > self._line(messages, size_bytes):
             variance = messages**2 * self.floor_variance
         else:
             latency, both, slope = self.covariance
-            variance = messages**2 * latency + 2 * messages * size_bytes * both + size_bytes**2 * slope
+            variance = (messages**2 * latency + 2 * messages * size_bytes * both
+                        + size_bytes**2 * slope)
         variance += self.residual_variance * self.seconds(messages, size_bytes) ** 2
-        return math.hypot(self.quantile * math.sqrt(max(0.0, variance)), self._spread(messages, size_bytes))
+        of_fit = self.quantile * math.sqrt(max(0.0, variance))
+        return math.hypot(of_fit, self._spread(messages, size_bytes))
 
     def _spread(self, messages: float, size_bytes: float) -> float:
-        """Half of the 95 % interval of the processes' mean; 0 where there are fewer than two."""
+        """Return half of the 95 % interval of the processes' mean; 0 with fewer than two."""
         found = self.seconds_by_process(messages, size_bytes)
         if len(found) < 2:
             return 0.0
@@ -110,45 +115,52 @@ def read(file: Path) -> pd.DataFrame:
 
 
 def points(windows: pd.DataFrame) -> pd.DataFrame:
-    """Reduce windows to a row a link and size: `seconds` a transfer, the median over processes of each one's median window."""
+    """Reduce windows to `seconds` a transfer by link and size, the median over processes."""
     return by_process(windows).median(axis=1).rename("seconds").reset_index()
 
 
 def by_process(windows: pd.DataFrame) -> pd.DataFrame:
-    """Seconds a transfer, the median window of each process: a row a link and size, a column a process."""
+    """Return each process's median seconds a transfer: a row a link and size."""
     measured = windows[windows["status"] == "ok"]
-    each = measured.assign(one=measured["seconds"] / measured["steps"]).groupby([*GROUP, "bytes", "process"])["one"].median()
-    return each.unstack("process")
+    measured = measured.assign(one=measured["seconds"] / measured["steps"])
+    return measured.groupby([*GROUP, "bytes", "process"])["one"].median().unstack("process")
 
 
 def fit_all(windows: pd.DataFrame) -> list[Fit]:
-    """Fit every link of links.csv that has sizes enough."""
+    """Fit every link of links.csv that has enough sizes."""
     found = []
     for _, group in by_process(windows).groupby(level=GROUP, sort=False):
         if len(group) >= LEAST_SIZES:
             wire, devices, link, _ = group.index[0]
             sizes = group.index.get_level_values("bytes").to_numpy(float)
-            found.append(fit((wire, devices, link), sizes, group.median(axis=1).to_numpy(), group.to_numpy().T))
+            seconds = group.median(axis=1).to_numpy()
+            found.append(fit((wire, devices, link), sizes, seconds, group.to_numpy().T))
     return found
 
 
-def fit(name: tuple[str, int, str], sizes: Values, seconds: Values, processes: Values | None = None) -> Fit:
-    """Fit one link (wire, devices, link): sizes in bytes, seconds a transfer; `processes` has a row of seconds for each process.
+def fit(name: tuple[str, int, str], sizes: Values, seconds: Values,
+        processes: Values | None = None) -> Fit:
+    """Fit one link (wire, devices, link): sizes in bytes, seconds a transfer.
 
-    What differs from process to process moves a whole line and leaves no residual, so its variance is added to the residuals'.
+    `processes` has a row of seconds a process. A slow process moves a whole line and leaves no
+    residual, so the variance between processes is added to that of the residuals.
     """
     level = _level(sizes, seconds)
     degrees = len(sizes) - (3 if level else 2)
     floor, (latency, slope) = _floor(seconds[:level]), _line(sizes[level:], seconds[level:])
-    fitted = np.maximum(floor, latency + slope * sizes) / seconds  # 1 where the fit goes through the point
+    # 1 where the fit goes through the point.
+    fitted = np.maximum(floor, latency + slope * sizes) / seconds
     variance = np.sum((1 - fitted) ** 2) / degrees
     design = _design(sizes[level:], seconds[level:])
-    covariance, floor_variance = np.linalg.inv(design.T @ design) * variance, variance / max(np.sum(seconds[:level] ** -2.0), 1.0)
+    covariance = np.linalg.inv(design.T @ design) * variance
+    floor_variance = variance / max(np.sum(seconds[:level] ** -2.0), 1.0)
     quantile = _quantile(degrees)
     whole = [] if processes is None else [row for row in processes if np.isfinite(row).all()]
     if len(whole) > 1:
-        wider = (_quantile(len(whole) - 1) / quantile) ** 2 / len(whole)  # fewer degrees of freedom than the residuals have
-        covariance += wider * np.cov(np.array([_line(sizes[level:], row[level:]) for row in whole]).T)
+        # Processes have fewer degrees of freedom than the residuals.
+        wider = (_quantile(len(whole) - 1) / quantile) ** 2 / len(whole)
+        lines = np.array([_line(sizes[level:], row[level:]) for row in whole])
+        covariance += wider * np.cov(lines.T)
         floor_variance += wider * np.var([_floor(row[:level]) for row in whole], ddof=1)
     off_latency, off_slope = quantile * np.sqrt(np.diag(covariance))
     relative = 1 / fitted - 1
@@ -156,39 +168,44 @@ def fit(name: tuple[str, int, str], sizes: Values, seconds: Values, processes: V
     return Fit(
         *name, latency, max(0.0, float(latency - off_latency)), float(latency + off_latency),
         _rate(slope), _rate(slope + off_slope), _rate(slope - off_slope), floor,
-        float(np.sqrt(np.mean(relative**2))), float(relative[worst]), float(sizes[worst]), float(sizes.max()),
-        (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])), float(floor_variance), quantile,
-        float(variance), tuple(zip(sizes.tolist(), seconds.tolist(), strict=True)), tuple(tuple(row.tolist()) for row in whole),
+        float(np.sqrt(np.mean(relative**2))), float(relative[worst]), float(sizes[worst]),
+        float(sizes.max()),
+        (float(covariance[0, 0]), float(covariance[0, 1]), float(covariance[1, 1])),
+        float(floor_variance), quantile, float(variance),
+        tuple(zip(sizes.tolist(), seconds.tolist(), strict=True)),
+        tuple(tuple(row.tolist()) for row in whole),
     )
 
 
 def _level(sizes: Values, seconds: Values) -> int:
-    """How many of the smallest sizes lie on a floor, which is 0 unless it halves the variance of the residuals."""
+    """Count the smallest sizes that lie on a floor; 0 unless it halves the residuals' variance."""
     variances = []
     for level in range(len(sizes) - LEAST_SIZES + 1):
         latency, slope = _line(sizes[level:], seconds[level:])
         fitted = np.maximum(_floor(seconds[:level]), latency + slope * sizes) / seconds
-        variances.append(np.sum((1 - fitted) ** 2) / max(1, len(sizes) - (3 if level else 2)))
+        degrees = max(1, len(sizes) - (3 if level else 2))
+        variances.append(np.sum((1 - fitted) ** 2) / degrees)
     best = int(np.argmin(variances))
     return best if variances[best] < variances[0] / 2 and len(sizes) > LEAST_SIZES else 0
 
 
 def _floor(seconds: Values) -> float:
-    """The constant with the least squares of relative errors; 0 without a point."""
+    """Return the constant with the least squares of relative errors; 0 without a point."""
     return float(np.sum(1 / seconds) / np.sum(seconds**-2.0)) if len(seconds) else 0.0
 
 
 def _line(sizes: Values, seconds: Values) -> tuple[float, float]:
-    """Latency and seconds a byte, neither below zero, with the least squares of relative errors."""
+    """Fit latency and seconds a byte, neither below zero, by squares of relative errors."""
     design = _design(sizes, seconds)
-    scale = np.linalg.norm(design, axis=0)  # bytes are a billion times seconds: without it the solver sees no latency
+    # Bytes are a billion times seconds: without scaling the solver sees no latency.
+    scale = np.linalg.norm(design, axis=0)
     solution, _ = optimize.nnls(design / scale, np.ones(len(sizes)))
     latency, slope = solution / scale
     return float(latency), float(slope)
 
 
 def _design(sizes: Values, seconds: Values) -> Values:
-    """The rows of the least-squares problem, whose targets are 1."""
+    """Return the rows of the least-squares problem, whose targets are 1."""
     design: Values = np.column_stack([np.ones(len(sizes)), sizes]) / seconds[:, None]
     return design
 
@@ -202,27 +219,30 @@ def _rate(seconds_per_byte: float) -> float:
 
 
 def table(fits: Sequence[Fit]) -> pd.DataFrame:
-    """The fits as rows of fits.csv."""
+    """Return the fits as rows of fits.csv."""
     rows = []
     for each in fits:
         row = {name: value for name, value in asdict(each).items() if name not in SWEPT}
         row["covariance"] = " ".join(f"{value:.6g}" for value in row["covariance"])
         rows.append(row)
-    return pd.DataFrame(rows, columns=[name for name in Fit.__dataclass_fields__ if name not in SWEPT])
+    columns = [name for name in Fit.__dataclass_fields__ if name not in SWEPT]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def refused(windows: pd.DataFrame) -> pd.DataFrame:
     """List what was not measured, with its reason."""
-    return windows.loc[windows["status"] != "ok", [*GROUP, "status", "reason"]].drop_duplicates().reset_index(drop=True)
+    found = windows.loc[windows["status"] != "ok", [*GROUP, "status", "reason"]]
+    return found.drop_duplicates().reset_index(drop=True)
 
 
 def chosen(fits: Sequence[Fit], wire: str, devices: int) -> dict[str, Fit]:
-    """The fits for a group by link: those of `devices` devices, else of the nearest number of them.
+    """Return the fits by link: those of `devices` devices, else of the nearest number of them.
 
-    What has no wire (copies and sums within a machine) was measured beside the default one only.
+    Copies and sums within a machine have no wire; they were measured with the default one only.
     """
     by_link: dict[str, list[Fit]] = {}
     for each in fits:
         if each.wire == (wire if each.link in WIRED else "default"):
             by_link.setdefault(each.link, []).append(each)
-    return {link: min(group, key=lambda each: abs(math.log(each.devices / devices))) for link, group in by_link.items()}
+    return {link: min(group, key=lambda each: abs(math.log(each.devices / devices)))
+            for link, group in by_link.items()}

@@ -1,8 +1,9 @@
 """When aggregation hides behind the backward pass: the layer-wise model of Shi and Chu.
 
-The sum of a layer's gradients may start once they are ready and the link is free (Shi, Wang, Chu and Li 2018, "A DAG model of
-synchronous stochastic gradient descent in distributed deep learning", arXiv 1805.03812). A backward pass was measured as a whole;
-each layer gets its share by its multiply-adds (networks/work.py), so layers without products count as free, which they are not.
+The sum of a layer's gradients may start once they are ready and the link is free (Shi, Wang, Chu
+and Li 2018, "A DAG model of synchronous stochastic gradient descent in distributed deep learning",
+arXiv 1805.03812). A layer's share of the measured backward pass follows its multiply-adds
+(networks/work.py), so layers without products count as free, which they are not.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 
 from networks import Network, work
 
-BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # DistributedDataParallel's defaults
+# DistributedDataParallel's defaults.
+BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20
 GROUPINGS = ("layer", "bucket", "whole")
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """Gradients that travel together: their bytes, and when after the start of the backward pass they are ready."""
+    """Gradients that are sent together, and when they are ready after the backward pass starts."""
 
     name: str
     size_bytes: float
@@ -25,14 +27,14 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What comes of it: seconds of all transfers, and of those that the backward pass does not hide."""
+    """Seconds of all transfers, and of those that the backward pass does not hide."""
 
     aggregation_seconds: float
     exposed_seconds: float
 
 
 def gradients(network: Network, backward_seconds: float, grouping: str) -> list[Gradient]:
-    """List what is sent, in its order: a message a `layer`, DistributedDataParallel's `bucket`s, or the `whole` at the end."""
+    """List the messages in order: a `layer` each, DDP's `bucket`s, or the `whole` at the end."""
     by_layer = _layers(network, backward_seconds)
     if grouping == "layer":
         return by_layer
@@ -49,8 +51,9 @@ def gradients(network: Network, backward_seconds: float, grouping: str) -> list[
     return buckets
 
 
-def overlap(sent: Sequence[Gradient], backward_seconds: float, seconds_of: Callable[[float], float]) -> Overlap:
-    """Send each gradient when it is ready and the link is free; `seconds_of` tells the time of so many bytes."""
+def overlap(sent: Sequence[Gradient], backward_seconds: float,
+            seconds_of: Callable[[float], float]) -> Overlap:
+    """Send each gradient when it is ready and the link is free; `seconds_of` takes bytes."""
     free, total = 0.0, 0.0
     for each in sent:
         seconds = seconds_of(each.size_bytes)
@@ -60,11 +63,12 @@ def overlap(sent: Sequence[Gradient], backward_seconds: float, seconds_of: Calla
 
 
 def _layers(network: Network, backward_seconds: float) -> list[Gradient]:
-    """The layers that are trained, from the last to the first."""
+    """List the trained layers, from the last to the first."""
     counts = {name: backward for name, (_, backward) in work.multiply_adds(network).items()}
     total, done, found = sum(counts.values()), 0, []
     for layer in reversed(network.layers):
         done += counts[layer.name]
         if layer.parameter_count:
-            found.append(Gradient(layer.name, work.FLOAT_BYTES * layer.parameter_count, backward_seconds * done / total))
+            size = work.FLOAT_BYTES * layer.parameter_count
+            found.append(Gradient(layer.name, size, backward_seconds * done / total))
     return found

@@ -1,4 +1,4 @@
-"""The command line: each command reads its options, calls the package that does the work, and prints.
+"""The command line: each command reads its options, calls its package and prints.
 
 Exit codes: 0 done; 1 the answer is no (a difference, failed rows); 2 wrong use or input, with one
 message and no traceback.

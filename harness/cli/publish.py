@@ -1,4 +1,4 @@
-"""`dlbench publish` and `dlbench pack`: audit results, write their site and index, compress them."""
+"""`dlbench publish` and `dlbench pack`: audit results, write their site, compress them."""
 
 from pathlib import Path
 from typing import Annotated
