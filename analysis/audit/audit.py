@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
+
 from analysis.aggregation import links
 from analysis.aggregation import report as aggregation
 from analysis.audit import consistency
@@ -86,8 +88,10 @@ def _campaign(folder: Path) -> list[Finding]:
             warnings.simplefilter("ignore")  # `consistency` counts an unfinished last line
             campaign = reader.read(folder)
             findings += consistency.check(campaign)
-            findings += _rows(campaign)
-            findings += _pages(campaign)
+            trials = summary.summarise(campaign)
+            findings += _compare(campaign.folder, "trials.csv",
+                                 trials.to_csv(index=False, lineterminator="\n"), _cells)
+            findings += _pages(campaign, trials)
     except BadRecords as error:
         found = str(error)
         findings.append(Finding(folder.name, "", "", "records that can be read", found))
@@ -136,19 +140,14 @@ def _recorded(folder: Path) -> list[Path]:
     return [folder.resolve().parent / name for name in meta.get("recorded", [])]
 
 
-def _rows(campaign: Campaign) -> list[Finding]:
-    table = summary.summarise(campaign).to_csv(index=False, lineterminator="\n")
-    return _compare(campaign.folder, "trials.csv", table, _cells)
-
-
-def _pages(campaign: Campaign) -> list[Finding]:
+def _pages(campaign: Campaign, trials: pd.DataFrame) -> list[Finding]:
     """Make the report again and compare its tables and pages, if the folder has a report."""
     folder = campaign.folder
     if not (folder / "report.md").exists() and not (folder / "tables").exists():
         return []
     findings = []
     with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
-        report.write([folder], made, plots=False)
+        report.write_derived([(campaign, trials)], made, plots=False)
         for path in sorted([*Path(made).glob("tables/*.csv"), *Path(made).glob("report.*")]):
             name = path.relative_to(made).as_posix()
             if name == "report.html" and not (folder / name).exists():

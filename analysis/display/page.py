@@ -97,11 +97,11 @@ def tabled(heading: str, frame: pd.DataFrame | None, before: str = "",
 def write(page: Page, out: Path, name: str, images: bool = True) -> list[Path]:
     """Write the page as NAME.md and NAME.html and return every path, NAME.html last.
 
-    With `images`, its figures become files in plots/ too. Raises OSError.
+    With `images`, its figures become files in plots/ too; without, none is drawn. Raises OSError.
     """
     out.mkdir(parents=True, exist_ok=True)
     found = list(_figures(page.parts))
-    drawn = {each.name: draw_svg(each.figure) for each in found}
+    drawn = {each.name: draw_svg(each.figure) if images else "<svg></svg>" for each in found}
     paths = []
     for each in found if images else ():
         (out / "plots").mkdir(exist_ok=True)

@@ -84,15 +84,21 @@ SECTIONS = (
 def write(folders: Sequence[str | Path], out: str | Path, plots: bool = True) -> list[Path]:
     """Write the report of the campaigns in `folders` into `out` and return every path.
 
-    Without `plots` the files of the plots are left out; the page still shows them. Raises
-    BadRecords, OSError.
+    Without `plots` nothing is drawn. Raises BadRecords, OSError.
     """
     campaigns = [reader.read(folder) for folder in folders]
+    return write_derived([(each, summary.summarise(each)) for each in campaigns], out, plots)
+
+
+def write_derived(derived: Sequence[tuple[Campaign, pd.DataFrame]], out: str | Path,
+                  plots: bool = True) -> list[Path]:
+    """Write the report of campaigns whose trials are derived already."""
+    campaigns = [campaign for campaign, _ in derived]
     sections, written = [], dict[str, pd.DataFrame]()
-    for number, campaign in enumerate(campaigns, start=1):
+    for number, (campaign, trials) in enumerate(derived, start=1):
         name = re.sub("[^a-z0-9]+", "-", campaign.meta["name"].lower()).strip("-")
         slug = f"{number}-{name}-" if len(campaigns) > 1 else ""
-        section, found = _campaign(campaign, slug)
+        section, found = _campaign(campaign, trials, slug)
         sections.append(section)
         written |= {f"{slug}{name}": table for name, table in found.items()}
     method = Section("Method", [Text(text) for text in METHOD])
@@ -131,9 +137,10 @@ def headline(trials: pd.DataFrame) -> str:
     return f"{len(trials)} trials: {said}."
 
 
-def _campaign(campaign: Campaign, slug: str) -> tuple[Section, dict[str, pd.DataFrame]]:
+def _campaign(campaign: Campaign, trials: pd.DataFrame,
+              slug: str) -> tuple[Section, dict[str, pd.DataFrame]]:
     """Make a campaign's section of the page and its tables; `slug` opens the names of figures."""
-    meta, trials = campaign.meta, summary.summarise(campaign)
+    meta = campaign.meta
     speeds = ranking.relative(campaign, trials)
     times = gpu_time.by_class(campaign.kernels, trials)
     scaled = scaling.curves(campaign, trials)

@@ -128,11 +128,21 @@ def cross_check(campaign: Campaign, trial: dict[str, Any]) -> dict[str, float]:
 
 def interpolate(rows: pd.DataFrame, column: str, moments: "pd.Series[float]") -> Values:
     """Return a cumulative column at some moments of the clock; nan outside its readings."""
-    known = rows[rows[column].notna()].sort_values("seconds")
-    if known.empty:
+    seconds, totals = _known(rows, column)
+    if not len(seconds):
         return np.full(len(moments), np.nan)
-    seconds, totals = known["seconds"], known[column]
     return np.asarray(np.interp(moments, seconds, totals, left=np.nan, right=np.nan))
+
+
+def _known(rows: pd.DataFrame, column: str) -> tuple[Values, Values]:
+    """Return the seconds and values of a column where it was read, in order of time.
+
+    In NumPy, because pandas takes a hundred times as long for a few rows.
+    """
+    seconds, values = rows["seconds"].to_numpy(float), rows[column].to_numpy(float)
+    read = np.flatnonzero(~np.isnan(values))
+    read = read[np.argsort(seconds[read], kind="stable")]
+    return seconds[read], values[read]
 
 
 def moved_around(rows: pd.DataFrame, column: str, windows: pd.DataFrame,
@@ -141,15 +151,15 @@ def moved_around(rows: pd.DataFrame, column: str, windows: pd.DataFrame,
 
     nan where a reading is missing, or where another of `every` window lies between in part.
     """
-    known = rows[rows[column].notna()].sort_values("seconds")
-    times, totals = known["seconds"].to_numpy(), known[column].to_numpy()
+    times, totals = _known(rows, column)
+    starts, stops = every["start"].to_numpy(), every["stop"].to_numpy()
     before = np.searchsorted(times, windows["start"], side="right") - 1
     after = np.searchsorted(times, windows["stop"], side="left")
     found = np.full(len(windows), np.nan)
     for number, (first, last) in enumerate(zip(before, after, strict=True)):
         if first < 0 or last == len(times):
             continue
-        between = (every["stop"] > times[first]) & (every["start"] < times[last])
+        between = (stops > times[first]) & (starts < times[last])
         # Only the window itself.
         if between.sum() == 1:
             found[number] = totals[last] - totals[first]
