@@ -36,7 +36,8 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Train the same networks in several frameworks, prove that they are the same, and time "
          "a mini-batch.")
-env_app = typer.Typer(no_args_is_help=True, help="The frameworks' environments under .envs/.")
+env_app = typer.Typer(no_args_is_help=True,
+                      help="The frameworks' environments, in .envs/ or $DLBENCH_ENVS.")
 data_app = typer.Typer(no_args_is_help=True,
                        help="Real data sets under $DLBENCH_DATA (default data/).")
 app.add_typer(env_app, name="env")

@@ -45,7 +45,8 @@ LATER, MAY_BE_MISSING = tolerances.LATER["power_sgd"]
     ("sameness", f"more than {judge.MANY_ACTIVATIONS / 1e6:.0f} MB a sample"),
     ("sameness", f"({LOSS[0]} u + {LOSS[1]} v) step^2"),
     ("sameness", f"{tolerances.KINK:.0f} sqrt(k e) {tolerances.GROWTH:.0f}^(step - 3)"),
-    ("sameness", f"below {100 * sameness.FLOOR:.0f} % of the first loss"),
+    ("sameness", f"below {100 * sameness.FLOOR:.0f} % of the first, differences are divided by "
+                 f"{100 * sameness.FLOOR:.0f} % of the first loss"),
     ("sameness", f"Where the limit passes {tolerances.CHAOS} training is chaotic"),
     ("sameness", f"within {100 * tolerances.DROPOUT_LOSS:.0f} %"),
     ("sameness", f"ResNet-50 has {KINKS} layers with kinks, so its gradient limit is "
