@@ -89,8 +89,7 @@ def _campaign(folder: Path) -> list[Finding]:
             campaign = reader.read(folder)
             findings += consistency.check(campaign)
             trials = summary.summarise(campaign)
-            findings += _compare(campaign.folder, "trials.csv",
-                                 trials.to_csv(index=False, lineterminator="\n"), _cells)
+            findings += _rows(folder, trials)
             findings += _pages(campaign, trials)
     except BadRecords as error:
         found = str(error)
@@ -138,6 +137,11 @@ def _recorded(folder: Path) -> list[Path]:
     page = folder / "study.json"
     meta = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else {}
     return [folder.resolve().parent / name for name in meta.get("recorded", [])]
+
+
+def _rows(folder: Path, trials: pd.DataFrame) -> list[Finding]:
+    derived = trials.to_csv(index=False, lineterminator="\n")
+    return _compare(folder, "trials.csv", derived, _cells)
 
 
 def _pages(campaign: Campaign, trials: pd.DataFrame) -> list[Finding]:

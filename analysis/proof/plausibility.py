@@ -142,8 +142,10 @@ def _beyond_link(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:
     faults = []
     for column, direction in (("pcie_rx_bytes_per_step", "received"),
                               ("pcie_tx_bytes_per_step", "sent")):
+        if pd.isna(row[column]):
+            continue
         rate = row[column] / _slow_end(row)
-        if pd.notna(rate) and rate > LINK_MARGIN * most:
+        if rate > LINK_MARGIN * most:
             faults.append(f"implausible: {rate:.3g} bytes/s {direction} over PCIe, whose "
                           f"link carries {most:.3g}")
     return faults

@@ -12,11 +12,11 @@ make_layer = runner.make_layer
 
 
 def with_layer(op, make):
-    """Return a runner that makes its layers of one operation by `make(layer, input_shape)`."""
+    """Return a runner that makes its layers of one operation by `make(attributes, input_shape, prefix)`."""
 
     def made(layer, input_shape, *others):
         if layer["op"] == op:
-            return make(layer["attributes"], input_shape)
+            return make(layer["attributes"], input_shape, layer["name"] + "_")
         return make_layer(layer, input_shape, *others)
 
     return planted(Runner, runner, make_layer=made)
@@ -34,11 +34,11 @@ class Undivided(gluon.Trainer):
 
 
 # Pooling that rounds up.
-Ceil = with_layer("max_pool", lambda a, shape: nn.MaxPool2D(
+Ceil = with_layer("max_pool", lambda a, shape, prefix: nn.MaxPool2D(
     a["kernel"], a["stride"], a["padding"], ceil_mode=True))
 # Batch norm that does not scale: `fix_gamma`, the default of the symbolic operator.
-NoScale = with_layer("batch_norm", lambda a, shape: nn.BatchNorm(
-    epsilon=a["epsilon"], scale=False, in_channels=shape[0]))
+NoScale = with_layer("batch_norm", lambda a, shape, prefix: nn.BatchNorm(
+    epsilon=a["epsilon"], scale=False, in_channels=shape[0], prefix=prefix))
 # The forward pass of inference: batch norm takes its running statistics.
 PredictMode = planted(Runner, runner, autograd=Inference)
 # The fused LSTM as Gluon makes it: its second bias is trained too.

@@ -225,7 +225,7 @@ def test_a_trace_of_half_the_steps_is_refused(h200):
 
 @pytest.mark.parametrize(("rows", "reason"), [
     ("", "kernels.csv holds nothing of it: `dlbench run` the suite with trace=true"),
-    (f"{PYTORCH},,no trace,,,,,,,no package cupti-python\n", "kernels.csv says why there is no trace: no package cupti-python"),
+    (f"{PYTORCH},,no trace,,,,,,,no package cupti-python,\n", "kernels.csv says why there is no trace: no package cupti-python"),
 ])
 def test_a_trial_without_a_trace_is_refused_with_its_reason(h200, rows, reason):
     header = (h200 / "kernels.csv").read_text().splitlines(keepends=True)[0]

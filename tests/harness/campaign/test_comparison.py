@@ -168,7 +168,7 @@ def test_other_hardware_is_refused_unless_it_is_meant(dlbench, recorded):
     code, _, error = dlbench("compare", old, new)
     assert (code, error.strip()) == (2, (
         "dlbench: old and new were measured on different hardware (processor: Example CPU @ 2.10GHz and Another CPU): "
-        "a ratio would compare the machines; pass --across-machines where that is meant"))
+        "a ratio would compare the machines; pass --across-machines to do so"))
     assert dlbench("compare", old, new, "--across-machines")[0] == 0
 
 

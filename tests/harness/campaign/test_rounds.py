@@ -22,8 +22,8 @@ def trial(network: str) -> Trial:
 def wide(monkeypatch):
     """Let trials be too wide as long as `needs` says, in processes by network."""
     def make(**needs: int) -> None:
-        monkeypatch.setattr(rounds.records, "read", lambda folder: folder)
-        monkeypatch.setattr(rounds.trials, "too_wide", lambda campaign, interval, processes: {
+        monkeypatch.setattr(rounds.reader, "read", lambda folder: folder)
+        monkeypatch.setattr(rounds.summary, "too_wide", lambda campaign, interval, processes: {
             trial(network).trial for network, count in needs.items() if processes < count})
     return make
 

@@ -13,6 +13,7 @@ import pytest
 from analysis.audit import audit
 from analysis.records import manifest, packed, reader
 from analysis.report import report
+from analysis.trials import summary
 from harness.campaign import campaign
 from harness.campaign.events import Listener
 from harness.machine import hardware
@@ -215,10 +216,14 @@ def test_a_campaign_without_a_manifest_says_so_and_how_to_get_one(folder):
     assert audit.audit(folder) == [audit.Finding("SHA256SUMS", "", "", "a manifest", "none: `dlbench report` writes it")]
 
 
+def rows_of(folder: Path) -> list[audit.Finding]:
+    return audit._rows(folder, summary.summarise(reader.read(folder)))
+
+
 def test_rounding_in_the_last_digits_is_no_finding_and_a_millionth_is_one(folder):
     for factor, count in ((1 + 1e-12, 0), (1 + 1e-6, 1)):
         put(folder / "trials.csv", 2, "step_seconds", lambda cell, factor=factor: repr(float(cell) * factor))
-        found = [(finding.file, finding.row, finding.column) for finding in audit._rows(reader.read(folder))]
+        found = [(finding.file, finding.row, finding.column) for finding in rows_of(folder)]
         assert found == [("trials.csv", "line 2", "step_seconds")] * count
 
 
@@ -233,7 +238,7 @@ def test_a_table_that_lacks_its_last_column_is_named(folder):
         rows = list(csv.reader(file))  # a reason may hold a comma
     with (folder / "trials.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(row[:-1] for row in rows)
-    found = audit._rows(reader.read(folder))
+    found = rows_of(folder)
     assert (found[0].file, found[0].row, found[0].column) == ("trials.csv", "line 1", rows[0][-1])
 
 

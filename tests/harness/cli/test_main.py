@@ -19,7 +19,7 @@ import yaml
 import networks
 from analysis.records import reader
 from harness.campaign import campaign
-from harness.cli import main
+from harness.cli import main, terminal
 from harness.cli.progress import count
 from harness.workers import launch
 
@@ -39,7 +39,8 @@ class Answer(NamedTuple):
 @pytest.fixture
 def dlbench(monkeypatch, capsys) -> Callable[..., Answer]:
     """Run the command in this process, as wide as a screen ever is."""
-    monkeypatch.setenv("COLUMNS", "300")
+    # pytest-xdist sets COLUMNS before the console is made, which then keeps that width.
+    monkeypatch.setattr(terminal.console, "width", 300)
 
     def call(*words: str) -> Answer:
         monkeypatch.setattr(sys, "argv", ["dlbench", *words])

@@ -72,7 +72,7 @@ def test_pooling_that_rounds_up_is_named(verdict):
 
 def test_batch_norm_without_scale_is_named(verdict):
     found = verdict("mxnet", "tiny_resnet", fault="NoScale")
-    assert found.verdict == "different"
+    assert found.verdict == "different", found.reason
     assert "batch_norm1: no trained parameter scale" in found.reason
 
 

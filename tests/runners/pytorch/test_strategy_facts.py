@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.aggregation import predictions, strategies
+from analysis.aggregation import strategies
 from analysis.display import palette
 from analysis.proof import tolerances
 from analysis.trials import phases
@@ -39,15 +39,17 @@ def test_the_proof_has_tolerances_for_the_strategies_that_are_not_exact():
 def test_the_analysis_knows_which_strategies_wait_for_the_backward_pass():
     assert set(phases.AFTER_BACKWARD) == names(lambda facts: facts.after_backward)
     modelled = names(lambda facts: not facts.after_backward and facts.sent_share)
-    assert set(predictions.BUCKETED) == modelled
+    bucketed = {name for name in STRATEGIES
+                if name in strategies.STRATEGIES and strategies.STRATEGIES[name].bucketed}
+    assert bucketed == modelled
 
 
 @pytest.mark.parametrize("facts", STRATEGIES.values(), ids=list(STRATEGIES))
 def test_the_analysis_counts_the_bytes_that_a_strategy_sends(facts):
     if facts.sent_share is None:
-        assert facts.name not in strategies.SENT
+        assert facts.name not in strategies.STRATEGIES
         return
-    assert strategies.SENT[facts.name] == facts.sent_share
+    assert strategies.STRATEGIES[facts.name].share == facts.sent_share
     work = strategies.Work(size_bytes=4096.0, devices=2)
     assert (strategies.host_bytes(facts.name, work) > 0) == facts.on_host
     assert strategies.wire_bytes(facts.name, work) == (
