@@ -74,7 +74,9 @@ def worker_for(tmp_path_factory):
             with started(framework, module, folder / f"{uuid4()}.log", task) as worker:
                 yield worker
             return
-        alike = (framework, *(task.get(key, default) for key, default in TASK.items()))
+        # MXNet takes its threads from the variable as it is loaded.
+        alike = (framework, os.environ.get("OMP_NUM_THREADS"),
+                 *(task.get(key, default) for key, default in TASK.items()))
         worker = kept.pop(alike, None)
         if worker is None:
             worker = started(framework, HOST, folder / f"{uuid4()}.log", task)
