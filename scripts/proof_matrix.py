@@ -1,0 +1,159 @@
+"""Prints which faulty runners the proof of sameness refuses: fault x network x precision.
+
+Each fault of tests/faults/training.py is judged in a worker of its framework, on the networks that
+can have it. A fault that passes shows the strength that the row states. Run it from the checkout:
+.venv/bin/python scripts/proof_matrix.py --networks fcn5 lstm32 --precisions fp32 bf16 --csv out.csv
+"""
+
+import argparse
+import csv
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import networks  # noqa: E402
+from harness.environments import recipes, store  # noqa: E402
+from harness.proof.judge import Judge, Verdict  # noqa: E402
+from harness.workers.worker import Failed, Worker  # noqa: E402
+from tests.faults import training  # noqa: E402
+
+HOST = "tests.faults.host"
+HONEST = "none"
+COLUMNS = ("framework", "network", "precision", "fault", "verdict", "strength", "reason",
+           "seconds")
+
+
+@dataclass(frozen=True)
+class Row:
+    framework: str
+    network: str
+    precision: str
+    fault: str
+    verdict: str
+    strength: str
+    reason: str
+    seconds: float
+
+    @property
+    def outcome(self) -> str:
+        if self.verdict == "different":
+            return f"refused: {self.reason}"
+        return " ".join(filter(None, [self.verdict, self.strength, self.reason]))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Judge, print, and write the CSV; 1 if an honest runner was refused."""
+    options = _arguments(words)
+    console = Console(width=options.width or None)
+    rows = []
+    with options.csv.open("w", newline="") as file, tempfile.TemporaryDirectory() as folder:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for row in _judged(options, Path(folder)):
+            rows.append(row)
+            writer.writerow([getattr(row, column) for column in COLUMNS])
+            file.flush()
+            console.print(f"{row.framework} {row.network} {row.precision} {row.fault}: "
+                          f"{row.outcome} ({row.seconds:.1f} s)", highlight=False, markup=False)
+    console.print(_table(rows))
+    refused = [row for row in rows if row.fault == HONEST and row.verdict != "same"]
+    return 1 if refused else 0
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--frameworks", nargs="+", default=["pytorch"], metavar="NAME")
+    add("--networks", nargs="+", default=networks.names(small=True), metavar="NAME")
+    add("--precisions", nargs="+", default=["fp32", "bf16"], metavar="NAME")
+    add("--faults", nargs="+", default=[HONEST, *training.FAULTS], metavar="NAME")
+    add("--device", choices=["cpu", "cuda"], default="cpu")
+    add("--tuning", choices=["stock", "tuned"], default="stock")
+    add("--threads", type=int, default=1)
+    add("--batch", type=int, default=2, help="samples of a batch (default: 2)")
+    add("--seed", type=int, default=1)
+    add("--python", nargs="*", default=[], metavar="FRAMEWORK=PATH",
+        help="interpreters that have a framework (default: dlbench's environments)")
+    add("--csv", type=Path, default=Path("proof-matrix.csv"))
+    add("--width", type=int, default=0, help="columns of the terminal")
+    return parser.parse_args(words)
+
+
+def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Judge each fault where the network can have it; a worker serves many until one kills it."""
+    judge = Judge(folder, batch=options.batch, steps=3, seed=options.seed, limit=600)
+    for framework, precision in product(options.frameworks, options.precisions):
+        task = {"device": options.device, "devices": 1, "threads": options.threads,
+                "precision": precision, "tuning": options.tuning}
+        worker = None
+        for name, fault in product(options.networks, options.faults):
+            network = networks.get(name)
+            if not training.applies(fault, {layer.op for layer in network.layers}):
+                continue
+            runner = recipes.load(framework).runner if fault == HONEST else (
+                f"tests.faults.training:{framework}.{fault}")
+            began = time.monotonic()
+            worker = worker or _started(framework, options, precision, folder)
+            try:
+                worker.ask("serve", 300, name=runner)
+                worker.ask("hello", 300)
+                verdict = judge.judge(worker, network, task)
+            except Failed as failure:
+                verdict = Verdict("different", str(failure), failure=failure.kind)
+            if verdict.failure and verdict.failure != "different":
+                worker.end()
+                worker = None
+            yield Row(framework, name, precision, fault, verdict.verdict,
+                      str(getattr(verdict, "strength", "")), verdict.reason,
+                      round(time.monotonic() - began, 1))
+        if worker:
+            worker.finish()
+
+
+def _started(framework: str, options: argparse.Namespace, precision: str, folder: Path) -> Worker:
+    device = "gpu" if options.device == "cuda" else "cpu"
+    given = dict(each.split("=", 1) for each in options.python)
+    if framework in given:
+        environment = store.existing(framework, Path(given[framework]), device)
+    elif found := store.find(framework, recipes.load(framework).default, device):
+        environment = found
+    else:
+        raise SystemExit(f"no environment for {framework}: dlbench env build {framework}")
+    variables = {**environment.variables, "OMP_NUM_THREADS": str(options.threads)}
+    if options.device == "cpu":
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    elif precision == "fp32":
+        variables["NVIDIA_TF32_OVERRIDE"] = "0"
+    log = folder / f"{framework}-{precision}.log"
+    return Worker(environment.interpreter, HOST, log, variables)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    """A line a fault, a column a framework, network and precision."""
+    columns = sorted({(row.framework, row.network, row.precision) for row in rows})
+    cells = {(row.fault, row.framework, row.network, row.precision): row for row in rows}
+    table = Table("fault", *("\n".join(column) for column in columns))
+    for fault in dict.fromkeys(row.fault for row in rows):
+        found = [cells.get((fault, *column)) for column in columns]
+        table.add_row(fault, *(_cell(row) for row in found))
+    return table
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    return "refused" if row.verdict == "different" else row.verdict
+
+
+if __name__ == "__main__":
+    sys.exit(main())
