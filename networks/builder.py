@@ -80,10 +80,14 @@ class Builder:
         return self._add("dropout", [after], self._shape(after), {"rate": rate})
 
     def batch_norm(self, after: str | None = None, name: str | None = None) -> str:
-        """Normalise each channel by the batch's mean and biased variance, then scale and shift."""
+        """Normalise each channel by the batch's mean and biased variance, then scale and shift.
+
+        Beside it a running mean and variance start at 0 and 1: running r + (1 - running) batch.
+        """
         shape = self._image(after, "batch_norm")
         parameters: dict[str, Shape] = {"scale": shape[:1], "shift": shape[:1]}
-        return self._add("batch_norm", [after], shape, {"epsilon": 1e-5}, parameters, name)
+        attributes = {"epsilon": 1e-5, "running": 0.9}
+        return self._add("batch_norm", [after], shape, attributes, parameters, name)
 
     def lrn(self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75,
             after: str | None = None) -> str:

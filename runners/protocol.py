@@ -54,7 +54,7 @@ class Runner:
         """Build network, loss and optimiser for `task`; raise `Unsupported` or `Different`."""
 
     def load(self, weights):
-        """Take these weights and forget all optimiser state."""
+        """Take these weights; forget all optimiser state and running statistics (to 0 and 1)."""
 
     def feed(self, inputs, targets, residence):
         """Take the ring of mini-batches: inputs [N, B, ...], targets int32 [N, B] or [N, B, T].
@@ -92,6 +92,15 @@ class Runner:
 
     def parameters(self):
         """Return the present parameters by full name. Used in checks and records only."""
+
+    def statistics(self):
+        """Return batch norm's running statistics as `batch_norm1.mean` and `batch_norm1.variance`.
+
+        They start at 0 and 1, and each step keeps the share `running` of them. The variance may be
+        that of the batch or, with n - 1, that of its population. Of several devices the first
+        answers. Empty where the network has none or the framework's cannot be read.
+        """
+        return {}
 
     def copies(self):
         """Return the `parameters` of each device of this process."""

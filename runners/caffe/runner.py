@@ -9,6 +9,7 @@ threads, OpenBLAS's; all of Caffe's own loops run on one.
 import ctypes
 import tempfile
 from collections import Counter
+from itertools import pairwise
 
 import caffe
 import numpy as np
@@ -50,6 +51,9 @@ class Runner(protocol.Runner):
         self.ring, self.position = None, 0
         self._make_solver()
         self.gates = gated_parameters(task.network)
+        # Our batch norm is Caffe's Scale, which follows its BatchNorm.
+        self.norms = {scale.name: norm.name for norm, scale in pairwise(self.proto.layer)
+                      if norm.type == "BatchNorm"}
         self.blobs = parameter_blobs(task.network, self.proto, self.net)
         protocol.assert_network(task.network, self._output_shapes(),
                        {name: tuple(blob.shape) for name, blob in self.blobs.items()})
@@ -61,6 +65,9 @@ class Runner(protocol.Runner):
             self.blobs = parameter_blobs(self.task.network, self.proto, self.net)
         for name, blob in self.blobs.items():
             blob.data[...] = self._turn_gates(name, weights[name])
+        for norm in self.norms.values():
+            for blob in self.net.params[norm]:
+                blob.data[...] = 0
 
     def feed(self, inputs, targets, residence):
         if self.words:
@@ -95,6 +102,21 @@ class Runner(protocol.Runner):
 
     def parameters(self):
         return {name: self._turn_gates(name, blob.data) for name, blob in self.blobs.items()}
+
+    def statistics(self):
+        """Each step Caffe multiplies mean, variance and a count by the share kept and adds its own.
+
+        So the count, (1 - kept^n) / (1 - kept), tells how much of the start is left.
+        """
+        statistics = {}
+        for layer in self.task.network["layers"]:
+            if layer["op"] == "batch_norm":
+                mean, variance, count = (
+                    blob.data.copy() for blob in self.net.params[self.norms[layer["name"]]])
+                new = np.float32(1 - layer["attributes"]["running"])
+                statistics[layer["name"] + ".mean"] = new * mean
+                statistics[layer["name"] + ".variance"] = 1 - new * count + new * variance
+        return statistics
 
     def _make_solver(self):
         # Frees the old one's memory first.
@@ -230,7 +252,7 @@ LAYERS = {
     "relu": lambda x, a: L.ReLU(*x, in_place=a["in_place"]),
     "sigmoid": lambda x, a: L.Sigmoid(*x, in_place=a["in_place"]),
     "dropout": lambda x, a: L.Dropout(*x, dropout_ratio=a["rate"], in_place=a["in_place"]),
-    "batch_norm": lambda x, a: batch_norm(*x, a["epsilon"], a["in_place"]),
+    "batch_norm": lambda x, a: batch_norm(*x, a),
     "lrn": lambda x, a: L.LRN(*x, local_size=a["size"], alpha=a["alpha"], beta=a["beta"]),
     "concat": lambda x, a: L.Concat(*x, axis=1),
     "add": lambda x, a: L.Eltwise(*x, operation=P.Eltwise.SUM),
@@ -258,11 +280,11 @@ def pool(x, method, kernel, stride, padding, ceil=False):
                      ceil_mode=ceil)
 
 
-def batch_norm(x, epsilon, in_place):
+def batch_norm(x, a):
     """Caffe's BatchNorm only normalises; the solver must leave its running statistics alone."""
     frozen = [{"lr_mult": 0}] * 3
-    normalised = L.BatchNorm(x, eps=epsilon, use_global_stats=False, param=frozen,
-                             in_place=in_place)
+    normalised = L.BatchNorm(x, eps=a["epsilon"], moving_average_fraction=a["running"],
+                             use_global_stats=False, param=frozen, in_place=a["in_place"])
     return L.Scale(normalised, bias_term=True, in_place=True)
 
 

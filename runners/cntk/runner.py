@@ -44,12 +44,17 @@ PRECISIONS = {
 }
 
 
-def build(network, source, dropout, seed):
-    """Apply the layers to `source`; return every output and every trained parameter by name."""
-    outputs, trained = {"input": source}, {}
-    for number, layer in enumerate(network["layers"]):
+def build(task, source, seed):
+    """Apply the layers to `source`.
+
+    Return every output, every trained parameter, and the function of every batch norm, by name.
+    """
+    outputs, trained, norms = {"input": source}, {}, {}
+    for number, layer in enumerate(task.network["layers"]):
         inputs = [outputs[name] for name in layer["inputs"]]
-        apply = make_layer(layer, inputs[0].shape, dropout, seed + number)
+        apply = make_layer(layer, inputs[0].shape, task, seed + number)
+        if layer["op"] == "batch_norm":
+            norms[layer["name"]] = apply
         outputs[layer["name"]] = apply(*inputs)
         names = CANONICAL_NAMES.get(layer["op"], {})
         for parameter in getattr(apply, "parameters", ()):
@@ -58,7 +63,7 @@ def build(network, source, dropout, seed):
     for other in outputs[layer["name"]].parameters:
         if other.uid not in ours:
             trained[other.name or other.uid] = other
-    return outputs, trained
+    return outputs, trained, norms
 
 
 def convolution(a, shape):
@@ -95,8 +100,11 @@ LAYERS = {
     "global_avg_pool": lambda a, shape: global_avg_pool,
     "relu": lambda a, shape: C.relu,
     "sigmoid": lambda a, shape: C.sigmoid,
-    # In training it normalises by the batch alone: blending is off.
-    "batch_norm": lambda a, shape: C.layers.BatchNormalization(map_rank=1, epsilon=a["epsilon"]),
+    # In training it normalises by the batch alone: blending is off. CNTK keeps exp(-B / constant)
+    # of its running statistics.
+    "batch_norm": lambda a, shape: C.layers.BatchNormalization(
+        map_rank=1, epsilon=a["epsilon"],
+        normalization_time_constant=-a["batch"] / np.log(a["running"])),
     "flatten": lambda a, shape: lambda x: C.reshape(x, (-1,)),
     "embedding": lambda a, shape: Embedding(a["vocabulary"], a["units"]),
     "lstm": lambda a, shape: C.layers.Recurrence(C.layers.LSTM(a["units"])),
@@ -113,11 +121,12 @@ LAYERS = {
 }
 
 
-def make_layer(layer, input_shape, dropout, seed):
+def make_layer(layer, input_shape, task, seed):
+    attributes = dict(layer["attributes"], batch=task.batch)
     if layer["op"] == "dropout":
-        rate = layer["attributes"]["rate"]
-        return C.layers.Dropout(rate, seed=seed) if dropout else C.layers.identity
-    return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
+        rate = attributes["rate"]
+        return C.layers.Dropout(rate, seed=seed) if task.dropout else C.layers.identity
+    return protocol.lowered(LAYERS, layer)(attributes, input_shape)
 
 
 def window(a):
@@ -192,7 +201,7 @@ class Runner(protocol.Runner):
         self.input, self.target = make_variables(network)
         # Each rank drops units of its own.
         seed = task.seed + len(network["layers"]) * task.rank
-        outputs, self.trained = build(network, self.input, task.dropout, seed)
+        outputs, self.trained, self.norms = build(task, self.input, seed)
         self.ops = {layer["name"] + "." + name: layer["op"]
                     for layer in network["layers"] for name in layer["parameters"]}
         shapes = {name: canonical_shape(parameter.shape, self.ops.get(name))
@@ -211,6 +220,11 @@ class Runner(protocol.Runner):
     def load(self, weights):
         for name, parameter in self.trained.items():
             parameter.value = to_cntk(weights[name], parameter.shape, self.ops[name])
+        for norm in self.norms.values():
+            fill(norm.aggregate_mean, 0)
+            fill(norm.aggregate_variance, 1)
+            # With a count of 0 the first batch would take the place of these.
+            fill(norm.aggregate_count, 1)
         # CNTK's word for the momentum.
         self.learner.reset_smoothed_gradients()
         # No call forgets what was not sent yet.
@@ -249,6 +263,11 @@ class Runner(protocol.Runner):
     def parameters(self):
         return {name: to_canonical(parameter.value, self.ops[name])
                 for name, parameter in self.trained.items()}
+
+    def statistics(self):
+        return {name + "." + kind: constant.value for name, norm in self.norms.items()
+                for kind, constant in (("mean", norm.aggregate_mean),
+                                       ("variance", norm.aggregate_variance))}
 
     def variant(self, name):
         parameters = list(self.trained.values())
@@ -294,6 +313,11 @@ class Runner(protocol.Runner):
         """Copy a batch to CNTK's memory; targets (B) or (B, T) become one-hot, and sparse."""
         inputs, targets = batch
         return C.Value(batch=inputs), C.Value.one_hot(targets.tolist(), self.classes)
+
+
+def fill(constant, number):
+    array = np.full(constant.shape, number, np.float32)
+    constant.set_value(C.NDArrayView.from_dense(array))
 
 
 def make_variables(network):

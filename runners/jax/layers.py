@@ -13,8 +13,6 @@ from jax import lax
 
 from runners.protocol import lowered
 
-# Share of the old value in a running average of batch norm.
-RUNNING = 0.9
 WEIGHT_LAYOUT = {"NCHW": "OIHW", "NHWC": "HWIO"}
 
 
@@ -131,8 +129,9 @@ def batch_norm(x, layer, p, statistics, style):
     scale = p["scale"] * lax.rsqrt(variance + layer["attributes"]["epsilon"])
     centred = x32 - per_channel(mean, style)
     y = centred * per_channel(scale, style) + per_channel(p["shift"], style)
-    averages = {"mean": RUNNING * statistics["mean"] + (1 - RUNNING) * mean,
-                "variance": RUNNING * statistics["variance"] + (1 - RUNNING) * variance}
+    kept = layer["attributes"]["running"]
+    averages = {"mean": kept * statistics["mean"] + (1 - kept) * mean,
+                "variance": kept * statistics["variance"] + (1 - kept) * variance}
     return y.astype(x.dtype), averages
 
 

@@ -185,6 +185,10 @@ class Runner(protocol.Runner):
     def parameters(self):
         return self._canonical(self.state["parameters"])
 
+    def statistics(self):
+        held = held_by(0, self.state["statistics"]) if self.mesh else self.state["statistics"]
+        return self._canonical(held)
+
     def copies(self):
         return [self._canonical(held_by(number, self.state["parameters"]))
                 for number in range(len(self.devices))]

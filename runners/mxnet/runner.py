@@ -110,7 +110,7 @@ LAYERS = {
     "sigmoid": lambda a, shape, prefix: nn.Activation("sigmoid"),
     "dropout": lambda a, shape, prefix: nn.Dropout(a["rate"]),
     "batch_norm": lambda a, shape, prefix: nn.BatchNorm(
-        epsilon=a["epsilon"], in_channels=shape[0], prefix=prefix),
+        momentum=a["running"], epsilon=a["epsilon"], in_channels=shape[0], prefix=prefix),
     "flatten": lambda a, shape, prefix: nn.Flatten(),
     "embedding": lambda a, shape, prefix: nn.Embedding(a["vocabulary"], a["units"], prefix=prefix),
     "lrn": lambda a, shape, prefix: nn.HybridLambda(
@@ -173,6 +173,9 @@ class Runner(protocol.Runner):
     def load(self, weights):
         for name, parameter in self.trained.items():
             parameter.set_data(mx.nd.array(weights[name], dtype="float32"))
+        for norm in self._batch_norms().values():
+            norm.running_mean.set_data(mx.nd.zeros(norm.running_mean.shape))
+            norm.running_var.set_data(mx.nd.ones(norm.running_var.shape))
         # The momentum lives in the trainer.
         self.trainer = self._make_trainer()
 
@@ -214,6 +217,13 @@ class Runner(protocol.Runner):
 
     def parameters(self):
         return self.copies()[0]
+
+    def statistics(self):
+        first = self.contexts[0]
+        return {f"{name}.{kind}": parameter.data(first).asnumpy()
+                for name, norm in self._batch_norms().items()
+                for kind, parameter in (("mean", norm.running_mean),
+                                        ("variance", norm.running_var))}
 
     def copies(self):
         return [{name: parameter.data(context).asnumpy()
@@ -280,6 +290,10 @@ class Runner(protocol.Runner):
     def _count(self, losses):
         """What the sums of gradients are divided by."""
         return sum(len(each) for each in losses) * self.scale
+
+    def _batch_norms(self):
+        return {name: part for name, part in self.net.parts.items()
+                if isinstance(part, nn.BatchNorm)}
 
     def _make_trainer(self):
         network = self.task.network

@@ -110,7 +110,8 @@ LAYERS = {
     "relu": lambda a, shape: nn.ReLU(),
     "sigmoid": lambda a, shape: nn.Sigmoid(),
     "dropout": lambda a, shape: nn.Dropout(a["rate"]),
-    "batch_norm": lambda a, shape: nn.BatchNorm2D(shape[0], epsilon=a["epsilon"]),
+    "batch_norm": lambda a, shape: nn.BatchNorm2D(
+        shape[0], momentum=a["running"], epsilon=a["epsilon"]),
     "flatten": lambda a, shape: nn.Flatten(),
     "embedding": lambda a, shape: nn.Embedding(a["vocabulary"], a["units"]),
     "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"]),
@@ -188,6 +189,9 @@ class Runner(protocol.Runner):
             parameter.set_value(weights[name].T if self._is_dense(name) else weights[name])
         for velocity in self._velocities():
             velocity.set_value(paddle.zeros_like(velocity))
+        for norm in self._batch_norms().values():
+            norm._mean.set_value(paddle.zeros_like(norm._mean))
+            norm._variance.set_value(paddle.ones_like(norm._variance))
 
     def feed(self, inputs, targets, residence):
         # (N, B, ...)
@@ -235,6 +239,11 @@ class Runner(protocol.Runner):
     def parameters(self):
         return {name: self._canonical(name, parameter)
                 for name, parameter in self._parameters().items()}
+
+    def statistics(self):
+        return {f"{name}.{kind}": tensor.numpy()
+                for name, norm in self._batch_norms().items()
+                for kind, tensor in (("mean", norm._mean), ("variance", norm._variance))}
 
     def peak_memory(self):
         return paddle.device.cuda.max_memory_allocated()
@@ -291,6 +300,10 @@ class Runner(protocol.Runner):
     def _parameters(self):
         theirs = trained(self.model)
         return {ours: theirs[name] for ours, name in self.names.items()}
+
+    def _batch_norms(self):
+        return {name: part for name, part in self.model.parts.items()
+                if isinstance(part, nn.BatchNorm2D)}
 
     def _velocities(self):
         states = self.optimizer.state_dict()

@@ -99,7 +99,8 @@ LAYERS = {
     "relu": lambda a, shape: nn.ReLU(),
     "sigmoid": lambda a, shape: nn.Sigmoid(),
     "dropout": lambda a, shape: nn.Dropout(a["rate"]),
-    "batch_norm": lambda a, shape: nn.BatchNorm2d(shape[0], eps=a["epsilon"]),
+    "batch_norm": lambda a, shape: nn.BatchNorm2d(
+        shape[0], eps=a["epsilon"], momentum=1 - a["running"]),
     "flatten": lambda a, shape: nn.Flatten(),
     "embedding": lambda a, shape: nn.Embedding(a["vocabulary"], a["units"]),
     "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"], batch_first=True),
@@ -169,6 +170,8 @@ class Runner(protocol.Runner):
             for state in self.optimizer.state.values():
                 if state.get("momentum_buffer") is not None:
                     state["momentum_buffer"].zero_()
+            for norm in self._batch_norms().values():
+                norm.reset_running_stats()
         self.aggregation.reset()
 
     def feed(self, inputs, targets, residence):
@@ -212,6 +215,11 @@ class Runner(protocol.Runner):
 
     def parameters(self):
         return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
+
+    def statistics(self):
+        return {f"{name}.{kind}": to_numpy(array)
+                for name, norm in self._batch_norms().items()
+                for kind, array in (("mean", norm.running_mean), ("variance", norm.running_var))}
 
     def variant(self, name):
         """Return a part that takes the step's next batch, in its own graph if the step has one.
@@ -341,6 +349,10 @@ class Runner(protocol.Runner):
         if self.tuned and self.device.type == "cuda":
             return inputs.pin_memory(), targets.pin_memory()
         return inputs.clone(), targets.clone()
+
+    def _batch_norms(self):
+        return {name: part for name, part in self.model.parts.items()
+                if isinstance(part, nn.BatchNorm2d)}
 
     def _trained(self):
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]

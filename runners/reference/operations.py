@@ -120,17 +120,18 @@ def dropout_backward(a, w, kept, dy):
 
 
 def batch_norm(a, w, x):
-    normal = x - x.mean(axis=(0, 2, 3), keepdims=True)
+    mean = x.mean(axis=(0, 2, 3), keepdims=True)
+    normal = x - mean
     variance = np.square(normal).mean(axis=(0, 2, 3), keepdims=True)
     deviation = np.sqrt(variance + a["epsilon"])  # (1, C, 1, 1)
     normal /= deviation
     y = normal * w["scale"][:, None, None]
     y += w["shift"][:, None, None]
-    return y, (normal, deviation)
+    return y, (normal, deviation, mean.ravel(), variance.ravel())
 
 
 def batch_norm_backward(a, w, saved, dy):
-    normal, deviation = saved
+    normal, deviation = saved[:2]
     axes = (0, 2, 3)
     scale, shift = (dy * normal).sum(axis=axes), dy.sum(axis=axes)
     count = normal.size // normal.shape[1]

@@ -47,6 +47,10 @@ class Runner(protocol.Runner):
             # In place: new memory costs more than copying.
             self.weights[name][...] = weights[name]
             self.velocities[name][...] = 0
+        self.running = {
+            f"{layer['name']}.{kind}": np.full(layer["output_shape"][0], start)
+            for layer in self.layers if layer["op"] == "batch_norm"
+            for kind, start in (("mean", 0.0), ("variance", 1.0))}
         self.first = None
 
     def feed(self, inputs, targets, residence):
@@ -64,6 +68,7 @@ class Runner(protocol.Runner):
         self.last_loss, gradients = first
         for name, gradient in gradients:
             self.update(name, gradient)
+        self.track()
         self.position += 1
 
     # NumPy returns when it is done.
@@ -84,6 +89,9 @@ class Runner(protocol.Runner):
 
     def parameters(self):
         return {name: array.copy() for name, array in self.weights.items()}
+
+    def statistics(self):
+        return {name: array.copy() for name, array in self.running.items()}
 
     @staticmethod
     def product(size, task):
@@ -106,6 +114,7 @@ class Runner(protocol.Runner):
         if self.shards > 1:
             return self._differentiate_shards(x, targets)
         logits, saved = self.forward(self._place(x))
+        self.moments = self._moments(saved)
         loss, dlogits = softmax_cross_entropy(logits, targets)
         return loss, self.backward(dlogits, saved)
 
@@ -115,6 +124,13 @@ class Runner(protocol.Runner):
         velocity *= self.network["momentum"]
         velocity += gradient
         self.weights[name] -= self.network["learning_rate"] * velocity
+
+    def track(self):
+        """Move the running statistics towards the moments of the last batch, in place."""
+        for name, moment in self.moments.items():
+            kept = self.attributes[name.partition(".")[0]]["running"]
+            self.running[name] *= kept
+            self.running[name] += (1 - kept) * moment
 
     def forward(self, x):
         """Return the last layer's output, and what each layer saved for its backward pass."""
@@ -156,12 +172,16 @@ class Runner(protocol.Runner):
     def _differentiate_shards(self, x, targets):
         def differentiate(part, wanted):
             logits, saved = self.forward(self._place(part))
+            moments = self._moments(saved)
             loss, dlogits = softmax_cross_entropy(logits, wanted)
-            return loss / self.shards, dict(self.backward(dlogits / self.shards, saved))
+            gradients = dict(self.backward(dlogits / self.shards, saved))
+            return loss / self.shards, gradients, moments
 
         shards = np.split(x, self.shards), np.split(targets, self.shards)
         with ThreadPoolExecutor(self.threads) as pool:
-            losses, parts = zip(*pool.map(differentiate, *shards))
+            losses, parts, moments = zip(*pool.map(differentiate, *shards))
+        # Every runner's `statistics` are the first device's.
+        self.moments = moments[0]
         return sum(losses), [(name, sum(part[name] for part in parts)) for name in parts[0]]
 
     def _build(self):
@@ -191,6 +211,12 @@ class Runner(protocol.Runner):
         forward, _ = self.operations[layer["op"]]
         inputs = [outputs[source] for source in layer["inputs"]]
         return forward(self.attributes[layer["name"]], self._weights_of(layer), *inputs)
+
+    def _moments(self, saved):
+        """Return the batch's mean and variance of each batch norm, from what it saved."""
+        return {name: moment for layer in self.layers if layer["op"] == "batch_norm"
+                for name, moment in zip((layer["name"] + ".mean", layer["name"] + ".variance"),
+                                        saved[layer["name"]][2:])}
 
     def _weights_of(self, layer):
         """Return this layer's parameters by their short names."""

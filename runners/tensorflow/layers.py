@@ -74,7 +74,8 @@ def _lower(layer, inputs, policy, seed):
     if op == "dropout":
         return layers.Dropout(a["rate"], seed=seed, **options)(x)
     if op == "batch_norm":
-        return layers.BatchNormalization(epsilon=a["epsilon"], **options)(x)
+        return layers.BatchNormalization(momentum=a["running"], epsilon=a["epsilon"],
+                                         **options)(x)
     if op == "lrn":
         return LocalResponseNorm(a, **options)(x)
     if op == "concat":

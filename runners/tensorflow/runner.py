@@ -171,6 +171,9 @@ class Runner(protocol.Runner):
             variable.assign(to_keras(weights[name], variable.shape, self.layouts[name]))
         for momentum in self.optimizer.momentums:
             momentum.assign(tf.zeros_like(momentum))
+        for norm in self._batch_norms():
+            norm.moving_mean.assign(tf.zeros_like(norm.moving_mean))
+            norm.moving_variance.assign(tf.ones_like(norm.moving_variance))
 
     def feed(self, inputs, targets, residence):
         if inputs.ndim == 5:
@@ -211,6 +214,13 @@ class Runner(protocol.Runner):
     def parameters(self):
         return {name: self._canonical(name, variable)
                 for name, variable in self.variables.items()}
+
+    def statistics(self):
+        running = {}
+        for norm in self._batch_norms():
+            running[f"{norm.name}.mean"] = norm.moving_mean
+            running[f"{norm.name}.variance"] = norm.moving_variance
+        return {name: self._local(variable.value)[0].numpy() for name, variable in running.items()}
 
     def copies(self):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
@@ -307,6 +317,10 @@ class Runner(protocol.Runner):
         # Copies: an eager tensor never shares NumPy's memory.
         with tf.device(self.devices[number]):
             return tf.constant(array[number * rows:(number + 1) * rows])
+
+    def _batch_norms(self):
+        return [layer for layer in self.model.layers
+                if isinstance(layer, keras.layers.BatchNormalization)]
 
     def _local(self, value):
         """What each device holds of a value."""

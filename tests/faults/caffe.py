@@ -10,12 +10,12 @@ Ceil = planted(Runner, runner, pool=lambda x, method, kernel, stride, padding, c
     L.Pooling(x, pool=method, kernel_size=kernel, stride=stride, pad=padding)))
 
 # Batch norm that only normalises, as DLBench's files had it.
-NoScale = planted(Runner, runner, batch_norm=lambda x, epsilon, in_place: L.BatchNorm(
-    x, eps=epsilon, use_global_stats=False, param=[{"lr_mult": 0}] * 3))
+NoScale = planted(Runner, runner, batch_norm=lambda x, a: L.BatchNorm(
+    x, eps=a["epsilon"], use_global_stats=False, param=[{"lr_mult": 0}] * 3))
 
 # Running statistics that the solver trains, as where nobody writes lr_mult: 0.
-TrainedStatistics = planted(Runner, runner, batch_norm=lambda x, epsilon, in_place: L.Scale(
-    L.BatchNorm(x, eps=epsilon, use_global_stats=False), bias_term=True))
+TrainedStatistics = planted(Runner, runner, batch_norm=lambda x, a: L.Scale(
+    L.BatchNorm(x, eps=a["epsilon"], use_global_stats=False), bias_term=True))
 
 
 class Reloads(Runner):

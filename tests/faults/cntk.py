@@ -13,17 +13,17 @@ from tests.faults import planted, rows_of_next_batch
 build, make_layer = runner.build, runner.make_layer
 
 
-def make_ceil(layer, input_shape, dropout, seed):
+def make_ceil(layer, input_shape, task, seed):
     if layer["op"] != "max_pool":
-        return make_layer(layer, input_shape, dropout, seed)
+        return make_layer(layer, input_shape, task, seed)
     kernel, stride = layer["attributes"]["kernel"], layer["attributes"]["stride"]
     return lambda x: C.pooling(
         x, C.MAX_POOLING, (kernel, kernel), (stride, stride), ceil_out_dim=True)
 
 
-def with_image(network, source, dropout, seed):
+def with_image(task, source, seed):
     image = C.Parameter(source.shape, init=0.0, name="image")
-    return build(network, source + image, dropout, seed)
+    return build(task, source + image, seed)
 
 
 def per_sample(parameters, network):

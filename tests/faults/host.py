@@ -3,6 +3,8 @@
 import gc
 import importlib
 
+import numpy as np
+
 from runners.session import Session, own_rank
 from tests.faults import uproot
 
@@ -21,4 +23,10 @@ class Host(Session):
         self.runner_class = getattr(importlib.import_module(module), runner or "Runner")
         if hasattr(gc, "freeze"):
             gc.freeze()  # a framework's own objects need no search each time a network goes
+        return {}
+
+    def statistics(self, out):
+        """Save the running statistics of rank 0."""
+        if self.rank == 0:
+            np.savez(out, **self.runner.statistics())
         return {}

@@ -37,6 +37,7 @@ class Runner(Reference):
     def step(self):
         for name, gradient in self.averaged(self.of_own_rows()).items():
             self.update(name, gradient)
+        self.track()
 
     def gradients(self):
         self.position = 0

@@ -179,11 +179,12 @@ def test_a_relu_follows_every_addition(name):
 
 
 @everyone
-def test_batch_norm_scales_and_shifts_every_channel_with_epsilon_1e_5(name):
+def test_batch_norm_scales_and_shifts_every_channel_with_epsilon_1e_5_and_keeps_nine_tenths(name):
     for layer in networks.get(name).layers:
         if layer.op == "batch_norm":
             channels = layer.output_shape[:1]
-            assert (layer.parameters, layer.attributes) == ({"scale": channels, "shift": channels}, {"epsilon": 1e-5})
+            assert (layer.parameters, layer.attributes) == (
+                {"scale": channels, "shift": channels}, {"epsilon": 1e-5, "running": 0.9})
 
 
 @everyone
