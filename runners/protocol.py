@@ -22,9 +22,9 @@ class Different(Exception):
 class Task:
     """What to build. `batch` and `threads` are those of one device.
 
-    `device` is "cpu" or "cuda". `dropout` is off in checks, because its random numbers are the
-    framework's own. `devices` train together by `strategy`, in `ranks` processes (1: this process
-    drives all devices); this process is number `rank`.
+    `device` is "cpu" or "cuda". `devices` train together by `strategy`, in `ranks` processes (1:
+    this process drives all devices); this process is number `rank`. `dropout` can be off in the
+    reference alone.
     """
 
     def __init__(self, network, batch, device="cpu", threads=1, **options):
@@ -83,12 +83,6 @@ class Runner:
 
     def loss(self):
         """Return the mean loss of the last step's batch before its update, of this process."""
-
-    def gradients(self):
-        """Return the gradients of the loss of batch 0, by full name, without an update.
-
-        They are those of the mean loss over the global batch, so every rank answers the same.
-        """
 
     def parameters(self):
         """Return the present parameters by full name. Used in checks and records only."""

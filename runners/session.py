@@ -35,7 +35,11 @@ class Session:
         self.rank = rank
         self.runner = None
         self.task = None
-        self.weights = None
+        # What a process with several copies has loaded last.
+        self.start = None
+        # What `train` has fed, and the batch that comes next.
+        self.proving = None
+        self.batches = 0
         self.parts = {}
 
     def hello(self):
@@ -44,6 +48,7 @@ class Session:
     def rest(self):
         """Free the network and its memory; the next command is `build`."""
         self.runner = None
+        self.proving = None
         self.parts = {}
         gc.collect()
         self.runner_class.return_memory()
@@ -57,36 +62,47 @@ class Session:
         return {"parameters": int(sum(sizes))}
 
     def load(self, weights):
-        with np.load(weights) as arrays:
-            self.runner.load({name: arrays[name] for name in arrays.files})
-        self.weights = weights
+        self._load(weights)
         return {}
 
     def feed(self, batches, residence):
         with np.load(batches) as arrays:
             inputs, targets = (self._own_rows(arrays[name]) for name in ("inputs", "targets"))
+        self.proving = None
         self.runner.feed(inputs, targets, residence)
         # What building and loading took is not the training's.
         _reset_peak_memory()
         return {}
 
     def run(self, steps):
+        self.proving = None
         return dict(timed(self.runner, steps), loss=self.runner.loss(),
                     peak_memory_bytes=self._peak_memory())
 
-    def check(self, steps, out):
-        """Save gradients at the loaded weights and the parameters after `steps` steps."""
-        gradients = self.runner.gradients()
-        losses = []
-        for _ in range(steps):
+    def train(self, weights, samples, start, steps, out, residence, prefix=""):
+        """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
+
+        The ring repeats each device's few samples until its batch is full: in blocks in batch 0,
+        interleaved in batch 1, and so on; training begins with batch `start`. Such a batch has the
+        mean loss, the gradients and the batch statistics of its samples. `weights` may be an
+        earlier answer, whose arrays of interest begin with `prefix`.
+        """
+        if self.proving != (samples, residence, start):
+            self._feed_repeated(samples, start, residence)
+        self._load(weights, prefix)
+        self.proving = None
+        losses, found = [], {}
+        for step in range(1, steps + 1):
             timed_run(self.runner, 1)
             losses.append(self.runner.loss())
+            for kind in ("parameters", "statistics") if self.rank == 0 else ():
+                for name, value in getattr(self.runner, kind)().items():
+                    # A copy, because the next step may overwrite a view.
+                    found["{}/{}/{}".format(step, kind, name)] = np.array(value)
         # One rank writes: `copies` tells whether the others hold the same.
         if self.rank == 0:
-            arrays = {"gradient/" + name: value for name, value in gradients.items()}
-            for name, value in self.runner.parameters().items():
-                arrays["parameter/" + name] = value
-            np.savez(out, **arrays)
+            np.savez(out, **found)
+        self.proving = samples, residence, (start + steps) % self.batches
         return {"losses": losses}
 
     def copies(self, units=0):
@@ -97,8 +113,7 @@ class Session:
         copies = self.runner.copies()
         answer = {"hashes": [_hash(parameters) for parameters in copies]}
         if len(set(answer["hashes"])) > 1:
-            with np.load(self.weights) as weights:
-                answer["apart"] = _apart(copies, weights, units)
+            answer["apart"] = _apart(copies, self.start, units)
         return answer
 
     def phase(self, variant, steps):
@@ -153,6 +168,22 @@ class Session:
         self.runner = None
         return {}
 
+    def _load(self, weights, prefix=""):
+        with np.load(weights) as arrays:
+            start = {name[len(prefix):]: arrays[name] for name in arrays.files
+                     if name.startswith(prefix)}
+        self.runner.load(start)
+        # The file may be gone when copies are compared.
+        self.start = start if self.task.devices > self.task.ranks else None
+
+    def _feed_repeated(self, samples, start, residence):
+        with np.load(samples) as arrays:
+            ring = [repeated(arrays[name], self.task) for name in ("inputs", "targets")]
+        self.batches = len(ring[0])
+        # The ring begins with batch `start`.
+        inputs, targets = (np.roll(each, -start, axis=0) for each in ring)
+        self.runner.feed(inputs, targets, residence)
+
     def _own_rows(self, samples):
         """Take this rank's rows of every global batch: (N, n B, ...) -> (N, B, ...)."""
         if self.task.ranks == 1:
@@ -163,6 +194,16 @@ class Session:
     def _peak_memory(self):
         device = self.runner.peak_memory() if self.task.device == "cuda" else None
         return _peak_resident_bytes() if device is None else int(device)
+
+
+def repeated(samples, task):
+    """Fill this process's batches (N, n B, ...) with samples (N, devices, s, ...), s dividing B."""
+    local = task.devices // task.ranks
+    own = samples[:, task.rank * local:(task.rank + 1) * local]
+    times = task.batch // own.shape[2]
+    filled = [np.repeat(each, times, axis=1) if number % 2 == 0
+              else np.concatenate([each] * times, axis=1) for number, each in enumerate(own)]
+    return np.stack(filled).reshape((len(own), local * task.batch) + own.shape[3:])
 
 
 def described(runner_class):

@@ -175,6 +175,7 @@ def dlbench_side(session: Session, trial: Trial, log: Path) -> Iterator[TimedRun
     with session.start(trial, log) as worker:
         worker.ask("hello", LIMIT_SECONDS)
         session.build(worker, trial)
+        session.feed(worker, trial)
 
         def timed_run(steps: int) -> float:
             answer = worker.ask("run", LIMIT_SECONDS, steps=steps)

@@ -34,14 +34,15 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
-    """The judge of all verdicts: two samples, three steps. It keeps the reference's answers."""
-    return Judge(tmp_path_factory.mktemp("judge"), batch=2, steps=3, seed=1, limit=600)
+    """The judge of all verdicts: two samples, two steps. It keeps the reference's answers."""
+    return Judge(tmp_path_factory.mktemp("judge"), samples=2, steps=2, seed=1, limit=600)
 
 
 @pytest.fixture
 def verdict(judge, worker_for):
     """Return the verdict on a network in a framework's worker: `verdict("pytorch", "tiny_fcn")`.
 
+    The network is one of ours by its name, or any other.
     `plant` changes the network's JSON on its way to the worker. `fault` puts a runner of
     tests.faults in the place of the framework's, as "Ceil" or "ranks:Sum". Other keywords change
     the task, as `devices=2, strategy="ddp"`. Skips with its reason if the framework has no
@@ -53,7 +54,8 @@ def verdict(judge, worker_for):
         with worker_for(framework, fault, task) as worker:
             worker.ask("hello", limit=300)
             asked = Planted(worker, plant) if plant else worker
-            return judge.judge(asked, networks.get(network), task)
+            asked_for = networks.get(network) if isinstance(network, str) else network
+            return judge.judge(asked, asked_for, task)
 
     return ask
 

@@ -5,7 +5,6 @@ All of it is made from records; verdicts come from `analysis.compare.verdicts`.
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +201,7 @@ def _figures(comparison: Comparison) -> list[page.Figure]:
         names = [f"{name}, #{repeat + 1}"
                  for name, repeat in zip(names, rows["repeat"], strict=True)]
     sides = comparison.a.name, comparison.b.name
-    draw = partial(plot.ratios, rows, names, sides, comparison.threshold)
-    return [page.Figure("ratios", draw)]
+    return [page.Figure("ratios", plot.ratios(rows, names, sides, comparison.threshold))]
 
 
 def _ratio(row: "pd.Series[Any]") -> str:

@@ -31,15 +31,13 @@ def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
     trials = {trial["trial"]: trial for trial in campaign.trials
               if trial["trial"] in set(finished["trial"])}
     ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
-    windows = dict(list(ok.groupby("trial")))
     reasons = {}
     curves = {}
     for name, trial in trials.items():
-        losses = _losses(windows.get(name, ok.iloc[:0]))
+        losses = _losses(ok[ok["trial"] == name])
         curves[name] = losses.median(axis=1)
-        processes = campaign.rows("processes", name)
-        reasons[name] = [*_check(processes),
-                         *_parameters(processes[processes["status"] == "ok"], trial),
+        reasons[name] = [*_check(campaign.processes[campaign.processes["trial"] == name]),
+                         *_parameters(finished[finished["trial"] == name], trial),
                          *_processes(losses, trial)]
     for peers in _groups(trials.values()):
         sound = [trial for trial in peers if not reasons[trial["trial"]]]
@@ -50,9 +48,9 @@ def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
 
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
     """Return the median loss over a trial's processes that ended well, by step."""
-    processes = campaign.rows("processes", trial)
+    processes = campaign.processes[campaign.processes["trial"] == trial]
     ok = processes.loc[processes["status"] == "ok", "process"]
-    own = campaign.rows("windows", trial)
+    own = campaign.windows[campaign.windows["trial"] == trial]
     return _losses(own[own["process"].isin(ok)]).median(axis=1)
 
 

@@ -4,7 +4,8 @@ A failed process is a row. Only wrong input stops a campaign, before anything st
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from harness.machine import hardware
 from harness.machine.preflight import pass_gate
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
+from harness.workers.worker import Failed
 
 # Variables of the driver that workers inherit and that change what is measured.
 INHERITED = ("NCCL_", "GLOO_", "XLA_", "CUDA_")
@@ -91,10 +93,7 @@ def _run_processes(plan: Plan, session: Session, recorder: Recorder) -> bool:
     rounds = Rounds(plan.trials, suite, recorder.folder)
     waiting = [(trial, process, order) for order, (trial, process) in enumerate(rounds.planned)
                if (trial.trial, process) not in finished]
-    if suite.check_jobs > 1:
-        first = [trial for trial, process, _ in waiting if process == 0 and not trial.dropout]
-        session.checks.make(first, suite.check_jobs,
-                            lambda trial, _: listener.watch(Event(trial, 0, "checked")))
+    _ask_reference(session, [trial for trial, _, _ in waiting])
     pipeline, ran = Pipeline(session, waiting, note), False
     for order, (trial, process) in enumerate(rounds):
         if (trial.trial, process) not in finished:
@@ -108,6 +107,24 @@ def _run_processes(plan: Plan, session: Session, recorder: Recorder) -> bool:
                 and recorder.untraced(trial.trial, "operators")):
             recorder.append_kernels(pipeline.record(profiling.profile, trial), "operators")
     return ran
+
+
+def _ask_reference(session: Session, trials: Iterable[Trial]) -> None:
+    """Ask the reference what the proofs will need, `check_jobs` networks at a time.
+
+    Nothing is timed yet. Where it fails, it fails again in each process, as that process's reason.
+    """
+    first = {(trial.network, trial.batch, trial.devices, trial.precision): trial
+             for trial in trials}
+
+    def ask(trial: Trial) -> None:
+        session.listener.watch(Event(trial, 0, "asking the reference"))
+        with suppress(Failed):
+            session.judge.prepare(networks.get(trial.network), trial.batch, trial.devices,
+                                  trial.precision)
+
+    for _ in session.live.each(ask, list(first.values()), session.suite.check_jobs):
+        pass
 
 
 def _measure_peaks_again(plan: Plan, session: Session, recorder: Recorder) -> None:

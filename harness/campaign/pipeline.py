@@ -11,14 +11,12 @@ gave no answer to its check: the next one would do the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from harness.campaign.events import Outcome
 from harness.campaign.process import Process, now
 from harness.campaign.session import Session
 from harness.plan.planner import Trial
-from harness.workers.alive import results
 from harness.workers.pool import leaves_traces
 from harness.workers.worker import Failed, Unsupported, Worker
 
@@ -58,7 +56,7 @@ class Pipeline:
             part = f", part {short['variant']}," if "variant" in short else ""
             self._make_room(f"process {process}{part}", short)
             outcome = self._measure(Process(self.session, trial, process, order).get_ready())
-        if _is_hopeless(trial, outcome):
+        if _is_hopeless(outcome):
             self.hopeless[trial.trial] = outcome
             self.waiting = [each for each in self.waiting if each[0].trial != trial.trial]
         if not self.ready:
@@ -124,28 +122,17 @@ class Pipeline:
         self.timed = []
 
     def _in_parallel(self, job: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Do a job for each item. If it is stopped, end the workers instead of waiting for them."""
         if len(items) < 2:
             return [job(item) for item in items]
-        pool = ThreadPoolExecutor(len(items))
-        try:
-            return list(results([pool.submit(job, item) for item in items]))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            self.session.live.stop()
-            raise
-        finally:
-            pool.shutdown()
+        return list(self.session.live.each(job, items, len(items)))
 
 
-def _is_hopeless(trial: Trial, outcome: Outcome) -> bool:
+def _is_hopeless(outcome: Outcome) -> bool:
     row = outcome.row
     if row["status"] == "unsupported":
         return True
-    # Networks with dropout are checked in each process.
-    unproved = not trial.dropout and "check" not in row
     first_failed = row["status"] == "failed" and row["process"] == 0
-    return first_failed and (outcome.timed_out or unproved)
+    return first_failed and (outcome.timed_out or "check" not in row)
 
 
 def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:

@@ -1,4 +1,4 @@
-"""One process of one trial: start its worker, check it, warm it up, and time its windows.
+"""One process of one trial: start its worker, prove it, warm it up, time its windows, prove again.
 
 The first steps run one by one, so that frameworks can be compared loss by loss. Then windows double
 until one is long enough. All windows are kept; those before the timed ones have negative numbers.
@@ -9,20 +9,17 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-import networks
 from harness.campaign import step_parts
 from harness.campaign.events import Event, Outcome
 from harness.campaign.session import Session
 from harness.plan.planner import Trial
 from harness.proof import copies
-from harness.proof.judge import OF_REFERENCE, Verdict
+from harness.proof.questions import OF_REFERENCE
 from harness.telemetry.sampler import kept
-from harness.workers.launch import task_of
 from harness.workers.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
@@ -44,16 +41,11 @@ class Process:
                                 "status": "ok", "reason": "", "started": now()})
 
     def get_ready(self) -> "Process":
-        """Check the trial in its first process, start a worker, and let it build and load."""
+        """Start a worker, let it build its network, prove it, and feed it."""
         session, trial, row = self.session, self.trial, self.outcome.row
         log = session.logs / f"{trial.trial}-{self.number}.log"
         log.unlink(missing_ok=True)
         with self._noting_failures():
-            if self.number == 0 and not trial.dropout:
-                self._tell("checking")
-                checked = session.checks.of(trial)
-                row.update(_identity(checked.hello), log=f"{session.logs.name}/{checked.log.name}")
-                self._note_check(checked.verdict)
             self._tell("starting")
             row["log"] = f"{session.logs.name}/{log.name}"
             worker = self._pooled() or session.start(trial, log)
@@ -61,14 +53,12 @@ class Process:
             session.live.add(worker)
             try:
                 row.update(_identity(worker.ask("hello", session.suite.limits.start)))
-                if trial.dropout:  # its timed losses prove little, so each process is checked
-                    self._tell("checking")
-                    network = networks.get(trial.network)
-                    self._note_check(session.checks.judge.judge(worker, network, task_of(trial)))
                 self._tell("building")
                 began = time.monotonic()
                 row.update(parameters=session.build(worker, trial),
                            build_seconds=time.monotonic() - began)
+                self._prove(worker)
+                session.feed(worker, trial)
             except BaseException:
                 worker.end()
                 session.live.discard([worker])
@@ -106,7 +96,9 @@ class Process:
         self.outcome.row.update(window_steps=length)
         if self.trial.devices > 1:
             self._compare_copies(worker)
+        self._prove(worker, after=True)
         if suite.phases:
+            self.session.feed(worker, self.trial)
             self._tell("parts of the step")
             self.outcome.phases = step_parts.measure(worker, suite, self.trial, self.number, length)
 
@@ -123,9 +115,8 @@ class Process:
                   "step_seconds": seconds / answer["steps"], "loss": answer["loss"]}
         outcome.windows.append(window)
         outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
-        timed = [each["step_seconds"] for each in outcome.windows if each["phase"] == "timing"]
-        step_seconds = median(timed) if timed else window["step_seconds"]
-        self._tell(phase, len(timed), step_seconds, answer["loss"])
+        timed = sum(each["phase"] == "timing" for each in outcome.windows)
+        self._tell(phase, timed, window["step_seconds"], answer["loss"])
         if not math.isfinite(answer["loss"]):
             raise Failed("diverged", f"the loss is {answer['loss']} after step {done + steps}")
         return seconds
@@ -150,16 +141,26 @@ class Process:
                 self.session.live.discard([worker])
         return None
 
-    def _note_check(self, verdict: Verdict) -> None:
-        """Keep the verdict. A network that is different is timed too; its row is not ranked."""
-        if verdict.verdict == "unsupported":
-            raise Unsupported(verdict.reason)
-        if verdict.failure:  # a worker that hung would hang again
-            raise Failed(verdict.failure, verdict.reason.partition(": ")[2])
-        self.outcome.row.update(
-            check=verdict.verdict, check_reason=verdict.reason, loss_error=verdict.loss_error,
-            gradient_error=verdict.gradient_error, trajectory_error=verdict.trajectory_error,
-            copies_error=verdict.copies_error)
+    def _prove(self, worker: Worker, after: bool = False) -> None:
+        """Prove the step that is timed; keep the verdict and the larger errors of both times.
+
+        A network that is different is timed too; its row is not ranked.
+        """
+        self._tell("proving")
+        row, began = self.outcome.row, time.monotonic()
+        verdict = self.session.prove(worker, self.trial, int(row["parameters"]))
+        row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
+        if row.get("check") != "different":
+            when = "after the timed windows: " if after and verdict.reason else ""
+            row.update(check=verdict.verdict, check_reason=when + verdict.reason)
+        strength = verdict.strength
+        for column, value in (
+                ("loss_error", verdict.loss_error), ("gradient_error", verdict.gradient_error),
+                ("trajectory_error", verdict.trajectory_error),
+                ("copies_error", verdict.copies_error), ("proof_rate_error", strength.rate),
+                ("proof_frozen_share", strength.frozen),
+                ("proof_gradient_error", strength.gradient)):
+            row[column] = float(np.fmax(row.get(column, math.nan), value))
 
     @contextlib.contextmanager
     def _noting_failures(self) -> Iterator[None]:

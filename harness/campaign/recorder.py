@@ -27,7 +27,8 @@ SCHEMA = reader.SCHEMA
 PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check",
     "check_reason", "loss_error", "gradient_error", "trajectory_error", "peak_memory_bytes",
-    "build_seconds", "started", "release", "device_name", "log", "copies_error")
+    "build_seconds", "proof_seconds", "started", "release", "device_name", "log", "copies_error",
+    "proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
                   "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {
@@ -212,9 +213,6 @@ def refuse_existing(folder: Path) -> None:
 
 def refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise WrongUse if the variables, the processor or the GPUs are not those of `file`."""
-    if "variables" not in then:
-        raise WrongUse(f"{file}: no key variables: nothing says whether it was measured with "
-                       "those of today, so it cannot go on: begin another with --out")
     before, present = _place(then), _place(now)
     for key in {**before, **present}:
         was, here = before.get(key, "not set"), present.get(key, "not set")

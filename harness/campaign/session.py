@@ -1,6 +1,6 @@
 """What all workers of a campaign, a verification or a script share.
 
-`Session.open(plan)` builds the environments and opens the sampler, the inputs, the checks and the
+`Session.open(plan)` builds the environments and opens the sampler, the inputs, the judge and the
 pool of workers. It ends every worker that is left when it closes.
 """
 
@@ -18,8 +18,7 @@ from harness.environments import recipes, store
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.proof.checks import Checks
-from harness.proof.judge import Judge
+from harness.proof.judge import Judge, Verdict
 from harness.telemetry.sampler import Sampler, open_sampler
 from harness.workers import launch
 from harness.workers.alive import LiveWorkers
@@ -65,7 +64,7 @@ class Session:
     environments: Environments
     logs: Path
     inputs: Inputs
-    checks: Checks
+    judge: Judge
     listener: Listener = field(default_factory=Listener)
     sampler: Sampler = field(default_factory=Sampler)  # samples nothing
     pool: WorkerPool = field(default_factory=WorkerPool)
@@ -82,8 +81,7 @@ class Session:
             judge = Judge(scratch, suite.check.batch, suite.check.steps, suite.seed,
                           suite.limits.check)
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs))
-            checks = Checks(judge, environments, suite.limits, logs)
-            session = cls(suite, environments, logs, inputs, checks, listener, sampler)
+            session = cls(suite, environments, logs, inputs, judge, listener, sampler)
             try:
                 yield session
             finally:
@@ -92,7 +90,7 @@ class Session:
     @property
     def live(self) -> LiveWorkers:
         """The workers that are alive."""
-        return self.checks.live
+        return self.judge.live
 
     def environment(self, trial: Trial) -> Environment | BuildFailed:
         """Return the environment of a trial's release."""
@@ -104,15 +102,28 @@ class Session:
         return launch.start(self.environment(trial), trial, log, module, extra)
 
     def build(self, worker: Worker, trial: Trial) -> int:
-        """Let a worker build a network and take weights and batches; return its parameters."""
+        """Let a worker build a trial's network; return its parameters."""
+        network = networks.get(trial.network)
+        built = worker.ask("build", self.suite.limits.build, network=network.to_json(),
+                           batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial))
+        return int(built["parameters"])
+
+    def prove(self, worker: Worker, trial: Trial, parameters: int) -> Verdict:
+        """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""
+        return self.judge.prove(worker, networks.get(trial.network), task_of(trial), trial.batch,
+                                parameters, residence_of(trial))
+
+    def feed(self, worker: Worker, trial: Trial) -> None:
+        """Let a worker that has built a trial's network take its weights and batches."""
         network, limit = networks.get(trial.network), self.suite.limits.build
-        built = worker.ask("build", limit, network=network.to_json(), batch=trial.batch,
-                           dropout=True, seed=self.suite.seed, **task_of(trial))
         worker.ask("load", limit, weights=str(self.inputs.weights(network)))
         batches = self.inputs.batches(network, trial.global_batch, trial.data)
-        residence = "device" if trial.data == "device" else "host"
-        worker.ask("feed", limit, batches=str(batches), residence=residence)
-        return int(built["parameters"])
+        worker.ask("feed", limit, batches=str(batches), residence=residence_of(trial))
+
+
+def residence_of(trial: Trial) -> str:
+    """Return where a trial's batches lie while it trains."""
+    return "device" if trial.data == "device" else "host"
 
 
 def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:

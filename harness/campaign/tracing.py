@@ -58,6 +58,7 @@ def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
             out = Path(folder) / "trace.json"
             worker.ask("hello", session.suite.limits.start)
             session.build(worker, trial)
+            session.feed(worker, trial)
             worker.ask("run", session.suite.limits.window, steps=WARM_UP_STEPS)
             worker.ask(asked.command, session.suite.limits.window, steps=STEPS, out=str(out))
             return asked.rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))

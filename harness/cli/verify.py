@@ -1,9 +1,10 @@
-"""`dlbench verify`: checks every framework's networks against the NumPy reference.
+"""`dlbench verify`: proves every framework's networks against the NumPy reference.
 
 It prints a verdict for each and a matrix of all of them.
 """
 
 import csv
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import networks
 from harness.campaign.campaign import prepare
 from harness.campaign.events import Listener
 from harness.campaign.session import Session
@@ -19,6 +21,8 @@ from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.judge import Verdict
 from harness.validation import validate
+from harness.workers.launch import task_of
+from harness.workers.worker import Failed, Unsupported
 
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error",
            "verdict", "reason")
@@ -38,7 +42,7 @@ class Printer(Listener):
 
 
 def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict[str, Any]]:
-    """Check every network in every framework, `jobs` at a time, and print the verdicts.
+    """Prove every network in every framework, `jobs` at a time, and print the verdicts.
 
     `wanted` has a suite's keys.
     """
@@ -56,9 +60,24 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
         if trial.status != "planned":
             keep(trial, Verdict("unsupported", trial.reason))
     with Session.open(plan, Printer(console)) as session:
-        session.checks.make(plan.planned, jobs, lambda trial, checked: keep(trial, checked.verdict))
+        verdicts = session.live.each(partial(prove, session), plan.planned, jobs)
+        for trial, verdict in zip(plan.planned, verdicts, strict=True):
+            keep(trial, verdict)
     console.print(matrix(rows))
     return rows
+
+
+def prove(session: Session, trial: Trial) -> Verdict:
+    """Prove a trial's network in a worker of its own, at twice the samples of the proof."""
+    log = session.logs / f"{trial.trial}-proof.log"
+    try:
+        with session.start(trial, log) as worker, session.live.holding(worker):
+            worker.ask("hello", session.suite.limits.start)
+            return session.judge.judge(worker, networks.get(trial.network), task_of(trial))
+    except Unsupported as refusal:
+        return Verdict("unsupported", str(refusal))
+    except Failed as failure:
+        return Verdict("different", str(failure), failure=failure.kind)
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:

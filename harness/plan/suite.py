@@ -78,9 +78,9 @@ class Check(Strict):
     """The proof of sameness that each trial gives before it is timed."""
 
     batch: PositiveInt = 2
-    """Samples. The reference computes them in NumPy, so few, whatever the trial's batch."""
-    steps: PositiveInt = 3
-    """Optimizer steps. Momentum shows from the second on; each further step lets kinks turn."""
+    """Samples of one device, repeated to fill the timed batch. The reference computes them."""
+    steps: PositiveInt = 2
+    """Optimizer steps that are compared one by one. Momentum shows from the second on."""
 
 
 class Limits(Strict):
@@ -155,7 +155,7 @@ class Suite(Strict):
     check: Check = Check()
     """The proof of sameness."""
     check_jobs: PositiveInt = 1
-    """Checks at a time. With more than one, all checks run before anything is timed."""
+    """Networks that the reference answers for at a time, before anything is timed."""
     prepare_jobs: PositiveInt = 1
     """Processes that get ready at a time. They share device memory and are timed one by one."""
     keep_workers: bool = False

@@ -1,10 +1,11 @@
-"""Relative errors of a worker's gradients and moves against the reference, in float64.
+"""Compares what a worker's steps moved with what they should have moved, in float64.
 
-Several checks compare at a time, each in a thread; so tensors are compared in blocks, without BLAS.
+Several proofs compare at a time, each in a thread; so tensors are compared in blocks, without BLAS.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,49 +14,91 @@ from analysis.proof.tolerances import LATER_STEPS
 
 UNIT_ROUNDOFF_FP32 = 2.0**-24
 BLOCK = 2**18  # numbers compared at a time: 2 MiB in float64
-FLOOR = 0.1  # of a layer's gradient: smaller tensors' norms are mostly rounding
+FLOOR = 0.1  # of a layer's move: smaller tensors' norms are mostly rounding
 
 
-def gradient_errors(network: networks.Network, ours: Mapping[str, np.ndarray],
-                    reference: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Relative L2 error of each tensor's gradient: ||ours - reference|| / ||reference||, NaN kept.
+@dataclass(frozen=True)
+class Errors:
+    """How far a tensor's gradient x is from the right one r.
 
-    A tensor with less than `FLOOR` of its layer's gradient is measured against that share: the
-    shift before another batch norm, for example, has a gradient that cancels to rounding.
+    `coefficient` is <x, r> / <r, r> - 1, `norm` |x| / |r| - 1 and `distance` |x - r| / |r|. The
+    `rounded_` ones are standard deviations of what rounding of stored weights makes of the first
+    and the last.
     """
-    def parts(ours: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, ...]:
-        return ours - wanted, wanted
 
-    errors = {}
-    for layer in network.layers:
-        norms = {name: norms_of(parts, ours[f"gradient/{name}"], reference[f"gradient/{name}"])
-                 for name in (f"{layer.name}.{each}" for each in layer.parameters)}
-        whole = math.hypot(*(norm for _, norm in norms.values()))
-        errors.update({name: quotient(difference, max(norm, FLOOR * whole))
-                       for name, (difference, norm) in norms.items()})
-    return errors
+    coefficient: float
+    norm: float
+    distance: float
+    rounded_coefficient: float = 0.0
+    rounded_distance: float = 0.0
+    size: float = 0.0  # |r|
+
+    @property
+    def beyond_rounding(self) -> float:
+        """The distance that rounding of stored weights does not explain, times |r|."""
+        return self.size * math.sqrt(np.maximum(0, self.distance**2 - self.rounded_distance**2))
 
 
-def move_error(ours: np.ndarray, reference: np.ndarray, start: np.ndarray, steps: int) -> float:
-    """Relative error of the parameters' move, less what rounding of stored weights explains."""
-    def parts(ours: np.ndarray, reference: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, ...]:
-        wanted = reference - start
-        return ours - start - wanted, wanted, start
+def step_errors(before: np.ndarray, after: np.ndarray, gradient: np.ndarray,
+                rate: float) -> Errors:
+    """Compare the gradient that a step from fp32 weights shows, (before - after) / rate.
 
-    difference, norm, begin = norms_of(parts, ours, reference, start)
-    rounding = steps * UNIT_ROUNDOFF_FP32 * begin
-    if math.isnan(difference):
-        return difference
-    return quotient(max(0.0, difference - rounding), norm)
+    A step that is too small for fp32 cannot show; so the right one is rounded like the weights.
+    """
+    def parts(before: np.ndarray, after: np.ndarray, gradient: np.ndarray
+              ) -> tuple[np.ndarray, ...]:
+        right = before - np.float64(np.float32(before - rate * gradient))
+        found = before - after
+        noise = UNIT_ROUNDOFF_FP32 * np.maximum(np.abs(before), np.abs(after))
+        return (found * right, np.square(right), np.square(found), np.square(found - right),
+                np.square(noise), np.square(noise * right))
+
+    return _errors(sums_of(parts, before, after, gradient))
+
+
+def momentum_errors(first: np.ndarray, second: np.ndarray, own: np.ndarray, third: np.ndarray,
+                    momentum: float) -> Errors:
+    """Compare what momentum added to a step with the move before it.
+
+    From `first` to `second` weights moved by the last step. The next step leads to `third`, and
+    without momentum to `own`: the same step by a runner that has just loaded `second`.
+    """
+    def parts(first: np.ndarray, second: np.ndarray, own: np.ndarray, third: np.ndarray
+              ) -> tuple[np.ndarray, ...]:
+        right, found = momentum * (first - second), own - third
+        noise = 2 * UNIT_ROUNDOFF_FP32 * np.abs(second)
+        return (found * right, np.square(right), np.square(found), np.square(found - right),
+                np.square(noise), np.square(noise * right))
+
+    return _errors(sums_of(parts, first, second, own, third))
+
+
+def errors_of(found: np.ndarray, right: np.ndarray) -> Errors:
+    """Compare two tensors without any rounding."""
+    def parts(found: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, ...]:
+        zero = np.zeros_like(right)
+        return (found * right, np.square(right), np.square(found), np.square(found - right),
+                zero, zero)
+
+    return _errors(sums_of(parts, found, right))
+
+
+def _errors(sums: list[float]) -> Errors:
+    along, square, found, apart, noise, noise_along = sums
+    if not square:  # a tensor off the path to the loss, or steps too small for fp32
+        other = math.inf if found else 0.0
+        return Errors(other, other, other)
+    return Errors(along / square - 1, math.sqrt(found / square) - 1, math.sqrt(apart / square),
+                  math.sqrt(noise_along) / square, math.sqrt(noise / square), math.sqrt(square))
 
 
 def later_errors(network: networks.Network, whole: int,
                  files: tuple[Mapping[str, np.ndarray], ...]) -> dict[str, float]:
     """Relative L2 error of each tensor's move by the gradients after the first `whole` (two) steps.
 
-    files: our answers, the reference's after `whole` and after `LATER_STEPS`, the weights before.
-    Step k of n moves a tensor by lr g (1 + m + ... + m^(n - k)) until then; the second gradient
-    follows from the reference after two steps.
+    files: our parameters, the reference's answers after `whole` and after `LATER_STEPS` steps, the
+    weights before. Step k of n moves a tensor by lr g (1 + m + ... + m^(n - k)) until then; the
+    second gradient follows from the reference after two steps.
     """
     ours, early, late, start = files
     rate, momentum = network.learning_rate, network.momentum
@@ -73,7 +116,7 @@ def later_errors(network: networks.Network, whole: int,
         for name in (f"{layer.name}.{each}" for each in layer.parameters):
             parameter, gradient = f"parameter/{name}", f"gradient/{name}"
             difference, moves[name], begin = norms_of(
-                parts, ours[parameter], late[parameter], early[parameter], early[gradient],
+                parts, ours[name], late[parameter], early[parameter], early[gradient],
                 start[name])
             rounding = LATER_STEPS * UNIT_ROUNDOFF_FP32 * begin
             differences[name] = np.maximum(0.0, difference - rounding)  # keeps NaN

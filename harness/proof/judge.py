@@ -1,13 +1,10 @@
-"""Judges sameness: a worker's answers against the NumPy float64 reference on the same inputs.
+"""Judges sameness: what a worker's timed step does, against the NumPy float64 reference.
 
-It compares the number of parameters, the loss, every gradient (relative L2 error of a tensor) and
-where several optimizer steps lead. The tolerances follow from the precision
-(`analysis.proof.tolerances`); docs/method/sameness.md explains them.
+The worker makes the plays of `harness.proof.plays`. The judge compares its number of parameters,
+its loss and what its parameters and running statistics moved. docs/method/sameness.md explains how.
 """
 
 import math
-import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,45 +13,58 @@ from typing import Any
 import numpy as np
 
 import networks
-from analysis.proof.tolerances import LATER, LATER_STEPS, LOSSY, Tolerance, kinks_of, tolerance_of
+from analysis.proof.tolerances import LATER, LATER_STEPS, LOSSY
 from harness.data import arrays
-from harness.proof import copies, distances
+from harness.proof import copies, distances, plays
+from harness.proof.distances import Errors
+from harness.proof.limits import Allowed, LimitsOf
+from harness.proof.plays import Play, Plays
+from harness.proof.questions import (
+    CALIBRATED,
+    MASKS,
+    OF_REFERENCE,
+    PLAIN,
+    SMOOTH,
+    Question,
+    Questions,
+    bias_gradient,
+    head_of,
+    samples_of,
+)
 from harness.workers.alive import LiveWorkers
-from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Unsupported, Worker
-from networks import work
 
-DRAWS = 3  # of weights and batches, before a gradient that a kink could explain is different
-# Bytes of a sample: above, some pre-activations always lie at a kink (GoogLeNet 40 MB, VGG-16 115).
-MANY_ACTIVATIONS = 30_000_000
-# Kinks turn while a network trains: found 0.03 (ResNet-56). After three steps Nesterov momentum is
-# 0.4 off.
-FP32_TRAJECTORY = 0.1
-# For the sum of a first step, if the strategy has no other limit; found 0.002 in 11 networks.
+DRAWS = 3  # of weights and samples, before gradients that rounding could explain are different
+# What has no rounding but that of stored weights and of a gradient's last sum must be right to 1 %.
+EXACT = 0.01
+SIGMAS = 6.0  # of what rounding of stored weights makes of a number
+MASKED_SIGMAS = 4.0  # of what dropout masks make of a number
+STORED_UNITS = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # unit roundoff where activations are stored so
+# For the sum of a first step of a strategy that may move every tensor as it likes; found 0.002.
 FIRST_SUM = 0.05
-OTHER_OPTIMISER = "the optimiser differs"
-REFERENCE = "runners.reference.runner"
-Tensors = dict[str, np.ndarray]
-OF_REFERENCE = "the reference: "  # begins the reason if the reference failed, not the framework
-REFERENCE_THREADS = 8  # more gain little, and several references may run
-# glibc returns the large blocks that layers free to the kernel, and new pages took half the time of
-# AlexNet's backward pass; so the worker keeps them (mallopt(3)).
-KEEP_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0",
-               "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+# Of the variance that dropout masks make, pooled over tensors; 0.4 in place of 0.5 is 0.67 of it.
+MASKED = 0.1
+# A gradient's strength is stated for the tensors that together hold this share of all parameters.
+MOST_PARAMETERS = 0.95
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a check asks every runner and the reference: network, files and settings."""
+class Strength:
+    """The smallest faults that would have been refused; 1 or more: not even a missing update.
 
-    network: networks.Network
-    batch: int  # of one device
-    devices: int
-    steps: int
-    weights: Path
-    batches: Path
-    reference: Path  # the reference's answers
-    limit: float
+    `rate` is an error of the learning rate, `gradient` one of the scale of a tensor's gradient (in
+    the tensors that hold 95 % of the parameters). `frozen` is the share of the parameters in
+    tensors that could stand still unseen.
+    """
+
+    rate: float = math.nan
+    frozen: float = math.nan
+    gradient: float = math.nan
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether a runner that trains nothing could have passed."""
+        return self.rate >= 1 and self.frozen >= 1
 
 
 @dataclass(frozen=True)
@@ -65,10 +75,11 @@ class Verdict:
     reason: str = ""
     parameters: int = 0
     loss_error: float = math.nan
-    gradient_error: float = math.nan
-    trajectory_error: float = math.nan
+    gradient_error: float = math.nan  # largest distance of a layer's gradient
+    trajectory_error: float = math.nan  # largest error of a tensor's momentum
     copies_error: float = math.nan  # of several devices whose copies are not equal in every bit
     failure: str = ""  # the kind, where the worker failed instead of answering
+    strength: Strength = Strength()
 
     @property
     def may_pass(self) -> bool:
@@ -78,311 +89,476 @@ class Verdict:
 
 
 class Judge:
-    """Compares workers with the reference, whose answers to each draw it keeps in `folder`."""
+    """Proves workers; keeps the reference's answers in `folder`."""
 
-    def __init__(self, folder: Path, batch: int, steps: int, seed: int, limit: float):
-        self.folder = folder
-        self.batch = batch
-        self.steps = steps
-        self.seed = seed
-        self.limit = limit
-        self.losses: dict[Path, list[float]] = {}
-        self.locks: dict[Path, threading.Lock] = {}  # one for each question, for parallel checks
+    def __init__(self, folder: Path, samples: int, steps: int, seed: int, limit: float):
         self.live = LiveWorkers()
+        self.questions = Questions(folder, seed, limit, self.live)
+        self.limits = LimitsOf(self.questions)
+        self.samples = samples
+        self.steps = steps
+        self.limit = limit
 
-    def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any]) -> Verdict:
-        """Let `worker` check `network` under `task` (device, threads, precision, tuning); compare.
+    def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
+              between: int = 0) -> Verdict:
+        """Let `worker` build `network` under `task` at twice the samples, and prove it.
 
-        A gradient may miss its tolerance because rounding turned ReLUs or maxima: one in fp32, many
-        in lower precisions. New weights and batches show it, because a fault shows on every draw.
+        With `between`, it is proved again after as many further steps.
         """
-        for draw in range(DRAWS):
-            question = self._question(network, draw, int(task.get("devices", 1)))
-            with self._asked_once(question):
-                self._draw(question, self.seed + draw)
-            verdict = self._judge(worker, question, task)
-            if not self._may_be_a_kink(network, verdict, str(task["precision"])):
-                break
-        return verdict
-
-    def _judge(self, worker: Worker, question: Question, task: Mapping[str, Any]) -> Verdict:
-        answers = self.folder / f"answers-{worker.token}.npz"
+        batch = 2 * self.samples
         try:
-            parameters, losses = _ask(worker, question, task, question.steps, answers)
-            with self._asked_once(question):
-                self._answer_reference(question)
-            verdict = self._compare(question, parameters, losses, answers, task)
-            if OTHER_OPTIMISER in verdict.reason:
-                _ask(worker, question, task, 1, answers)
-                reason = f"{verdict.reason}; {_first_step(question, answers)}"
-                verdict = replace(verdict, reason=reason)
-            if question.devices == 1:
-                return verdict
-            verdict = _with_copies(verdict, worker, question)
-            if verdict.verdict == "same" and _is_unbounded(task):
-                _ask(worker, question, task, 1, answers)
-                verdict = _with_first_sum(verdict, question, answers, str(task["precision"]))
-            if verdict.verdict == "same" and task.get("strategy", "") in LATER:
-                _ask(worker, question, task, LATER_STEPS, answers)
-                verdict = self._with_later_moves(verdict, question, answers, task)
-            return verdict
+            built = worker.ask("build", self.limit, network=network.to_json(), batch=batch,
+                               dropout=True, **task)
+            verdict = self.prove(worker, network, task, batch, built["parameters"])
+            if between and verdict.verdict == "same":
+                worker.ask("run", self.limit, steps=between)
+                verdict = self.prove(worker, network, task, batch, built["parameters"])
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
         except Failed as failure:
             return Verdict("different", str(failure), failure=failure.kind)
-        finally:
-            answers.unlink(missing_ok=True)
-
-    def _question(self, network: networks.Network, draw: int, devices: int) -> Question:
-        several = f"-x{devices}" if devices > 1 else ""
-        stem = self.folder / f"check-{network.name}{several}-{draw}"
-        files = {kind: stem.with_suffix(f".{kind}.npz")
-                 for kind in ("weights", "batches", "reference")}
-        return Question(network, self.batch, devices, self.steps, **files, limit=self.limit)
-
-    def _asked_once(self, question: Question) -> threading.Lock:
-        """Return the lock for making a question's files and its answer."""
-        return self.locks.setdefault(question.reference, threading.Lock())
-
-    def _draw(self, question: Question, seed: int) -> None:
-        """Write the weights and batches of a question, once; batches are for all devices."""
-        if question.batches.exists():
-            return
-        network = question.network
-        weights = arrays.draw_weights(network, seed)
-        # ResNet-56 on four devices has a kink in each draw.
-        if question.devices > 1 or work.activation_bytes(network) > MANY_ACTIVATIONS:
-            weights = arrays.away_from_kinks(network, weights)
-        arrays.save_weights(question.weights, weights)
-        whole = question.batch * question.devices
-        batches = arrays.synthetic_batches(network, whole, 2, seed)
-        arrays.save_batches(question.batches, *batches)
-
-    def _answer_reference(self, question: Question) -> None:
-        if question.reference in self.losses:
-            return
-        asked = question
-        if not question.network.has_batch_norm:  # else each device normalizes its own samples
-            asked = replace(question, batch=question.batch * question.devices, devices=1)
-        # Each shard has one thread: with several, their products would wait for each other.
-        threads = len(cores(REFERENCE_THREADS)) if asked.devices == 1 else 1
-        variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
-        task = {"device": "cpu", "threads": threads, "precision": "fp32", "tuning": "stock",
-                "devices": asked.devices}
-        log = question.reference.with_suffix(".log")
-        try:
-            with (Worker(sys.executable, REFERENCE, log, variables) as worker,
-                  self.live.holding(worker)):
-                _, losses = _ask(worker, asked, task, question.steps, question.reference)
-        except Failed as failure:
-            raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
-        self.losses[question.reference] = losses
-
-    def _with_later_moves(self, verdict: Verdict, question: Question, answers: Path,
-                          task: Mapping[str, Any]) -> Verdict:
-        """Refuse a verdict if the steps after a strategy's whole ones moved too little."""
-        whole, allowed = LATER[task["strategy"]]
-        file = question.reference
-        before, after = (replace(question, steps=steps, reference=file.with_suffix(f".{steps}.npz"))
-                         for steps in (whole, LATER_STEPS))
-        for each in (before, after):
-            with self._asked_once(each):
-                self._answer_reference(each)
-        files = (answers, before.reference, after.reference, question.weights)
-        mapped = tuple(arrays.mapped(file) for file in files)
-        errors = distances.later_errors(question.network, whole, mapped)
-        exact = _limits(question.network, str(task["precision"]), 0.0)
-        limits = {name: max(allowed, exact[name].trajectory) for name in errors}
-        if strays := [name for name, error in errors.items() if not error <= limits[name]]:
-            worst = max(strays, key=lambda name: _nan_last(errors[name]))
-            reason = (f"steps {whole + 1} to {LATER_STEPS}, whose gradients are not sent whole, "
-                      f"have moved {worst} otherwise (relative error {errors[worst]:.2g}, "
-                      f"allowed {limits[worst]:.2g}, 1 if nothing arrived)")
-            return replace(verdict, verdict="different", reason=reason)
         return verdict
 
-    def _may_be_a_kink(self, network: networks.Network, verdict: Verdict, precision: str) -> bool:
-        """Whether the loss is right and gradients are off in a network with kinks.
+    def prepare(self, network: networks.Network, batch: int, devices: int,
+                precision: str) -> None:
+        """Ask the reference for all that a first draw of `prove` needs. Raises Failed."""
+        question = self._question(network, batch, devices, 0)
+        for kind in question.kinds:
+            self.questions.answer(question, kind)
+            self.limits.of(question, kind, precision)
+        if network.has_dropout:
+            self.questions.masks(question)
+        elif head_of(network):
+            self.questions.answer(question, CALIBRATED)
 
-        The size of the error says nothing: one other maximum in CaffeNet's last pooling changed the
-        gradients before it by 2 %, in two frameworks alike.
+    def prove(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
+              batch: int, parameters: int, residence: str = "device") -> Verdict:
+        """Prove a worker that has built `network` at `batch`. Raises Failed and Unsupported.
+
+        Gradients may miss their limits because rounding turned ReLUs or maxima. New weights and
+        samples show it, because a fault shows on every draw.
         """
-        kinks = kinks_of(network.name)
-        if verdict.verdict == "same" or not verdict.loss_error <= tolerance_of(precision).loss:
-            return False
-        allowed = tolerance_of(precision, 0 if precision == "fp32" else kinks).gradient
-        return kinks > 0 and verdict.gradient_error > allowed
+        for draw in range(DRAWS):
+            question = self._question(network, batch, task["devices"], draw)
+            proof = Proof(self, worker, question, task, batch, residence)
+            verdict = proof.verdict(parameters)
+            if verdict.verdict == "same" or proof.exact_faults:
+                return verdict
+        return verdict
 
-    def _compare(self, question: Question, parameters: int, losses: list[float], answers: Path,
-                 task: Mapping[str, Any]) -> Verdict:
-        network = question.network
-        precision = str(task["precision"])
-        limits = _limits(network, precision, LOSSY.get(task.get("strategy", ""), 0.0))
-        wanted = self.losses[question.reference]
-        loss_error = abs(losses[0] - wanted[0]) / abs(wanted[0])
-        ours, reference, start = _mapped(question, answers)
-        if misfit := _misfit(network, ours):
-            return Verdict("different", misfit, parameters, loss_error)
-        gradients = distances.gradient_errors(network, ours, reference)
-        moves = {
-            name: distances.move_error(ours[f"parameter/{name}"], reference[f"parameter/{name}"],
-                                       start[name], question.steps)
-            for name in network.parameter_shapes}
-        gradient_error, trajectory_error = _largest(gradients), _largest(moves)
-        reasons = []
+    def _question(self, network: networks.Network, batch: int, devices: int,
+                  draw: int) -> Question:
+        return self.questions.question(network, samples_of(batch, self.samples), devices, draw)
+
+
+class Proof:
+    """One proof of one worker: its faults, its largest errors, and its strength."""
+
+    def __init__(self, judge: Judge, worker: Worker, question: Question, task: Mapping[str, Any],
+                 batch: int, residence: str):
+        self.judge = judge
+        self.worker = worker
+        self.question = question
+        self.network = question.network
+        self.task = task
+        self.batch = batch
+        self.residence = residence
+        self.strategy = str(task.get("strategy", ""))
+        self.precision = str(task["precision"])
+        if self.strategy == "bf16_compress":
+            self.precision = "bf16"
+        # Those that no rounding explains, and those that another draw may clear.
+        self.exact_faults: list[str] = []
+        self.faults: list[str] = []
+        self.loss_error = self.gradient_error = self.momentum_error = math.nan
+        self.rate = math.inf  # smallest error of the learning rate that the head shows
+        self.seen: dict[str, list[float]] = {}  # a tensor's limits of scale, one of each kind
+
+    def verdict(self, parameters: int) -> Verdict:
+        """Let the worker make its plays, and compare them."""
+        network, question = self.network, self.question
         if parameters != network.parameter_count:
-            reasons.append(f"{parameters:,} parameters for {network.parameter_count:,}")
-        if not loss_error <= tolerance_of(precision).loss:
-            reasons.append(f"loss {losses[0]:.6g} for {wanted[0]:.6g}")
-        if strays := [name for name, error in gradients.items()
-                      if not error <= limits[name].gradient]:
-            reasons.append(_name_gradients(network, gradients, strays, limits)
-                           + _wrong_scale(question, ours, reference))
-        elif strays := [name for name, error in moves.items()
-                        if not error <= limits[name].trajectory]:
-            worst = max(strays, key=lambda name: _nan_last(moves[name]))
-            reasons.append(f"gradients agree, but after {question.steps} steps {worst} has moved "
-                           f"otherwise (relative error {moves[worst]:.2g}, "
-                           f"allowed {limits[worst].trajectory:.2g}): {OTHER_OPTIMISER}")
+            self.exact_faults.append(f"{parameters:,} parameters for {network.parameter_count:,}")
+        judge, apart = self.judge, copies.Comparison()
+        with plays.played(self.worker, question, self.residence, judge.steps,
+                          judge.limit) as found:
+            if misfit := _misfit(network, found.plain):
+                return Verdict("different", misfit, parameters, self._loss(found.plain))
+            self._loss(found.plain)
+            self._calibrated(found.calibrated)
+            if math.isinf(LOSSY.get(self.strategy, 0.0)):
+                self._first_sum(found.plain)
+            else:
+                self._gradients(PLAIN, found.plain)
+                if found.smooth:
+                    self._gradients(SMOOTH, found.smooth)
+                self._momentum(found)
+            self._running_statistics(found.plain)
+            if found.again:
+                self._masks(found)
+        if question.devices > 1:
+            apart = copies.compare(self.worker, question.devices, judge.limit)
+            self.exact_faults += [apart.fault] if apart.fault else []
+        if self.strategy in LATER and not self.exact_faults and not self.faults:
+            self._later_moves()
+        reasons = [*self.exact_faults, *self.faults]
         return Verdict("different" if reasons else "same", "; ".join(reasons), parameters,
-                       loss_error, gradient_error, trajectory_error)
+                       self.loss_error, self.gradient_error, self.momentum_error, apart.error,
+                       strength=self._strength())
+
+    def _loss(self, found: Play) -> float:
+        """Compare the first loss, with dropout within what random masks make of it."""
+        wanted, _ = self.judge.questions.answer(self.question, PLAIN)
+        allowed = self._limits(PLAIN).loss
+        if self.network.has_dropout:
+            mean, deviation = self.judge.questions.masks(self.question)["loss"]
+            wanted *= mean
+            allowed += MASKED_SIGMAS * deviation * self._averaged()
+        self.loss_error = abs(found.losses[0] - wanted) / abs(wanted)
+        if not self.loss_error <= allowed:
+            self.faults.append(f"loss {found.losses[0]:.6g} for {wanted:.6g}")
+        return self.loss_error
+
+    def _calibrated(self, found: Play) -> None:
+        """Compare a step whose logits are zero: the head's bias and all that must not move."""
+        head = head_of(self.network)
+        if not head:
+            return
+        start = arrays.mapped(self.question.file(CALIBRATED))
+        chance = math.log(self.network.classes)
+        if not abs(found.losses[0] / chance - 1) <= EXACT:
+            self.exact_faults.append(f"loss {found.losses[0]:.6g} for {chance:.6g} where all "
+                                     "logits are zero")
+        moved = {name: largest for name, value in found.parameters[0].items()
+                 if name.partition(".")[0] != head.name
+                 and (largest := _largest_change(value, start[name])) != 0}
+        if moved:
+            worst = max(moved, key=lambda name: _nan_last(moved[name]))
+            self.exact_faults.append(
+                f"{len(moved)} tensors moved although their gradient is zero, most of all {worst} "
+                f"by {moved[worst]:.2g} of its largest value: weight decay, or updates of another "
+                "step")
+        if math.isinf(LOSSY.get(self.strategy, 0.0)):
+            return
+        bias, weight = (f"{head.name}.{name}" for name in ("bias", "weight"))
+        gradients = {bias: bias_gradient(self.question, 0)}
+        allowed = {bias: EXACT + self._summed(bias)}
+        if not self.network.has_dropout:
+            _, answer = self.judge.questions.answer(self.question, CALIBRATED)
+            gradients[weight] = answer[f"gradient/{weight}"]
+            allowed[weight] = self._limits(PLAIN).tensors[weight].coefficient
+        self.rate = min(allowed.values())
+        for name, gradient in gradients.items():
+            error = distances.step_errors(start[name], found.parameters[0][name], gradient,
+                                          self.network.learning_rate)
+            apart = abs(error.coefficient) if name == weight else error.distance
+            if not apart <= allowed[name]:
+                self.exact_faults.append(self._rate_words(name, error, allowed[name]))
+                break
+
+    def _summed(self, name: str) -> float:
+        """Return what sums in bf16 or fp16 may be off, as that of a bias's gradient over all rows.
+
+        n rounded additions are off by a multiple of sqrt(n) u (Higham and Mary 2019, A new approach
+        to probabilistic rounding error analysis). TensorFlow's sum of 64 rows was 4 % off, JAX's
+        sum of an embedding's rows 3 %.
+        """
+        layer, _, parameter = name.partition(".")
+        if self.precision not in STORED_UNITS:
+            return 0.0
+        shape = self.network.layer(layer).output_shape
+        if self.network.layer(layer).op == "embedding":
+            rows = self.batch
+        elif parameter in ("bias", "scale", "shift"):
+            rows = self.batch * math.prod(shape[1:] if len(shape) == 3 else shape[:-1])
+        else:
+            return 0.0
+        return 2 * STORED_UNITS[self.precision] * math.sqrt(rows)
+
+    def _rate_words(self, name: str, error: Errors, allowed: float) -> str:
+        """Name the optimiser by how far one of the head's tensors moved."""
+        times, network, devices = 1 + error.coefficient, self.network, self.question.devices
+        found = (f"{name} moved {times:.3g} times as far as it must "
+                 f"(allowed {_range(allowed)})")
+        if abs(times) < EXACT:
+            return f"{found}: nothing was trained"
+        if devices > 1 and abs(times / devices - 1) <= EXACT:
+            return f"{found}: the sum over {devices} devices instead of the mean"
+        if abs(times - 1 - network.momentum) <= EXACT:
+            return f"{found}: Nesterov momentum"
+        if abs(error.coefficient) <= allowed:
+            return f"{found}, but not in its direction: the batch or the loss is another one"
+        return (f"{found}: learning rate {times * network.learning_rate:.3g}, not "
+                f"{network.learning_rate}, or another loss")
+
+    def _gradients(self, kind: str, found: Play) -> None:
+        """Compare the gradients that the first step shows with the reference's."""
+        _, answer = self.judge.questions.answer(self.question, kind)
+        start, rate = arrays.mapped(self.question.file(kind)), self.network.learning_rate
+        errors = {name: distances.step_errors(start[name], found.parameters[0][name],
+                                              answer[f"gradient/{name}"], rate)
+                  for name in self.network.parameter_shapes}
+        allowed = {name: self._allowed(kind, name, error) for name, error in errors.items()}
+        for name, limit in allowed.items():
+            self.seen.setdefault(name, []).append(min(limit.coefficient, limit.norm))
+        dropout = self.network.has_dropout
+        if dropout:
+            errors = {name: self._from_masked_mean(name, error) for name, error in errors.items()}
+        else:
+            self.gradient_error = max(self._layer_error(errors),
+                                      np.nan_to_num(self.gradient_error))
+        strays = {name: words for name, error in errors.items()
+                  if (words := _beyond(error, allowed[name], distance=not dropout))}
+        if strays:
+            last = list(strays)[-1]
+            op = self.network.layer(last.partition(".")[0]).op
+            self.faults.append(f"{len(strays)} of {len(errors)} gradients differ, from the loss "
+                               f"backwards first {last} ({op}, {strays[last]})")
+
+    def _allowed(self, kind: str, name: str, error: Errors) -> Allowed:
+        """Return a tensor's limits: of its rounding, of stored weights, and of dropout masks."""
+        limit, summed = self._limits(kind).tensors[name], self._summed(name)
+        stored, whole = SIGMAS * error.rounded_coefficient, error.rounded_distance
+        coefficient = limit.coefficient + stored + summed
+        norm = limit.norm + stored + whole**2 + summed
+        if self.network.has_dropout:
+            mean, deviation, _, of_norm, _, _ = self._masks_of(name)
+            coefficient += MASKED_SIGMAS * deviation * self._averaged() / max(mean, 0.1)
+            norm += MASKED_SIGMAS * of_norm * self._averaged()
+        return Allowed(coefficient, norm, math.hypot(limit.distance, 2 * whole, summed))
+
+    def _from_masked_mean(self, name: str, error: Errors) -> Errors:
+        """Turn errors from the gradient without dropout into those from the mean over masks."""
+        mean, _, norm, _, variance, _ = self._masks_of(name)
+        expected = max(norm - variance, 0) + variance / self._repeats()
+        if not mean or not expected:
+            return error
+        return replace(error, coefficient=(1 + error.coefficient) / mean - 1,
+                       norm=(1 + error.norm)**2 / expected - 1)
+
+    def _masks_of(self, name: str) -> list[float]:
+        return list(self.judge.questions.masks(self.question)["tensors"][name])
+
+    def _repeats(self) -> int:
+        """How often the timed batch repeats its samples, each time with other masks."""
+        return self.batch // self.question.samples
+
+    def _averaged(self) -> float:
+        """The standard deviation of a mean over this batch's masks less the reference's mean."""
+        return math.sqrt(1 / self._repeats() + 1 / MASKS)
+
+    def _layer_error(self, errors: Mapping[str, Errors]) -> float:
+        """Return the largest distance of a whole layer's gradient, as a share of its norm."""
+        worst = 0.0
+        for layer in self.network.layers:
+            ours = [errors[f"{layer.name}.{name}"] for name in layer.parameters]
+            error = distances.quotient(math.hypot(*(each.beyond_rounding for each in ours)),
+                                       math.hypot(*(each.size for each in ours)))
+            worst = max(worst, error, key=_nan_last)
+        return worst
+
+    def _momentum(self, found: Plays) -> None:
+        """Compare what momentum added to each later step with the move before it."""
+        momentum, dropout = self.network.momentum, self.network.has_dropout
+        base, kind = (found.calibrated, CALIBRATED) if dropout else (found.plain, PLAIN)
+        if not momentum or not found.own:
+            return
+        head = head_of(self.network)
+        # With dropout other masks change the gradients of all but the head's bias.
+        names = list(self.network.parameter_shapes)
+        if dropout:
+            names = [f"{head.name}.bias"] if head else []
+        states = [arrays.mapped(self.question.file(kind)), *base.parameters]
+        strays: dict[str, Errors] = {}
+        worst = 0.0
+        for step, own in enumerate(found.own, 1):
+            for name in names:
+                before, between, after = (states[step + shift][name] for shift in (-1, 0, 1))
+                error = distances.momentum_errors(before, between, own.parameters[0][name], after,
+                                                  momentum)
+                allowed = EXACT + SIGMAS * error.rounded_coefficient
+                if not abs(error.coefficient) <= allowed:
+                    strays.setdefault(name, error)
+                if allowed < 2 * EXACT or name in strays:
+                    worst = max(worst, abs(error.coefficient), key=_nan_last)
+        self.momentum_error = worst
+        if strays:
+            name = max(strays, key=lambda name: _nan_last(abs(strays[name].coefficient)))
+            self.exact_faults.append(
+                f"{len(strays)} tensors have another momentum: "
+                f"{(1 + strays[name].coefficient) * momentum:.3g} in {name}, not {momentum}")
+
+    def _running_statistics(self, found: Play) -> None:
+        """Compare batch norm's running statistics after the first step."""
+        if not self.network.has_batch_norm or not found.statistics[0]:
+            return
+        _, answer = self.judge.questions.answer(self.question, PLAIN)
+        limits = self._limits(PLAIN).tensors
+        strays = {}
+        for layer in self.network.layers:
+            for name in ("mean", "variance") if layer.op == "batch_norm" else ():
+                full = f"{layer.name}.{name}"
+                ours = found.statistics[0].get(full)
+                if ours is None or not np.isfinite(ours).all():
+                    strays[full] = "no running statistic was answered"
+                    continue
+                count = self.batch * math.prod(layer.output_shape[1:])
+                error = _statistic_error(
+                    ours.astype(np.float64), answer[f"statistic/{full}"],
+                    float(name == "variance"), layer.attributes["running"], count)
+                if words := _beyond(error, limits[full], distance=True):
+                    strays[full] = words
+        if strays:
+            first = next(iter(strays))
+            self.faults.append(f"{len(strays)} running statistics differ, first {first} "
+                               f"({strays[first]})")
+
+    def _masks(self, found: Plays) -> None:
+        """Compare the variance that dropout makes: half the squared distance of two steps."""
+        assert found.again
+        rate = self.network.learning_rate
+        shares, deviations = [], []
+        _, answer = self.judge.questions.answer(self.question, PLAIN)
+        for name in self.network.parameter_shapes:
+            *_, variance, deviation = self._masks_of(name)
+            if not variance > EXACT:
+                continue
+            (apart, rounding), (size,) = (distances.sums_of(
+                lambda one, other: (np.square((one - other) / rate),
+                                    np.square(2.0**-24 * one / rate)),
+                found.plain.parameters[0][name], found.again.parameters[0][name]),
+                distances.sums_of(lambda wanted: (np.square(wanted),),
+                                  answer[f"gradient/{name}"]))
+            wanted = variance / self._repeats() * size
+            if rounding < EXACT * wanted:
+                shares.append(apart / 2 / wanted)
+                deviations.append(deviation / variance)
+        if not shares:
+            return
+        share = float(np.mean(shares))
+        allowed = MASKED + MASKED_SIGMAS * float(np.mean(deviations))
+        if not abs(share - 1) <= allowed:
+            self.faults.append(f"dropout's masks make {share:.2g} times the variance that they "
+                               f"must (allowed {1 - allowed:.2g} to {1 + allowed:.2g}): another "
+                               "rate, or the same masks in each step")
+
+    def _first_sum(self, found: Play) -> None:
+        """Compare the sum of a first step whose strategy keeps only sums.
+
+        Two means in the place of a block keep its sum. The tensor whose gradient cancels least in
+        its sum is compared; all must have moved.
+        """
+        _, answer = self.judge.questions.answer(self.question, PLAIN)
+        start, network = arrays.mapped(self.question.file(PLAIN)), self.network
+        sums = {name: distances.sums_of(lambda gradient: (gradient, np.square(gradient)),
+                                        answer[f"gradient/{name}"])
+                for name in network.parameter_shapes}
+        name = max(sums, key=lambda name: distances.quotient(abs(sums[name][0]),
+                                                             math.sqrt(sums[name][1])))
+        moved = {name: distances.sums_of(lambda start, ours: (start - ours,), start[name],
+                                         found.parameters[0][name])[0] for name in sums}
+        ratio = moved[name] / (network.learning_rate * sums[name][0])
+        limit = max(FIRST_SUM, self._limits(PLAIN).tensors[name].coefficient)
+        still = [name for name in sums if sums[name][1] and moved[name] == 0]
+        if still:
+            self.faults.append(f"{len(still)} tensors did not move, first {still[0]}")
+        self.seen = {name: [limit] for name in set(sums) - set(still)}
+        if not abs(ratio - 1) <= limit:
+            reason = f"the first step adds up to {ratio:.3g} times the right one's sum in {name}"
+            if abs(ratio / self.question.devices - 1) < FIRST_SUM:
+                reason += f": the sum over {self.question.devices} devices instead of the mean"
+            self.exact_faults.append(reason)
+
+    def _later_moves(self) -> None:
+        """Refuse if the steps after a strategy's whole ones moved too little."""
+        question, whole, allowed = self.question, *LATER[self.strategy]
+        out = question.file(f"later-{id(self)}")
+        try:
+            self.worker.ask("train", self.judge.limit, weights=str(question.file(PLAIN)), start=0,
+                            steps=LATER_STEPS, samples=str(question.file("samples")),
+                            out=str(out), residence=self.residence)
+            ours = {name: arrays.mapped(out)[f"{LATER_STEPS}/parameters/{name}"]
+                    for name in self.network.parameter_shapes}
+            early, late = (self.judge.questions.answer(question, PLAIN, steps)[1]
+                           for steps in (whole, LATER_STEPS))
+            errors = distances.later_errors(self.network, whole, (
+                ours, early, late, arrays.mapped(question.file(PLAIN))))
+        finally:
+            out.unlink(missing_ok=True)
+        limits = self._limits(PLAIN).tensors
+        strays = {name: error for name, error in errors.items()
+                  if not error <= max(allowed, limits[name].distance)}
+        if strays:
+            worst = max(strays, key=lambda name: _nan_last(strays[name]))
+            self.exact_faults.append(
+                f"steps {whole + 1} to {LATER_STEPS}, whose gradients are not sent whole, have "
+                f"moved {worst} otherwise (relative error {strays[worst]:.2g}, allowed "
+                f"{allowed:.2g}, 1 if nothing arrived)")
+
+    def _limits(self, kind: str) -> Any:
+        return self.judge.limits.of(self.question, kind, self.precision)
+
+    def _strength(self) -> Strength:
+        sizes = {name: math.prod(shape) for name, shape in self.network.parameter_shapes.items()}
+        weakest = {name: min(self.seen.get(name, [math.inf])) for name in sizes}
+        total = sum(sizes.values())
+        frozen = sum(size for name, size in sizes.items() if weakest[name] >= 1) / total
+        reached, gradient = 0.0, math.inf
+        for name in sorted(weakest, key=lambda name: weakest[name]):
+            reached, gradient = reached + sizes[name], weakest[name]
+            if reached >= MOST_PARAMETERS * total:
+                break
+        return Strength(min(self.rate, gradient), frozen, gradient)
 
 
-def _mapped(question: Question, answers: Path) -> tuple[Tensors, Tensors, Tensors]:
-    """Return a worker's answers, the reference's, and the weights that both started from."""
-    ours, reference, start = map(arrays.mapped, (answers, question.reference, question.weights))
-    return ours, reference, start
-
-
-def _with_copies(verdict: Verdict, worker: Worker, question: Question) -> Verdict:
-    """Add the comparison of the devices' copies to a verdict."""
-    found = copies.compare(worker, question.devices, question.limit)
-    verdict = replace(verdict, copies_error=found.error)
-    if not found.fault:
-        return verdict
-    reason = "; ".join(filter(None, [verdict.reason, found.fault]))
-    return replace(verdict, verdict="different", reason=reason)
-
-
-def _is_unbounded(task: Mapping[str, Any]) -> bool:
-    """Whether a task's strategy may move every tensor as it likes."""
-    return math.isinf(LOSSY.get(task.get("strategy", ""), 0.0))
-
-
-def _with_first_sum(verdict: Verdict, question: Question, answers: Path, precision: str) -> Verdict:
-    """Refuse a verdict if the sum of the first step is not that of the exact one.
-
-    Two means in the place of a block keep its sum. The tensor whose gradient cancels least in its
-    sum is judged.
-    """
-    ours, reference, start = _mapped(question, answers)
-    network = question.network
-    sums = {name: distances.sums_of(lambda gradient: (gradient, np.square(gradient)),
-                                    reference[f"gradient/{name}"])
-            for name in network.parameter_shapes}
-    name = max(sums, key=lambda name: distances.quotient(abs(sums[name][0]),
-                                                         math.sqrt(sums[name][1])))
-    (moved,) = distances.sums_of(lambda start, ours: (start - ours,), start[name],
-                                 ours[f"parameter/{name}"])
-    ratio = moved / (network.learning_rate * sums[name][0])
-    if abs(ratio - 1) <= max(FIRST_SUM, tolerance_of(precision, kinks_of(network.name)).gradient):
-        return verdict
-    reason = f"the first step adds up to {ratio:.3g} times the right one's sum in {name}"
-    if abs(ratio / question.devices - 1) < FIRST_SUM:
-        reason += f": the sum over {question.devices} devices instead of the mean"
-    return replace(verdict, verdict="different", reason=reason)
-
-
-def _wrong_scale(question: Question, ours: Tensors, reference: Tensors) -> str:
-    """Say if the gradients of n devices are n times too large: added up and not averaged."""
-    if question.devices == 1:
-        return ""
-    name = f"gradient/{_largest_parameter(question.network)}"
-    along, square = distances.sums_of(lambda ours, wanted: (ours * wanted, np.square(wanted)),
-                                      ours[name], reference[name])
-    n = question.devices
-    if abs(distances.quotient(along, square) / n - 1) < 0.01:
-        return f": they are {n} times too large, the sum over {n} devices instead of the mean"
+def _beyond(error: Errors, allowed: Allowed, distance: bool) -> str:
+    """Return in words how a tensor's gradient misses its limits, or ""."""
+    times = 1 + error.coefficient
+    if not abs(error.coefficient) <= allowed.coefficient:
+        if times == 0 and error.norm == -1:
+            return "it did not move"
+        return f"{times:.4g} times the right one, allowed {_range(allowed.coefficient)}"
+    if not abs(error.norm) <= allowed.norm:
+        return (f"its norm is {1 + error.norm:.3g} times the right one, "
+                f"allowed {_range(allowed.norm)}")
+    if distance and not error.distance <= allowed.distance:
+        return f"relative error {error.distance:.2g}, allowed {allowed.distance:.2g}"
     return ""
 
 
-def _largest_parameter(network: networks.Network) -> str:
-    return max(network.parameter_shapes, key=lambda name: math.prod(network.parameter_shapes[name]))
+def _range(limit: float) -> str:
+    return f"{1 - limit:.4g} to {1 + limit:.4g}"
 
 
-def _first_step(question: Question, answers: Path) -> str:
-    """Name the optimizer by its first step: -lr g, or (1 + m) times that with Nesterov momentum."""
-    network = question.network
-    name = _largest_parameter(network)
-    ours, reference, start = _mapped(question, answers)
-    along, square = distances.sums_of(
-        lambda start, ours, gradient: ((start - ours) * gradient, np.square(gradient)),
-        start[name], ours[f"parameter/{name}"], reference[f"gradient/{name}"])
-    ratio = distances.quotient(along, square) / network.learning_rate
-    if abs(ratio - 1) < 0.01:
-        return "its first step is right, so the momentum differs"
-    if abs(ratio - 1 - network.momentum) < 0.01:
-        return f"its first step is {ratio:.2f} times as long: Nesterov momentum"
-    return (f"its first step is {ratio:.3g} times as long: "
-            f"learning rate {ratio * network.learning_rate:.3g}, not {network.learning_rate}")
+def _statistic_error(ours: np.ndarray, right: np.ndarray, start: float, running: float,
+                     count: int) -> Errors:
+    """Compare the moves of a running statistic from `start`: 0 for a mean, 1 for a variance.
 
-
-def _ask(worker: Worker, question: Question, task: Mapping[str, Any], steps: int,
-         out: Path) -> tuple[int, list[float]]:
-    """Let a worker train and write its answers to `out`; return its parameters and losses."""
-    limit = question.limit
-    built = worker.ask("build", limit, network=question.network.to_json(), batch=question.batch,
-                       dropout=False, **task)
-    worker.ask("load", limit, weights=str(question.weights))
-    worker.ask("feed", limit, batches=str(question.batches), residence="device")
-    return built["parameters"], worker.ask("check", limit, steps=steps, out=str(out))["losses"]
-
-
-def _name_gradients(network: networks.Network, errors: dict[str, float], strays: list[str],
-                    limits: dict[str, Tolerance]) -> str:
-    """Name the last layer that differs: errors travel backwards from the loss."""
-    last = strays[-1]
-    op = network.layer(last.partition(".")[0]).op
-    return (f"{len(strays)} of {len(errors)} gradients differ, from the loss backwards first "
-            f"{last} ({op}, relative error {errors[last]:.2g}, "
-            f"allowed {limits[last].gradient:.2g})")
-
-
-def _limits(network: networks.Network, precision: str, lossy: float) -> dict[str, Tolerance]:
-    """Return how far each tensor's gradient and move may be off.
-
-    In fp32 the limits are those without kinks, because a new draw avoids a kink. But with very many
-    pre-activations some lie at a kink on every draw; only batch norm's shifts move them away. A
-    turned kink changes the gradients of the layers before it and not those after it; wrong
-    arithmetic or another optimizer changes all. So without batch norm, the half of such a network's
-    tensors that is far from the loss may be off by what kinks explain. `lossy` is a strategy's own
-    limit of moves.
+    Frameworks keep the variance with or without Bessel's correction for `count` values.
     """
-    kinked = tolerance_of(precision, kinks_of(network.name))
-    if precision != "fp32":
-        same = replace(kinked, trajectory=max(kinked.trajectory, lossy))
-        return dict.fromkeys(network.parameter_shapes, same)
-    same = replace(tolerance_of("fp32"), trajectory=max(FP32_TRAJECTORY, lossy))
-    limits = dict.fromkeys(network.parameter_shapes, same)
-    if work.activation_bytes(network) > MANY_ACTIVATIONS and not network.has_batch_norm:
-        far = list(limits)[:len(limits) // 2]
-        limits.update(dict.fromkeys(far, replace(kinked, trajectory=math.inf)))
-    return limits
+    found = [distances.errors_of(ours - start, right - start)]
+    if start and count > 1:
+        biased = start * running + (ours - start * running) * (count - 1) / count
+        found.append(distances.errors_of(biased - start, right - start))
+    return min(found, key=lambda error: _nan_last(error.distance))
 
 
-def _misfit(network: networks.Network, ours: Mapping[str, np.ndarray]) -> str:
+def _misfit(network: networks.Network, found: Play) -> str:
     """Name the first answer that is missing or has another shape, which NumPy might broadcast."""
     for name, shape in network.parameter_shapes.items():
-        for kind in ("gradient", "parameter"):
-            if f"{kind}/{name}" not in ours:
-                return f"no {kind} of {name} was answered"
-            if (found := ours[f"{kind}/{name}"].shape) != shape:
-                return f"the {kind} of {name} has shape {found}, not {shape}"
+        if name not in found.parameters[0]:
+            return f"no parameter of {name} was answered"
+        if (ours := found.parameters[0][name].shape) != shape:
+            return f"the parameter of {name} has shape {ours}, not {shape}"
     return ""
 
 
-def _largest(errors: dict[str, float]) -> float:
-    return max(errors.values(), key=_nan_last)
+def _largest_change(after: np.ndarray, before: np.ndarray) -> float:
+    """Return the largest change of a tensor, as a share of its largest value; NaN kept."""
+    if np.array_equal(after, before):
+        return 0.0
+    change = np.abs(after - before).max()
+    return float(change / (np.abs(before).max() or 1.0))
 
 
 def _nan_last(error: float) -> float:

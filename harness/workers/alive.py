@@ -1,7 +1,7 @@
 """The live workers of all threads, so that all of them end when a campaign stops."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
@@ -10,6 +10,7 @@ from harness.workers.worker import Failed, Worker
 
 SIGNAL_SECONDS = 0.5  # until a signal is handled, at most
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -43,6 +44,22 @@ class LiveWorkers:
         """Remove workers that somebody else ends."""
         with self.lock:
             self.workers.difference_update(workers)
+
+    def each(self, job: Callable[[Item], Result], items: Sequence[Item],
+             jobs: int) -> Iterator[Result]:
+        """Do a job for each item, `jobs` at a time; yield the results in the order of the items.
+
+        If it is stopped, by Ctrl-C or an error, it ends all workers instead of waiting for them.
+        """
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            yield from results([pool.submit(job, item) for item in items])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            self.stop()
+            raise
+        finally:
+            pool.shutdown()
 
     def stop(self) -> None:
         """End all workers in parallel, because a launcher takes seconds to clean up."""

@@ -90,16 +90,6 @@ class Runner(protocol.Runner):
     def loss(self):
         return float(self.net.blobs["loss"].data)
 
-    def gradients(self):
-        self._turn_ring(0)
-        # Caffe adds to what is there.
-        self.net.clear_param_diffs()
-        self.net.forward()
-        self.net.backward()
-        gradients = {name: self._turn_gates(name, blob.diff) for name, blob in self.blobs.items()}
-        self._turn_ring(self.position)
-        return gradients
-
     def parameters(self):
         return {name: self._turn_gates(name, blob.data) for name, blob in self.blobs.items()}
 
@@ -146,11 +136,9 @@ class Runner(protocol.Runner):
         tops = {layer.name: layer.top[0] for layer in self.proto.layer}
         shapes = {}
         for layer in self.task.network["layers"]:
-            # A dropout that is off is not there.
-            if layer["name"] in tops:
-                shape = list(self.net.blobs[tops[layer["name"]]].shape)
-                del shape[1 if self.words else 0]
-                shapes[layer["name"]] = shape
+            shape = list(self.net.blobs[tops[layer["name"]]].shape)
+            del shape[1 if self.words else 0]
+            shapes[layer["name"]] = shape
         return shapes
 
     def _turn_gates(self, name, array):
@@ -206,9 +194,6 @@ def write_net(task):
         in_place = readers[source] == 1 and may_be_in_place(layer["op"], operations.get(source))
         inputs = [tops[each] for each in layer["inputs"]]
         shapes[name] = layer["output_shape"]
-        if layer["op"] == "dropout" and not task.dropout:
-            tops[name] = inputs[0]
-            continue
         inputs += second_bottom(layer, shapes[source], task.batch, net)
         # Dense layers read the last axis.
         attributes = dict(layer["attributes"], in_place=in_place, axis=len(shapes[source]))

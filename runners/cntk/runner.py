@@ -124,8 +124,7 @@ LAYERS = {
 def make_layer(layer, input_shape, task, seed):
     attributes = dict(layer["attributes"], batch=task.batch)
     if layer["op"] == "dropout":
-        rate = attributes["rate"]
-        return C.layers.Dropout(rate, seed=seed) if task.dropout else C.layers.identity
+        return C.layers.Dropout(attributes["rate"], seed=seed)
     return protocol.lowered(LAYERS, layer)(attributes, input_shape)
 
 
@@ -253,13 +252,6 @@ class Runner(protocol.Runner):
         # Over samples, or words; of all ranks.
         return float(self.trainer.previous_minibatch_loss_average)
 
-    def gradients(self):
-        keeper = Keeper(list(self.trained.values()))
-        self._trainer(keeper, "data_parallel").train_minibatch(self._arguments(0))
-        samples = np.float32(keeper.samples)
-        return {name: to_canonical(keeper.sums[parameter] / samples, self.ops[name])
-                for name, parameter in self.trained.items()}
-
     def parameters(self):
         return {name: to_canonical(parameter.value, self.ops[name])
                 for name, parameter in self.trained.items()}
@@ -301,11 +293,7 @@ class Runner(protocol.Runner):
         return Product(lambda: self.communicator.aggregate_in_place(buffers, workers), done)
 
     def _next(self):
-        self.position += 1
-        return self._arguments((self.position - 1) % len(self.ring))
-
-    def _arguments(self, position):
-        batch = self.ring[position]
+        batch = self.next_batch()
         inputs, targets = batch if self.on_device else self._place(batch)
         return {self.input: inputs, self.target: targets}
 
@@ -345,16 +333,6 @@ class Idle(C.learners.UserLearner):
         super().__init__(parameters, C.learning_parameter_schedule(1.0), as_numpy=False)
 
     def update(self, gradient_values, training_sample_count, sweep_end):
-        return True
-
-
-class Keeper(Idle):
-    """A learner that only keeps the sums of the samples' gradients and the number of samples."""
-
-    def update(self, gradient_values, training_sample_count, sweep_end):
-        # A view that is held stops the next pass.
-        self.sums = {parameter: view.asarray() for parameter, view in gradient_values.items()}
-        self.samples = training_sample_count
         return True
 
 

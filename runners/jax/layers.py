@@ -29,7 +29,7 @@ class Style(NamedTuple):
 
 
 def forward(layers, style, parameters, statistics, key, x):
-    """Return every layer's output and the new running averages; without `key` dropout is off."""
+    """Return every layer's output and the new running averages; `key` is for dropout alone."""
     outputs = {"input": x if jnp.issubdtype(x.dtype, jnp.integer) else x.astype(style.dtype)}
     new_statistics = {}
     for number, layer in enumerate(layers):
@@ -38,8 +38,7 @@ def forward(layers, style, parameters, statistics, key, x):
             outputs[name], new_statistics[name] = batch_norm(
                 inputs[0], layer, parameters[name], statistics[name], style)
         elif layer["op"] == "dropout":
-            outputs[name] = inputs[0] if key is None else dropout(
-                inputs[0], layer, jax.random.fold_in(key, number))
+            outputs[name] = dropout(inputs[0], layer, jax.random.fold_in(key, number))
         else:
             outputs[name] = lowered(OPERATIONS, layer)(
                 inputs, layer["attributes"], parameters.get(name), style)
@@ -48,7 +47,7 @@ def forward(layers, style, parameters, statistics, key, x):
 
 # Operation -> function of its inputs, attributes, parameters and the style.
 OPERATIONS = {
-    "dense": lambda x, a, p, style: dot(x[0], p["weight"], style) + p["bias"].astype(x[0].dtype),
+    "dense": lambda x, a, p, style: biased(dot(x[0], p["weight"], style), p["bias"]),
     "conv2d": lambda x, a, p, style: conv(x[0], a, p, style),
     "max_pool": lambda x, a, p, style: max_pool(x[0], a, style),
     "avg_pool": lambda x, a, p, style: (
@@ -90,7 +89,7 @@ def conv(x, a, p, style):
         padding=((a["padding"],) * 2,) * 2, feature_group_count=a["groups"],
         dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout),
         precision=style.precision)
-    return y + per_channel(p["bias"], style).astype(y.dtype) if a["bias"] else y
+    return biased(y, per_channel(p["bias"], style)) if a["bias"] else y
 
 
 def max_pool(x, a, style):
@@ -143,7 +142,7 @@ def dropout(x, layer, key):
 def lstm(x, p, style):
     """(B, T, F) -> (B, T, H). The input's product is one for all words; gates in order i f g o."""
     # (T, B, 4H)
-    from_input = dot(x.swapaxes(0, 1), p["weight_input"], style) + p["bias"].astype(x.dtype)
+    from_input = biased(dot(x.swapaxes(0, 1), p["weight_input"], style), p["bias"])
     weight = p["weight_hidden"].astype(x.dtype)
 
     def cell(carry, from_word):
@@ -156,6 +155,11 @@ def lstm(x, p, style):
     start = jnp.zeros((len(x), weight.shape[0]), x.dtype)
     _, outputs = lax.scan(cell, (start, start), from_input, unroll=style.unroll)
     return outputs.swapaxes(0, 1)
+
+
+def biased(y, bias):
+    """Add a bias in float32. In bf16 its gradient would be a bf16 sum, on a CPU 2 % off."""
+    return (y.astype(jnp.float32) + bias).astype(y.dtype)
 
 
 def per_channel(vector, style):

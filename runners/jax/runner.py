@@ -72,8 +72,9 @@ class Runner(protocol.Runner):
         self.network = task.network
         self.style = choose_style(task)
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
-        self.dropout = task.dropout and "dropout" in self.ops.values()
+        self.dropout = "dropout" in self.ops.values()
         parameters = initial_parameters(self.network, self.style)
+        self.state = None
         self._reset(parameters)
         shapes = {name: np.shape(array) for name, array in self._canonical(parameters).items()}
         protocol.assert_network(self.network, self._output_shapes(), shapes)
@@ -178,10 +179,6 @@ class Runner(protocol.Runner):
     def loss(self):
         return float(np.mean(self.last_loss))
 
-    def gradients(self):
-        _, (_, gradients) = self.phases["FBA"](self.no_losses(), self.state, *self.batch(0))
-        return self._canonical(gradients)
-
     def parameters(self):
         return self._canonical(self.state["parameters"])
 
@@ -243,9 +240,15 @@ class Runner(protocol.Runner):
             # Of each device, one behind the other.
             "statistics": jax.tree.map(lambda one: np.tile(one, len(self.devices)),
                                        initial_statistics(self.network)),
-            "key": np.asarray(jax.random.PRNGKey(self.task.seed)) if self.dropout else None,
+            "key": self._next_key() if self.dropout else None,
         }
         self.state = self._place(state, STATE, may_alias=False)
+
+    def _next_key(self):
+        """The key of the next masks, which new weights do not change."""
+        if self.state is None:
+            return np.asarray(jax.random.PRNGKey(self.task.seed))
+        return np.asarray(self.state["key"])
 
     def _place(self, arrays, specs=SPLIT, **options):
         """Put arrays on the device; on several, whole or cut as the partition specs say."""

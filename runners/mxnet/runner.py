@@ -47,7 +47,7 @@ class Net(gluon.HybridBlock):
         self.parts = {}
         shapes = {"input": task.network["input_shape"]}
         for layer in self.layers:
-            part = make_layer(layer, shapes[layer["inputs"][0]], task, layout)
+            part = make_layer(layer, shapes[layer["inputs"][0]], layout)
             self.parts[layer["name"]] = part
             self.register_child(part, layer["name"])
             shapes[layer["name"]] = layer["output_shape"]
@@ -123,9 +123,7 @@ LAYERS = {
 }
 
 
-def make_layer(layer, input_shape, task, layout):
-    if layer["op"] == "dropout" and not task.dropout:
-        return nn.Dropout(0)
+def make_layer(layer, input_shape, layout):
     a, prefix = layer["attributes"], layer["name"] + "_"
     if layer["op"] == "lstm":
         return one_bias_lstm(rnn.LSTM(a["units"], layout=layout, input_size=input_shape[-1],
@@ -163,7 +161,7 @@ class Runner(protocol.Runner):
             self.loss_function.hybridize(static_alloc=True, static_shape=True)
         # Gluon's default; it makes one only where there are several devices.
         self.kvstore = task.strategy or "device"
-        # For reading gradients: the training kvstore updates by itself and answers with weights.
+        # For parts of the step: the training kvstore updates by itself and answers with weights.
         self.aggregator = gluon.Trainer(list(self.trained.values()), "sgd", kvstore=self.kvstore,
                                         update_on_kvstore=False)
         self.trainer = self._make_trainer()
@@ -208,12 +206,6 @@ class Runner(protocol.Runner):
     def loss(self):
         return float(np.mean([losses.asnumpy().mean(dtype=np.float64)
                               for losses in self.last_losses]))
-
-    def gradients(self):
-        count = np.float32(self._count(self._backward(self.batch(0))))
-        self.aggregator.allreduce_grads()
-        return {name: parameter.list_grad()[0].asnumpy() / count
-                for name, parameter in self.trained.items()}
 
     def parameters(self):
         return self.copies()[0]

@@ -35,13 +35,13 @@ REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 class Net(nn.Layer):
     """The network's layers by name, run in their order."""
 
-    def __init__(self, network, dropout):
+    def __init__(self, network):
         super().__init__()
         self.layers = network["layers"]
         self.parts = nn.LayerDict()
         shapes = {"input": network["input_shape"]}
         for layer in self.layers:
-            self.parts[layer["name"]] = make_layer(layer, shapes[layer["inputs"][0]], dropout)
+            self.parts[layer["name"]] = make_layer(layer, shapes[layer["inputs"][0]])
             shapes[layer["name"]] = layer["output_shape"]
 
     def forward(self, x):
@@ -124,9 +124,7 @@ LAYERS = {
 }
 
 
-def make_layer(layer, input_shape, dropout):
-    if layer["op"] == "dropout" and not dropout:
-        return nn.Dropout(0.0)
+def make_layer(layer, input_shape):
     return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
@@ -165,7 +163,7 @@ class Runner(protocol.Runner):
         # Each rank drops units of its own.
         paddle.seed(task.seed + task.rank)
 
-        self.model = Net(task.network, task.dropout)
+        self.model = Net(task.network)
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         outputs = output_shapes(self.model, task.network)
         protocol.assert_network(task.network, outputs, self._trained_shapes())
@@ -227,14 +225,6 @@ class Runner(protocol.Runner):
 
     def loss(self):
         return float(self.last_loss)
-
-    def gradients(self):
-        self._backward(self.mean_loss, self.batch(0))
-        scale = LOSS_SCALE if self.task.precision == "fp16" else 1.0
-        gradients = {name: self._canonical(name, parameter.grad) / scale
-                     for name, parameter in self._parameters().items()}
-        self.model.clear_gradients()
-        return gradients
 
     def parameters(self):
         return {name: self._canonical(name, parameter)

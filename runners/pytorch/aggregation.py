@@ -159,13 +159,6 @@ def exchange(sends, receives):
             work.wait()
 
 
-def all_reduce_mean(gradients):
-    """Replace each gradient by its exact mean over all ranks, but for rounding."""
-    for gradient in gradients:
-        dist.all_reduce(gradient)
-        gradient /= dist.get_world_size()
-
-
 def layout(parameters, quantum):
     """Return where each parameter begins in the buffer, in elements, and where the last ends."""
     starts, end = [], 0

@@ -14,8 +14,6 @@ from torch import nn
 from runners import protocol
 from runners.protocol import Part, Product, Unsupported
 from runners.pytorch import parallel
-from runners.pytorch.aggregation import all_reduce_mean
-from runners.pytorch.strategies import STRATEGIES
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps.
@@ -30,7 +28,7 @@ PARAMETER_NAMES = {
 class Net(nn.Module):
     """The network's layers by name; an output is freed after its last use, as in written code."""
 
-    def __init__(self, network, dropout):
+    def __init__(self, network):
         super().__init__()
         self.parts = nn.ModuleDict()
         # Of each part: its name, its inputs, and those of them that no later part uses.
@@ -39,7 +37,7 @@ class Net(nn.Module):
         layers = network["layers"]
         for number, layer in enumerate(layers):
             name, inputs = layer["name"], layer["inputs"]
-            self.parts[name] = make_layer(layer, shapes[inputs[0]], dropout)
+            self.parts[name] = make_layer(layer, shapes[inputs[0]])
             shapes[name] = layer["output_shape"]
             later = {source for other in layers[number + 1:] for source in other["inputs"]}
             self.wiring.append((name, inputs, set(inputs) - later))
@@ -113,9 +111,7 @@ LAYERS = {
 }
 
 
-def make_layer(layer, input_shape, dropout):
-    if layer["op"] == "dropout" and not dropout:
-        return nn.Dropout(0.0)
+def make_layer(layer, input_shape):
     return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
 
 
@@ -143,14 +139,13 @@ class Runner(protocol.Runner):
         # Each rank drops units of its own.
         torch.manual_seed(task.seed + task.rank)
 
-        self.model = Net(task.network, task.dropout).to(self.device)
+        self.model = Net(task.network).to(self.device)
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         protocol.assert_network(task.network, output_shapes(self.model, task.network, self.device),
                        trained_shapes(self.model, self.names))
         if self.tuned and self.images:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.replica, self.aggregation = parallel.aggregated(self.model, task)
-        self.exact = task.ranks == 1 or STRATEGIES[task.strategy].exact
         self.loss_function = nn.CrossEntropyLoss()
         self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
         self.optimizer = torch.optim.SGD(
@@ -196,22 +191,6 @@ class Runner(protocol.Runner):
 
     def loss(self):
         return self.last_loss.item()
-
-    def gradients(self):
-        inputs, targets = self._on_device(*self.ring[0])
-        if self.exact:
-            self.differentiate(inputs, targets)
-            self.aggregation.aggregate()
-        else:
-            # What a strategy loses shows in the trajectory.
-            with self.aggregation.local():
-                self.differentiate(inputs, targets)
-            all_reduce_mean([parameter.grad for parameter in self._trained()])
-        scale = LOSS_SCALE if self.scaler else 1.0
-        gradients = {name: to_numpy(gradient_of(parameter) / scale)
-                     for name, parameter in self._parameters().items()}
-        self.optimizer.zero_grad()
-        return gradients
 
     def parameters(self):
         return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
@@ -406,11 +385,6 @@ def output_shapes(model, network, device):
 def zeros(network, batch, device):
     kind = torch.long if network["vocabulary"] else torch.float32
     return torch.zeros(batch, *network["input_shape"], dtype=kind, device=device)
-
-
-def gradient_of(parameter):
-    """The gradient of a parameter that does not reach the loss is None in PyTorch, and zero."""
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
 def to_numpy(tensor):

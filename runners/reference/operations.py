@@ -217,13 +217,15 @@ def lstm(a, w, x):
     gates = np.empty((B, T, 4, H))  # i f g o
     # [:, 0] is the state at the start.
     h, c = np.zeros((B, T + 1, H)), np.zeros((B, T + 1, H))
+    rounded = a.get("rounded", exact)
     for t in range(T):
-        z[:, t] += (h[:, t] @ w["weight_hidden"].T).reshape(B, 4, H)
+        z[:, t] = rounded(z[:, t] + (h[:, t] @ w["weight_hidden"].T).reshape(B, 4, H))
         gates[:, t] = logistic(z[:, t])
         gates[:, t, 2] = np.tanh(z[:, t, 2])
+        gates[:, t] = rounded(gates[:, t])
         i, f, g, o = gates[:, t].swapaxes(0, 1)  # each (B, H)
-        c[:, t + 1] = f * c[:, t] + i * g
-        h[:, t + 1] = o * np.tanh(c[:, t + 1])
+        c[:, t + 1] = rounded(rounded(f * c[:, t]) + rounded(i * g))
+        h[:, t + 1] = rounded(o * rounded(np.tanh(c[:, t + 1])))
     return h[:, 1:], (x, gates, h, c)
 
 
@@ -232,17 +234,19 @@ def lstm_backward(a, w, saved, dy):
     (B, T, _), H = x.shape, a["units"]
     dz = np.empty((B, T, 4, H))
     dh, dc = np.zeros((B, H)), np.zeros((B, H))
+    rounded = a.get("rounded", exact)
     for t in reversed(range(T)):
         i, f, g, o = gates[:, t].swapaxes(0, 1)
         squashed = np.tanh(c[:, t + 1])
-        dh = dh + dy[:, t]
-        dc = dc + dh * o * (1 - squashed ** 2)
+        dh = rounded(dh + dy[:, t])
+        dc = rounded(dc + rounded(dh * o) * rounded(1 - squashed ** 2))
         dz[:, t, 0] = dc * g * i * (1 - i)
         dz[:, t, 1] = dc * c[:, t] * f * (1 - f)
         dz[:, t, 2] = dc * i * (1 - g ** 2)
         dz[:, t, 3] = dh * squashed * o * (1 - o)
+        dz[:, t] = rounded(dz[:, t])
         dh = dz[:, t].reshape(B, 4 * H) @ w["weight_hidden"]
-        dc = dc * f
+        dc = rounded(dc * f)
     dz = dz.reshape(B * T, 4 * H)
     dx = (dz @ w["weight_input"]).reshape(x.shape) if a["input_gradient"] else None
     return [dx], {"weight_input": dz.T @ x.reshape(B * T, -1), "bias": dz.sum(axis=0),
@@ -294,6 +298,11 @@ PARAMETERS = {
     "lstm": lambda a, x: {"weight_input": (4 * a["units"], x[-1]), "bias": (4 * a["units"],),
                           "weight_hidden": (4 * a["units"], a["units"])},
 }
+
+
+def exact(x):
+    """What arithmetic without rounding makes of an intermediate result."""
+    return x
 
 
 def logistic(x):

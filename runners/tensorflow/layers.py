@@ -31,10 +31,7 @@ def build_model(task):
     tensors = {"input": keras.Input(batch_shape=batch_shape, dtype=kind, name="input")}
     for number, layer in enumerate(network["layers"]):
         inputs = [tensors[source] for source in layer["inputs"]]
-        if layer["op"] == "dropout" and not task.dropout:
-            tensors[layer["name"]] = inputs[0]
-        else:
-            tensors[layer["name"]] = _lower(layer, inputs, policy, task.seed + number)
+        tensors[layer["name"]] = _lower(layer, inputs, policy, task.seed + number)
     outputs = {name: _image_first(tensor.shape[1:]) for name, tensor in tensors.items()}
     return keras.Model(tensors["input"], tensors[network["layers"][-1]["name"]]), outputs
 

@@ -150,7 +150,6 @@ class Runner(protocol.Runner):
 
         self.train_step, self.aggregate = compile_for_all(train_step), aggregate
         self.local_gradients = compile_for_all(local_gradients)
-        self.mean_gradients = compile_for_all(mean_gradients)
         self.held, self.kept = [], []
         self.phases = {"F": compile_for_all(forward), "FB": keeping(local_gradients),
                        "FBA": keeping(mean_gradients)}
@@ -182,18 +181,18 @@ class Runner(protocol.Runner):
         kind = np.int64 if self.task.network["vocabulary"] else np.float32
         inputs = np.ascontiguousarray(inputs, kind)
         targets = np.ascontiguousarray(targets, np.int64)
-        self.batches = list(zip(inputs, targets, strict=True))
+        self.ring = list(zip(inputs, targets, strict=True))
         self.on_device = residence == "device"
         if self.on_device:
-            self.batches = [self._place(batch) for batch in self.batches]
-        self.next = 0
+            self.ring = [self._place(batch) for batch in self.ring]
+        self.position = 0
         if self.task.device == "cuda":
             for device in self.devices:
                 tf.config.experimental.reset_memory_stats(device)
 
     def step(self):
         with self._where():
-            self.last_loss = self.train_step(*self._next_batch())
+            self.last_loss = self.train_step(*self.next_batch())
 
     def synchronize(self):
         # Waits for all streams of every visible device, so for the assignments of the update too.
@@ -202,14 +201,6 @@ class Runner(protocol.Runner):
 
     def loss(self):
         return float(np.sum(self._local(self.last_loss)))
-
-    def gradients(self):
-        with self._where():
-            _, gradients = self.mean_gradients(*self._on_devices(self.batches[0]))
-        scale = self.optimizer.loss_scale_factor or 1.0
-        dense = [tf.convert_to_tensor(self._local(gradient)[0]) / scale for gradient in gradients]
-        return {name: self._canonical(name, gradient)
-                for name, gradient in zip(self.variables, dense, strict=True)}
 
     def parameters(self):
         return {name: self._canonical(name, variable)
@@ -231,13 +222,13 @@ class Runner(protocol.Runner):
         if name != "F" and not self.kept:
             self._make_room()
         if name != "A":
-            return self._repeat(lambda: self.phases[name](*self._next_batch()))
+            return self._repeat(lambda: self.phases[name](*self.next_batch()))
         return self._repeat(self._aggregation())
 
     def _make_room(self):
         """Make each device's variables for gradients: `held` are aggregated, `kept` thrown away."""
         with self._where():
-            _, gradients = self.local_gradients(*self._on_devices(self.batches[0]))
+            _, gradients = self.local_gradients(*self.batch(0))
         gradients = [self._local(gradient)[0] for gradient in gradients]
         self.rows = [gradient.dense_shape if isinstance(gradient, tf.IndexedSlices) else None
                      for gradient in gradients]
@@ -296,12 +287,8 @@ class Runner(protocol.Runner):
         # `strategy.run` knows its devices.
         return contextlib.nullcontext() if self.strategy else tf.device(self.devices[0])
 
-    def _next_batch(self):
-        batch = self.batches[self.next]
-        self.next = (self.next + 1) % len(self.batches)
-        return self._on_devices(batch)
-
-    def _on_devices(self, batch):
+    def batch(self, number):
+        batch = super().batch(number)
         return batch if self.on_device else self._place(batch)
 
     def _place(self, batch):

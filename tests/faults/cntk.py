@@ -3,10 +3,9 @@
 import ctypes
 
 import cntk as C
-import numpy as np
 
 from runners.cntk import runner
-from runners.cntk.runner import Keeper, Runner, to_canonical
+from runners.cntk.runner import Runner
 from runners.protocol import Unsupported
 from tests.faults import planted, rows_of_next_batch
 
@@ -37,11 +36,6 @@ def unit_gain(parameters, network):
                           minibatch_size=C.learners.IGNORE)
 
 
-class OwnCount(Keeper):
-    def update(self, gradient_values, training_sample_count, sweep_end):
-        return super().update(gradient_values, training_sample_count // 2, sweep_end)
-
-
 # Pooling that rounds up, as Caffe pools unless told otherwise.
 Ceil = planted(Runner, runner, make_layer=make_ceil)
 # The LSTM's gates in CNTK's own order.
@@ -52,8 +46,6 @@ PerSample = planted(Runner, runner, make_learner=per_sample)
 UnitGain = planted(Runner, runner, make_learner=unit_gain)
 # A trained variable beside the input, as DLBench's TensorFlow scripts had it.
 TrainableInput = planted(Runner, runner, build=with_image)
-# A learner that divides the sum over all ranks by the samples of one rank.
-Sums = planted(Runner, runner, Keeper=OwnCount)
 OtherRows = rows_of_next_batch(Runner)
 
 
@@ -64,42 +56,17 @@ class Alone(Runner):
         return self._local_trainer(learner)
 
 
-class OneBitMean(Runner):
-    """Answers with the mean of 40 gradients of one batch that the 1-bit learner sent: no fault."""
-
-    steps = 40
-
-    def gradients(self):
-        keeper = Keeper(list(self.trained.values()))
-        trainer = self._trainer(keeper, "one_bit")
-        total = {name: 0.0 for name in self.trained}
-        for _ in range(self.steps):
-            trainer.train_minibatch(self._arguments(0))
-            for name, parameter in self.trained.items():
-                mean = keeper.sums[parameter] / np.float32(keeper.samples)
-                total[name] = total[name] + to_canonical(mean, self.ops[name])
-        return {name: array / np.float32(self.steps) for name, array in total.items()}
-
-
-class OneBitOnce(OneBitMean):
-    """Answers with the first gradient that the 1-bit learner sent; what it kept back is missing."""
-
-    steps = 1
-
-
 class TrainedBefore(Runner):
-    """Trains two steps from host memory before the weights are loaded again: no fault."""
+    """Trains two steps from host memory before the weights are loaded: no fault."""
 
     def load(self, weights):
-        self.weights = weights
+        super().load(weights)
+        for _ in self.ring:
+            self.step()
         super().load(weights)
 
     def feed(self, inputs, targets, residence):
         super().feed(inputs, targets, "host")
-        self.step()
-        self.step()
-        super().load(self.weights)
-        self.position = 0
 
 
 class NoReset:
@@ -125,7 +92,7 @@ class SparseEmbedding(planted(Runner, runner, Embedding=Embedding)):
     """Trains its table by one-hot words, as CNTK's layers library embeds: momentum skips the words
     that are not in the batch.
 
-    CNTK cannot hand out a sparse gradient, so the right network answers; both share their weights.
+    Both networks share their weights.
     """
 
     def __init__(self, task):

@@ -16,11 +16,11 @@ from tests.faults import planted, rows_of_next_batch
 make_layer = runner.make_layer
 
 
-def make_ceil(layer, input_shape, dropout):
+def make_ceil(layer, input_shape):
     a = layer["attributes"]
     if layer["op"] == "max_pool":
         return nn.MaxPool2D(a["kernel"], a["stride"], a["padding"], ceil_mode=True)
-    return make_layer(layer, input_shape, dropout)
+    return make_layer(layer, input_shape)
 
 
 # Ranks that forget `DataParallel`: each trains on its own part of the batch alone.

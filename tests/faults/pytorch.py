@@ -19,10 +19,10 @@ make_layer, set_arithmetic = runner.make_layer, runner.set_arithmetic
 def with_layer(op, make):
     """Return a runner that makes its layers of one operation by `make(layer, input_shape)`."""
 
-    def made(layer, input_shape, dropout):
+    def made(layer, input_shape):
         if layer["op"] == op:
             return make(layer, input_shape)
-        return make_layer(layer, input_shape, dropout)
+        return make_layer(layer, input_shape)
 
     return planted(Runner, runner, make_layer=made)
 
@@ -39,7 +39,7 @@ def lrn_alpha(layer, input_shape):
 
 def no_groups(layer, input_shape):
     one_group = {**layer, "attributes": {**layer["attributes"], "groups": 1}}
-    return make_layer(one_group, input_shape, dropout=False)
+    return make_layer(one_group, input_shape)
 
 
 def no_scale(layer, input_shape):
@@ -53,8 +53,8 @@ def with_tf32(task):
 
 
 class NetWithImage(Net):
-    def __init__(self, network, dropout):
-        super().__init__(network, dropout)
+    def __init__(self, network):
+        super().__init__(network)
         image = nn.Parameter(torch.zeros(network["input_shape"]))
         self.parts.register_parameter("image", image)
 

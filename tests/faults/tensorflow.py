@@ -56,9 +56,9 @@ class CountsTraces(Runner):
 
     steps = 0
 
-    def load(self, weights):
+    def feed(self, inputs, targets, residence):
         self.steps = 0
-        super().load(weights)
+        super().feed(inputs, targets, residence)
 
     def step(self):
         self.steps += 1
@@ -94,9 +94,11 @@ class Keeps(Runner):
         devices = self.task.devices
         if self.last == "A":
             return [[devices * self._local(variable)[0] for variable in self.held]] * devices
-        compute = {"FB": self.local_gradients, "FBA": self.mean_gradients}[self.last]
         with self._where():
-            _, gradients = compute(*self._on_devices(self.batches[0]))
+            _, gradients = self.local_gradients(*self.batch(0))
+        if self.last == "FBA":
+            gradients = tf.function(
+                lambda: self.strategy.run(self.aggregate, args=(gradients,)))()
         return map(parts_of, zip(*map(self._local, gradients), strict=True))
 
 

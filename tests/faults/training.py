@@ -234,9 +234,6 @@ def gates_swapped(Runner, number):
         def load(self, weights):
             super().load(self.swapped(weights))
 
-        def gradients(self):
-            return self.swapped(super().gradients())
-
         def parameters(self):
             return self.swapped(super().parameters())
 

