@@ -100,12 +100,12 @@ class Judge:
         self.limit = limit
 
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
-              between: int = 0) -> Verdict:
-        """Let `worker` build `network` under `task` at twice the samples, and prove it.
+              batch: int = 0, between: int = 0) -> Verdict:
+        """Let `worker` build `network` under `task` at `batch` (0: twice the samples); prove it.
 
         With `between`, it is proved again after as many further steps.
         """
-        batch = 2 * self.samples
+        batch = batch or 2 * self.samples
         try:
             built = worker.ask("build", self.limit, network=network.to_json(), batch=batch,
                                dropout=True, **task)
