@@ -22,11 +22,11 @@ from analysis.statistics import bootstrap  # noqa: E402
 from analysis.trials import summary  # noqa: E402
 
 CAMPAIGN = ROOT / "results" / "h200-fcn5-host-2026-11-21"
-# JAX as it comes, which the proof refuses to call fp32.
+# JAX with its defaults, which the proof refuses to call fp32.
 DEFAULT = "jax_default_precision"
 # Heading, PyTorch's row, JAX's row: (framework, precision).
 SETTINGS = (
-    ('"float32" as they come', ("pytorch", "fp32"), (DEFAULT, "fp32")),
+    ("float32 with the defaults", ("pytorch", "fp32"), (DEFAULT, "fp32")),
     ("IEEE float32 in both", ("pytorch", "fp32"), ("jax", "fp32")),
     ("TF32 in both", ("pytorch", "tf32"), ("jax", "tf32")),
 )
