@@ -204,13 +204,13 @@ def _prepare(request: "Request", allow_dirty: bool) -> "Plan":
 def _run_live(request: "Request", folder: Path, resume: bool, allow_dirty: bool) -> None:
     """Run the campaign of a live comparison and show its progress."""
     from harness.campaign import campaign
-    from harness.cli.progress import Display
+    from harness.cli.progress import Display, count
     from harness.plan.planner import execution_order
 
     plan = _prepare(request, allow_dirty)
     work = execution_order(plan.trials, plan.suite.processes, plan.suite.seed)
-    say(f"A: {request.a}, B: {request.b}: {len(plan.trials)} trials, {len(work)} processes, "
-        f"records in {folder}")
+    say(f"A: {request.a}, B: {request.b}: {count(len(plan.trials), 'trial')}, "
+        f"{count(len(work), 'process', 'es')}, records in {folder}")
     with Display(console, plan.suite, work) as display:
         campaign.run(plan, folder, display, resume)
 
