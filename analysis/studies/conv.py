@@ -30,7 +30,8 @@ STRATEGIES = ("fastest", "within 8 MiB", "no workspace", "library's first")
 TRIAL = ("framework", "network", "batch", "precision", "tuning")
 
 
-def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = ()) -> Path:
+def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = (),
+          plots: bool = True) -> Path:
     """Write the report of a study, with what the frameworks of `campaigns` chose."""
     study = study_reader.read(folders)
     found = study_reader.estimates(study)
@@ -54,7 +55,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
     if len(odd := wrong(found)):
         parts.append(Part("Failed, or too far from float64", "Not timed, and in no table above.",
                           {"wrong": odd}))
-    return report.write(study, "Convolution algorithms", parts, out)
+    return report.write(study, "Convolution algorithms", parts, out, plots)
 
 
 def _layer_parts(found: pd.DataFrame, layers: pd.DataFrame) -> list[Part]:

@@ -35,7 +35,8 @@ COLOURS = dict(zip(WAYS, ("#8c8c8c", "#0072b2", "#d55e00", "#009e73", "#56b4e9",
                    strict=True))
 
 
-def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = ()) -> Path:
+def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = (),
+          plots: bool = True) -> Path:
     """Write the report of a study, with what the frameworks of `campaigns` call."""
     study = study_reader.read(folders)
     found = study_reader.estimates(study)
@@ -64,7 +65,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
                       "that of NN.", figures={"ratios": draw_ratios(found)}))
     if len(refused := study_reader.refused(found)):
         parts.append(Part("Not measured, and why", tables={"refused": refused}))
-    return report.write(study, "What a transposed operand costs", parts, out)
+    return report.write(study, "What a transposed operand costs", parts, out, plots)
 
 
 def article(study: Records, found: pd.DataFrame) -> pd.DataFrame:

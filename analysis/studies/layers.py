@@ -18,7 +18,7 @@ from analysis.studies.report import Part
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
-def write(folders: Sequence[str | Path], out: Path) -> Path:
+def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
     """Write the report of a layers study and return its page."""
     study = study_reader.read(folders)
     found = study_reader.estimates(study)
@@ -38,7 +38,7 @@ def write(folders: Sequence[str | Path], out: Path) -> Path:
              "gradient.", {"errors": errors(found)}),
         Part("Not measured, and why", tables={"refused": missing}),
     ]
-    return report.write(study, "Single layers over the frameworks", parts, out)
+    return report.write(study, "Single layers over the frameworks", parts, out, plots)
 
 
 def by_layer(found: pd.DataFrame) -> pd.DataFrame:

@@ -33,8 +33,11 @@ class Part:
     folded: Frames = field(default_factory=dict)
 
 
-def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Path:
-    """Write the report into the folder `out` and return its page. Raises OSError."""
+def write(records: Records, title: str, parts: Sequence[Part], out: Path, plots: bool) -> Path:
+    """Write the report into the folder `out` and return its page; draw only with `plots`.
+
+    Raises OSError.
+    """
     if (out / RAW[0]).exists():
         packed.pack(out / RAW[0])
     meta = records.meta
@@ -48,7 +51,7 @@ def write(records: Records, title: str, parts: Sequence[Part], out: Path) -> Pat
                   "95 % confidence interval needs three or more processes.", note=True),
         *environments])
     sections = [_section(part, out) for part in parts]
-    written = page.write(page.Page(title, [*sections, source]), out, "report")
+    written = page.write(page.Page(title, [*sections, source]), out, "report", plots)
     manifest.write_manifest(out)
     return written[-1]
 

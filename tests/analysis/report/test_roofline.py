@@ -71,7 +71,7 @@ def test_another_kind_of_device_lends_no_peak(h200):
 
 def test_the_report_shows_limits_where_there_are_any(h200, tmp_path, monkeypatch):
     plain = tmp_path / "plain"
-    report.write([h200.folder], plain)
+    report.write([h200.folder], plain, plots=False)
     assert not (plain / "tables" / "limits.csv").exists() and "hardware limit" not in (plain / "report.md").read_text()
     monkeypatch.setattr(reader, "read", lambda folder: h200)
     report.write([h200.folder], tmp_path / "out")
