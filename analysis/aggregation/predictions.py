@@ -6,6 +6,7 @@ docs/reference/records.md explains their columns.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,7 @@ from analysis.aggregation.links import Fit
 from analysis.aggregation.strategies import Leg, Work
 from analysis.records.reader import Campaign
 from analysis.statistics.bootstrap import Estimate
-from analysis.trials import counters, phases, summary
+from analysis.trials import phases, summary
 from networks import work
 
 # predicted where no campaign is given
@@ -83,7 +84,7 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     gets a reason instead of measurements.
     """
     rows = []
-    against = _against(campaign)
+    against, derived = _against(campaign), _derived(campaign)
     for trial in _ran(campaign):
         chosen = links.chosen(fits, wire_of(campaign), trial["devices"])
         gradients = _work(trial["network"], trial["devices"], trial["strategy"])
@@ -92,11 +93,11 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
             rows.append(row | {"reason": f"not verified: {why}"})
             continue
         found = phases.of_trial(campaign, trial["trial"])["isolated"]
-        counted = counters.of_trial(campaign, trial).columns
+        counted = derived.loc[trial["trial"]]
         rows.append({**row, **_estimate("measured_seconds", found),
                      "error": row["predicted_seconds"] / found.value - 1,
                      "swept_error": row["swept_seconds"] / found.value - 1,
-                     **{column: counted.get(column, math.nan) for column in COUNTED}})
+                     **{column: counted[column] for column in COUNTED}})
     table = pd.DataFrame(rows)
     missing = [column for column in MEASURED if column not in table]
     return table.reindex(columns=[*table.columns, *missing]) if rows else table
@@ -381,9 +382,14 @@ def _ran(campaign: Campaign) -> list[dict[str, Any]]:
 
 def _against(campaign: Campaign) -> dict[str, str]:
     """Why each trial is not verified; empty where it is."""
-    rows = summary.summarise(campaign)
-    reasons = rows["reason"].where(rows["verified"] != "yes", "")
-    return dict(zip(rows["trial"], reasons, strict=True))
+    rows = _derived(campaign)
+    return dict(rows["reason"].where(rows["verified"] != "yes", ""))
+
+
+@lru_cache(maxsize=8)
+def _derived(campaign: Campaign) -> pd.DataFrame:
+    """The rows of trials.csv, by trial. They take seconds, and three tables need them."""
+    return summary.summarise(campaign).set_index("trial")
 
 
 def _workloads(campaign: Campaign) -> list[list[Timed]]:

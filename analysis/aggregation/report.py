@@ -6,6 +6,7 @@ article.csv.
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,13 +252,14 @@ def article_table(found: pd.DataFrame) -> pd.DataFrame:
 
 def _figures(swept: pd.DataFrame, fits: Sequence[links.Fit],
              found: dict[str, pd.DataFrame]) -> list[Figure]:
-    figures = [Figure("links", plots.bandwidths(swept, fits))] if fits else []
+    figures = [Figure("links", partial(plots.bandwidths, swept, fits))] if fits else []
     predicted = found["predictions"].get("predicted_seconds", pd.Series(dtype=float))
     if predicted.notna().any():
-        figures.append(Figure("predictions", plots.predictions(found["predictions"])))
+        draw_all = partial(plots.predictions, found["predictions"])
+        figures.append(Figure("predictions", draw_all))
     for name, draw in (("overlap", plots.overlap), ("what_if", plots.what_if)):
         if len(found[name]):
-            figures.append(Figure(name, draw(found[name])))
+            figures.append(Figure(name, partial(draw, found[name])))
     return figures
 
 

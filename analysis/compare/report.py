@@ -5,6 +5,7 @@ All of it is made from records; verdicts come from `analysis.compare.verdicts`.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,8 @@ def _figures(comparison: Comparison) -> list[page.Figure]:
         names = [f"{name}, #{repeat + 1}"
                  for name, repeat in zip(names, rows["repeat"], strict=True)]
     sides = comparison.a.name, comparison.b.name
-    return [page.Figure("ratios", plot.ratios(rows, names, sides, comparison.threshold))]
+    draw = partial(plot.ratios, rows, names, sides, comparison.threshold)
+    return [page.Figure("ratios", draw)]
 
 
 def _ratio(row: "pd.Series[Any]") -> str:

@@ -6,7 +6,7 @@ needs no other file: its figures and its style lie within it.
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +36,10 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A figure with the name of its files, unique in the page."""
+    """The name of a figure's files, unique in the page, and what draws it."""
 
     name: str
-    figure: matplotlib.figure.Figure
+    draw: Callable[[], matplotlib.figure.Figure]
 
 
 class Notes(NamedTuple):
@@ -101,13 +101,15 @@ def write(page: Page, out: Path, name: str, images: bool = True) -> list[Path]:
     """
     out.mkdir(parents=True, exist_ok=True)
     found = list(_figures(page.parts))
-    drawn = {each.name: draw_svg(each.figure) if images else "<svg></svg>" for each in found}
+    drawn = dict.fromkeys((each.name for each in found), "<svg></svg>")
     paths = []
     for each in found if images else ():
+        figure = each.draw()
+        drawn[each.name] = draw_svg(figure)
         (out / "plots").mkdir(exist_ok=True)
         svg, png = (out / "plots" / f"{each.name}.{suffix}" for suffix in ("svg", "png"))
         svg.write_text(drawn[each.name], encoding="utf-8")
-        each.figure.savefig(png, dpi=160)
+        figure.savefig(png, dpi=160)
         paths += [svg, png]
     for suffix in ("md", "html"):
         environment = Environment(

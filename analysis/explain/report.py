@@ -1,5 +1,6 @@
 """Writes a gap that was explained: explain.html, explain.md, the waterfall, two tables as CSV."""
 
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -77,7 +78,7 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
              f"{a['precision']}")
     return Page(title, [
         Notes(words.sentences(gap)),
-        page.Figure("explain", waterfall(gap)),
+        page.Figure("explain", partial(waterfall, gap)),
         page.Table(parts(gap)),
         Text(f"A is {gap.a.name} (`{a['trial']}`), B is {gap.b.name} (`{b['trial']}`).", note=True),
         *tabled("By phase", phases(gap),

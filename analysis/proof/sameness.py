@@ -31,13 +31,15 @@ def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
     trials = {trial["trial"]: trial for trial in campaign.trials
               if trial["trial"] in set(finished["trial"])}
     ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
+    windows = dict(list(ok.groupby("trial")))
     reasons = {}
     curves = {}
     for name, trial in trials.items():
-        losses = _losses(ok[ok["trial"] == name])
+        losses = _losses(windows.get(name, ok.iloc[:0]))
         curves[name] = losses.median(axis=1)
-        reasons[name] = [*_check(campaign.processes[campaign.processes["trial"] == name]),
-                         *_parameters(finished[finished["trial"] == name], trial),
+        processes = campaign.rows("processes", name)
+        reasons[name] = [*_check(processes),
+                         *_parameters(processes[processes["status"] == "ok"], trial),
                          *_processes(losses, trial)]
     for peers in _groups(trials.values()):
         sound = [trial for trial in peers if not reasons[trial["trial"]]]
@@ -48,9 +50,9 @@ def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
 
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
     """Return the median loss over a trial's processes that ended well, by step."""
-    processes = campaign.processes[campaign.processes["trial"] == trial]
+    processes = campaign.rows("processes", trial)
     ok = processes.loc[processes["status"] == "ok", "process"]
-    own = campaign.windows[campaign.windows["trial"] == trial]
+    own = campaign.rows("windows", trial)
     return _losses(own[own["process"].isin(ok)]).median(axis=1)
 
 

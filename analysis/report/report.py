@@ -5,7 +5,8 @@ tables, the environments and the method. It reads records and nothing else.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -159,7 +160,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
                for name, (part, rows) in derived.items()}}
     found |= {name: table for name, table in more.items() if len(table)}
 
-    drawn = {name: part.figure(rows) for name, (part, rows) in derived.items() if len(rows)}
+    drawn = {name: partial(part.figure, rows)
+             for name, (part, rows) in derived.items() if len(rows)}
     first = {name: figure for name, figure in drawn.items() if name == "speed_up"}
     figures = first | _figures(campaign, trials, speeds, scaled, steps) | drawn
     throughout = ranking.throughout(trials)
@@ -173,7 +175,7 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
         page.Table(found["answer"]),
         Text("Time per mini-batch and its 95 % interval." + below * (len(found["refused"]) > 0),
              note=True),
-        *(page.Figure(slug + name, figure) for name, figure in figures.items()),
+        *(page.Figure(slug + name, draw) for name, draw in figures.items()),
         *tabled("Not ranked, and why", found["refused"]),
         *([Section("What makes this machine's numbers less trustworthy", concerns)]
           if concerns else []),
@@ -187,21 +189,21 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
 
 
 def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, scaled: pd.DataFrame,
-             steps: pd.DataFrame) -> dict[str, Figure]:
-    """Draw every figure that the records allow, by the names of their files."""
-    figures = {}
+             steps: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
+    """Return what draws every figure that the records allow, by the names of their files."""
+    figures: dict[str, Callable[[], Figure]] = {}
     if len(scaled):
-        figures["throughput"] = scaling_plots.throughput(scaled)
-        figures["efficiency"] = scaling_plots.efficiency(scaled)
+        figures["throughput"] = partial(scaling_plots.throughput, scaled)
+        figures["efficiency"] = partial(scaling_plots.efficiency, scaled)
     if steps[list(scaling.PARTS)].notna().any(axis=None):
-        figures["phases"] = scaling_plots.phases(steps)
+        figures["phases"] = partial(scaling_plots.phases, steps)
     if (trials["verified"] == "yes").any():
-        figures["step_time"] = plots.by_batch(trials, "step_seconds")
+        figures["step_time"] = partial(plots.by_batch, trials, "step_seconds")
     if (speeds["verdict"] != ranking.FASTEST).any():
-        figures["relative_speed"] = plots.relative_speed(speeds)
+        figures["relative_speed"] = partial(plots.relative_speed, speeds)
     if (trials["status"] == "ok").any():
-        figures["losses"] = plots.losses(trials, campaign.windows)
-    return figures | {name: plots.by_batch(trials, measure) for name, measure in (
+        figures["losses"] = partial(plots.losses, trials, campaign.windows)
+    return figures | {name: partial(plots.by_batch, trials, measure) for name, measure in (
         ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
         ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}
 

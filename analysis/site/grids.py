@@ -113,6 +113,8 @@ def by_release(campaigns: Sequence[Published]) -> Groups:
 
     The oldest release comes first.
     """
+    if not campaigns:
+        return []
     everything = pd.concat([
         published.rows.assign(campaign=published.name,
                               hardware=published.rows["device_kind"].map(published.hardware))

@@ -6,6 +6,7 @@ what the frameworks chose, as far as they say.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
 
 
 def _layer_parts(found: pd.DataFrame, layers: pd.DataFrame) -> list[Part]:
-    figures = {"choices": conv_plot.choices(layers, STRATEGIES)} if len(layers) else {}
+    figures = {"choices": partial(conv_plot.choices, layers, STRATEGIES)} if len(layers) else {}
     listed = by_layer(found, layers)
     folded = {f"layers_{name}": group
               for name, group in (listed.groupby("network", sort=False) if len(listed) else ())}

@@ -4,6 +4,7 @@ The paper's axes are the output size y and the problem size S f f' (samples time
 and output). Several layers share a place on the map, which shows their geometric mean.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def parts(found: pd.DataFrame) -> list[Part]:
     speeds = speeds.sort_values("pass", key=lambda kinds: kinds.map(PASSES.index), kind="stable",
                                 ignore_index=True)
     maps = {f"sweep_{kind}_{math}".replace(" ", "_"):
-            heat_maps(group, f"{str(kind).replace('_', ' ')}, {math}")
+            partial(heat_maps, group, f"{str(kind).replace('_', ' ')}, {math}")
             for (kind, math), group in speeds.groupby(["pass", "math"], sort=False)}
     # Sixty thousand rows.
     rows = speeds.drop(columns="point").assign(gain=speeds["gain"].round(4))

@@ -5,6 +5,7 @@ BLAS counts columns, so the kernel of the same product is called tn (`blas_lette
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
             "The article's product: 2016 and here", "C = A B^T with A 1024 x 26752 and B 2048 x "
             "26752. `copied` first writes the transposed operand into a new matrix and then "
             "multiplies NN; its time includes that.",
-            {"article": article(study, found)}, {"article": draw_article(found)}))
+            {"article": article(study, found)}, {"article": partial(draw_article, found)}))
     if len(steps):
         parts.append(Part(
             "What transposition costs a mini-batch", "All matrix products of one training step, "
@@ -62,7 +63,7 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
             "their names (column-major, as BLAS counts; x W^T is tn), from the traces of "
             "campaigns, beside what dense and recurrent layers need.", {"calls": called}))
     parts.append(Part("Ratio by shape and precision", "One point a shape: time of the layout over "
-                      "that of NN.", figures={"ratios": draw_ratios(found)}))
+                      "that of NN.", figures={"ratios": partial(draw_ratios, found)}))
     if len(refused := study_reader.refused(found)):
         parts.append(Part("Not measured, and why", tables={"refused": refused}))
     return report.write(study, "What a transposed operand costs", parts, out, plots)

@@ -1,6 +1,7 @@
 """What the layers study found: each layer in each framework, layout and precision."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
              "of all its float inputs. Output and gradients equalled those of the NumPy float64 "
              "reference before the layer was timed.",
              {"layers": by_layer(found), "sizes": sizes(study.points)},
-             {"layers": draw(found)} if able else {}, {"measured": found}),
+             {"layers": partial(draw, found)} if able else {}, {"measured": found}),
         Part("What a layout and half precision change", "Forward and backward of one framework: "
              "time in NHWC over that in NCHW, and in fp16 over that in fp32.",
              {"changes": changes(found)}),

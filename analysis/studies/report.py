@@ -3,7 +3,7 @@
 Each study's own module decides what the page shows. The source of the numbers is the same for all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class Part:
     heading: str
     text: str = ""
     tables: Frames = field(default_factory=dict)
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
     files: Frames = field(default_factory=dict)
     folded: Frames = field(default_factory=dict)
 
@@ -86,4 +86,4 @@ def _section(part: Part, out: Path) -> page.Section:
     return page.Section(part.heading, [
         *([page.Text(part.text)] if part.text else []),
         *map(page.Table, part.tables.values()),
-        *(page.Figure(name, figure) for name, figure in part.figures.items()), *folded, *files])
+        *(page.Figure(name, draw) for name, draw in part.figures.items()), *folded, *files])

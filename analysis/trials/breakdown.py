@@ -8,7 +8,7 @@ docs/method/traces.md.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -65,14 +65,12 @@ class Breakdown:
 def of_trial(campaign: Campaign, name: str) -> Breakdown:
     """Break a trial's step down. Raises NotExplained without a time or a trace that fits it."""
     trial = next(trial for trial in campaign.trials if trial["trial"] == name)
-    own = replace(campaign, processes=campaign.processes[campaign.processes["trial"] == name],
-                  windows=campaign.windows[campaign.windows["trial"] == name])
-    times = summary.times_of(summary.without_diverged(own), name)
+    times = summary.times_of(summary.without_diverged(campaign), name)
     if not times:
         raise NotExplained(f"{name}: no process of it ended well, so there is no step to break "
                            "down: run it again")
-    table = campaign.kernels if trial["device_kind"] == "cuda" else campaign.operators
-    return reconcile(trial, times, _whole(table[table["trial"] == name], trial))
+    traced = campaign.rows("kernels" if trial["device_kind"] == "cuda" else "operators", name)
+    return reconcile(trial, times, _whole(traced, trial))
 
 
 def reconcile(trial: Mapping[str, Any], times: list[bootstrap.Times],

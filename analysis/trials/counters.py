@@ -40,6 +40,8 @@ DISAGREEMENT = 0.1
 LEAST_SECONDS = 2.0
 # Processes of one trial whose bytes a step differ by more did different things.
 UNLIKE, UNLIKE_BYTES = 3.0, 2.0**20
+CROSS_CHECKED = ("process", "device", "kind", "seconds", "energy_joules", "energy_counter_joules",
+                 "pcie_rx_bytes", "gpm_pcie_rx_bytes_per_second")
 # Less traffic between GPM's samples is noise of other programs.
 LEAST_BYTES = 1e8
 
@@ -56,12 +58,14 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     """Integrate the counters of a trial's ok processes, summed over its devices."""
     found = Found()
     windows = timed_windows(campaign, trial["trial"])
-    every = campaign.windows[campaign.windows["trial"] == trial["trial"]]
-    own = campaign.counters[campaign.counters["trial"] == trial["trial"]]
+    every = campaign.rows("windows", trial["trial"])
+    own = campaign.rows("counters", trial["trial"])
     devices = devices_of(trial)
     if windows.empty or own.empty:
         return found
-    samples = defaultdict(lambda: own.iloc[:0], list(own.groupby(["process", "device"])))
+    read = own[["process", "device", "kind", "seconds", "broken",
+                *(counter for counter, _, _ in QUANTITIES.values())]]
+    samples = defaultdict(lambda: read.iloc[:0], list(read.groupby(["process", "device"])))
     for column, (counter, link, name) in QUANTITIES.items():
         known = set(own.loc[own[counter].notna(), "device"])
         if not known.issuperset(devices):
@@ -93,9 +97,9 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
 
 def timed_windows(campaign: Campaign, trial: str) -> pd.DataFrame:
     """Return the timed windows of a trial's ok processes."""
-    processes = campaign.processes[campaign.processes["trial"] == trial]
+    processes = campaign.rows("processes", trial)
     ok = processes.loc[processes["status"] == "ok", "process"]
-    own = campaign.windows[campaign.windows["trial"] == trial]
+    own = campaign.rows("windows", trial)
     return own[(own["window"] >= 0) & own["process"].isin(ok)].reset_index(drop=True)
 
 
@@ -111,8 +115,8 @@ def cross_check(campaign: Campaign, trial: dict[str, Any]) -> dict[str, float]:
 
     Each is a ratio of sums over all processes and devices, missing where too little was counted.
     """
-    own = campaign.counters[campaign.counters["trial"] == trial["trial"]]
-    own = own[own["device"].isin(devices_of(trial))]
+    own = campaign.rows("counters", trial["trial"])
+    own = own.loc[own["device"].isin(devices_of(trial)), [*CROSS_CHECKED]]
     sums = Counter[str]()
     for _, rows in own.groupby(["process", "device"]):
         slow = rows[rows["kind"] == "slow"].sort_values("seconds")
@@ -184,12 +188,12 @@ def _per_step(samples: Mapping[Any, pd.DataFrame], every: pd.DataFrame, windows:
     values = np.zeros(len(windows))
     reasons: dict[int, str] = {}
     for process, those in windows.groupby("process"):
+        own = every[every["process"] == process]
         for device in devices:
             rows = samples[process, device]
             moved = np.full(len(those), np.nan)
             if link != "energy":
                 outside = rows[rows["kind"] == EDGE] if link in READ_WITHIN else rows
-                own = every[every["process"] == process]
                 moved = moved_around(outside, counter, those, own)
             if link in READ_WITHIN:
                 ends = [interpolate(rows, counter, those[edge]) for edge in ("start", "stop")]
@@ -230,6 +234,8 @@ def _why(broken: str, links: tuple[str, ...]) -> str:
 def _breaks(rows: pd.DataFrame, windows: pd.DataFrame, link: str) -> NDArray[np.str_]:
     """Return for each window why its counter of `link` is broken, or ""."""
     found = np.full(len(windows), "", dtype=object)
+    if not any(rows["broken"]):
+        return found
     for kind in rows.loc[rows["broken"] != "", "kind"].unique():
         those = _since_the_last(rows[rows["kind"] == kind])
         those = those[those["broken"] != ""]
@@ -253,12 +259,13 @@ def _overlaps(rows: pd.DataFrame, windows: pd.DataFrame) -> NDArray[np.bool_]:
 
 def _note_throttling(found: Found, own: pd.DataFrame, windows: pd.DataFrame,
                      devices: list[str]) -> None:
-    if not own["event_reasons"].notna().any():
+    own = own.loc[own["event_reasons"].notna(), ["process", "device", "seconds", "event_reasons"]]
+    if own.empty:
         return
+    samples = defaultdict(lambda: own.iloc[:0], list(own.groupby(["process", "device"])))
     bits: list[int] = []
     for process, those in windows.groupby("process"):
-        rows = own[own["process"] == process]
-        each = [throttled(rows[rows["device"] == device], those) for device in devices]
+        each = [throttled(samples[process, device], those) for device in devices]
         bits += np.bitwise_or.reduce(each).tolist()
     count = sum(map(bool, bits))
     found.columns["throttled_windows"] = count

@@ -32,7 +32,8 @@ def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     """Estimate each of `NAMES` in seconds a step; nan where its variants were not timed."""
     settings = next(each for each in campaign.trials if each["trial"] == trial)
     devices, waits = settings["devices"], settings["strategy"] in AFTER_BACKWARD
-    own = campaign.phases[(campaign.phases["trial"] == trial) & (campaign.phases["window"] >= 0)]
+    own = campaign.rows("phases", trial)
+    own = own[own["window"] >= 0]
     own = own.assign(step_seconds=own["seconds"] / own["steps"])
     table = own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
     parts = PARTS if devices > 1 else ALONE

@@ -6,6 +6,7 @@ docs/reference/records.md explains the columns.
 
 import os
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     rows = []
     for trial in campaign.trials:
         row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", "")}
-        processes = campaign.processes[campaign.processes["trial"] == trial["trial"]]
+        processes = campaign.rows("processes", trial["trial"])
         if (processes["status"] == "ok").any():
             row |= _measured(campaign, trial, processes, against[trial["trial"]])
         else:
@@ -88,25 +89,28 @@ def too_wide(campaign: Campaign, interval: float, processes: int) -> set[str]:
 
 def timed(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
     """Collect the step times in seconds of a trial's timed windows, one array an ok process."""
-    processes = campaign.processes[campaign.processes["trial"] == trial]
-    windows = campaign.windows[campaign.windows["trial"] == trial]
+    processes = campaign.rows("processes", trial)
+    windows = campaign.rows("windows", trial)
     windows = windows[windows["window"] >= 0]
     return [windows.loc[windows["process"] == process, "step_seconds"].to_numpy()
             for process in processes.loc[processes["status"] == "ok", "process"]]
 
 
+@lru_cache(maxsize=2)
 def without_diverged(campaign: Campaign) -> Campaign:
     """Mark ok processes with a loss that is not finite, or without a timed window, as failed."""
     processes = campaign.processes.copy()
-    windows = campaign.windows.set_index(["trial", "process"]).sort_index(kind="stable")
+    windows = campaign.windows
+    infinite = windows[~np.isfinite(windows["loss"])].drop_duplicates(["trial", "process"])
+    first = {(row["trial"], row["process"]): row for row in infinite.to_dict("records")}
+    timed_ones = windows[windows["window"] >= 0]
+    known = set(zip(timed_ones["trial"], timed_ones["process"], strict=True))
     for index, row in processes[processes["status"] == "ok"].iterrows():
         key = (row["trial"], row["process"])
-        own = windows.loc[[key]] if key in windows.index else windows.iloc[:0]
-        infinite = own[~np.isfinite(own["loss"])]
-        if len(infinite):
-            first = infinite.iloc[0]
-            reason = f"diverged: the loss is {first['loss']} after step {first['last_step']:.0f}"
-        elif not (own["window"] >= 0).any():
+        if key in first:
+            loss, step = first[key]["loss"], first[key]["last_step"]
+            reason = f"diverged: the loss is {loss} after step {step:.0f}"
+        elif key not in known:
             reason = "protocol: the process ended well but has no timed window"
         else:
             continue
@@ -130,15 +134,15 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     ok = processes[processes["status"] == "ok"]
     times = times_of(campaign, trial["trial"])
     step = bootstrap.estimate(times)
-    windows = campaign.windows[campaign.windows["trial"] == trial["trial"]]
+    windows = campaign.rows("windows", trial["trial"])
     windows = windows.merge(ok[["trial", "process"]])
     used = windows[windows["window"] >= 0]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
-    kernels = campaign.kernels[campaign.kernels["trial"] == trial["trial"]]
-    around = campaign.counters[campaign.counters["trial"] == trial["trial"]]
+    kernels = campaign.rows("kernels", trial["trial"])
+    around = campaign.rows("counters", trial["trial"])
     against = [*against, *timer.reasons(windows, around), *evidence.reasons_against(trial, kernels)]
-    parts = campaign.phases[campaign.phases["trial"] == trial["trial"]]
+    parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
     remarks = [*_remarks(trial, processes), *_sharing(campaign, trial),
                *_spread(campaign, trial["trial"], step), *counted.remarks,

@@ -17,6 +17,7 @@ class Event:
     # parts of the step, tracing
     phase: str
     window: int = 0  # how many timed windows are done
+    # The median of the timed windows so far; in warm-up, of the last window.
     step_seconds: float = math.nan
     loss: float = math.nan
 

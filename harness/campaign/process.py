@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -115,8 +116,9 @@ class Process:
                   "step_seconds": seconds / answer["steps"], "loss": answer["loss"]}
         outcome.windows.append(window)
         outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
-        timed = sum(each["phase"] == "timing" for each in outcome.windows)
-        self._tell(phase, timed, window["step_seconds"], answer["loss"])
+        timed = [each["step_seconds"] for each in outcome.windows if each["phase"] == "timing"]
+        step_seconds = median(timed) if timed else window["step_seconds"]
+        self._tell(phase, len(timed), step_seconds, answer["loss"])
         if not math.isfinite(answer["loss"]):
             raise Failed("diverged", f"the loss is {answer['loss']} after step {done + steps}")
         return seconds

@@ -213,6 +213,9 @@ def refuse_existing(folder: Path) -> None:
 
 def refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise WrongUse if the variables, the processor or the GPUs are not those of `file`."""
+    if "variables" not in then:
+        raise WrongUse(f"{file}: no key variables: nothing says whether it was measured with "
+                       "those of today, so it cannot go on: begin another with --out")
     before, present = _place(then), _place(now)
     for key in {**before, **present}:
         was, here = before.get(key, "not set"), present.get(key, "not set")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 import networks
@@ -9,13 +10,19 @@ from networks import work
 
 
 def list_networks() -> Table:
-    table = Table("network", "what it is", "parameters", "forward\nmillion MACs",
-                  "backward\nmillion MACs", "activations\nMB a sample", "data", "batches")
-    for column in table.columns[2:6]:
+    # Without lines and with titles below the names, nothing is cut at 80 columns.
+    table = Table("network", "parameters", "million\nMACs\nforward", "million\nMACs\nbackward",
+                  "activations\nMB a sample", "data", "batches", box=box.SIMPLE_HEAD,
+                  padding=0)
+    for column in table.columns[1:5]:
         column.justify = "right"
-    for name in [*networks.names(), *networks.names(small=True)]:
+    table.columns[0].overflow = "fold"
+    names = [*networks.names(), *networks.names(small=True)]
+    for column, width in zip(table.columns[1:], (11, 8, 8, 11, 9, 9), strict=True):
+        column.width = width
+    for name in names:
         network = networks.get(name)
-        table.add_row(name, network.title, f"{network.parameter_count:,}",
+        table.add_row(f"[bold]{name}[/]\n{network.title}", f"{network.parameter_count:,}",
                       *_millions(list(work.multiply_adds(network).values())),
                       f"{work.activation_bytes(network) / 1e6:.3g}", network.data_set,
                       " ".join(map(str, network.batches)))
@@ -41,4 +48,5 @@ def list_layers(network: networks.Network) -> Table:
 
 def _millions(counts: Sequence[tuple[int, int]]) -> list[str]:
     """Add up multiply-adds, forward and backward."""
-    return [f"{sum(each) / 1e6:,.4g}" for each in zip(*counts, strict=True)]
+    sums = [sum(each) / 1e6 for each in zip(*counts, strict=True)]
+    return [f"{each:,.0f}" if each >= 1000 else f"{each:.4g}" for each in sums]

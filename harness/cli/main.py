@@ -125,6 +125,7 @@ def verify(options: VerifyOptions) -> None:
 def run(options: RunOptions) -> None:
     """Run a suite: a campaign with records, a table and a page."""
     from harness.campaign import campaign
+    from harness.campaign.recorder import refuse_existing
     from harness.cli.progress import Display, count
     from harness.plan.planner import execution_order
     from harness.plan.suite import load_suite
@@ -140,6 +141,8 @@ def run(options: RunOptions) -> None:
         _print_plan(plan)
         return
     folder = options.out or new_folder(file.stem)
+    if not options.resume:
+        refuse_existing(folder)
     work = execution_order(plan.trials, suite.processes, suite.seed)
     say(f"{suite.title or file.stem}: {count(len(plan.trials), 'trial')}, "
         f"{count(len(work), 'process', 'es')}{_count_traces(plan)}, records in {folder}")

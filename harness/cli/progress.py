@@ -2,6 +2,7 @@
 
 import math
 import time
+from statistics import median
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -63,8 +64,10 @@ class Display(Listener):
         if row["status"] != "ok":
             self._print(f"{process}: {row['status']}: {row['reason']}", "yellow")
         elif not self.console.is_terminal:
-            step = duration(outcome.windows[-1]["step_seconds"])
-            self._print(f"{number}/{total} {process}: {step} a step, {self._left()}")
+            # The report says the median over windows too.
+            step = median(window["step_seconds"] for window in outcome.windows
+                          if window["window"] >= 0)
+            self._print(f"{number}/{total} {process}: {duration(step)} a step, {self._left()}")
 
     def _print(self, text: str, style: str | None = None) -> None:
         self.progress.console.print(text, style=style, markup=False, highlight=False,

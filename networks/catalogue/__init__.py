@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Callable
+from functools import cache
 
 from networks.builder import Builder
 from networks.description import Network
@@ -30,6 +31,7 @@ def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
         if name in _makers:
             raise ValueError(f"{name}: two networks of one name")
 
+        @cache
         def make() -> Network:
             builder = write()
             title = (write.__doc__ or name).strip().splitlines()[0].rstrip(".")
@@ -54,7 +56,7 @@ def names(small: bool = False) -> list[str]:
 
 
 def get(name: str) -> Network:
-    """Build the network of that name; `UnknownNetwork` names the ones that exist."""
+    """Return the network of that name; `UnknownNetwork` names the ones that exist."""
     if name not in _makers:
         known = ", ".join(names() + names(small=True))
         raise UnknownNetwork(f"unknown network '{name}'; there are {known}")

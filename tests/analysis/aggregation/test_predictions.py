@@ -214,8 +214,8 @@ def test_what_an_unverified_trial_measured_speaks_neither_for_the_model_nor_agai
     assert report.headline(found).startswith("1 of 1 ")
     assert set(predictions.overlaps(campaign, fits)["strategy"]) == {"ring"}
     assert predictions.what_if(campaign, fits).empty
-    campaign.processes["check"] = "different"
-    alone = predictions.of_campaign(campaign, fits)
+    unproven = replace(campaign, processes=campaign.processes.assign(check="different"))
+    alone = predictions.of_campaign(unproven, fits)
     assert alone["error"].isna().all() and "the model is untested" in report.headline(alone)
 
 
@@ -244,8 +244,10 @@ def test_noise_does_not_make_the_models_update_negative(read, fits):
     campaign = read(strategies=("ring",), counts=(1, 2))
     whole = campaign.phases["variant"] == "FBAU"
     usual = predictions.overlaps(campaign, fits)
-    campaign.phases.loc[whole, ["stop", "seconds"]] -= 0.05  # of ten steps: the whole took less than without its update
-    (row,) = predictions.overlaps(campaign, fits).to_dict("records")
+    phases = campaign.phases.copy()
+    # Of ten steps: the whole took less than without its update.
+    phases.loc[whole, ["stop", "seconds"]] -= 0.05
+    (row,) = predictions.overlaps(replace(campaign, phases=phases), fits).to_dict("records")
     assert row["update_seconds"] < 0
     assert row["step_seconds"] == pytest.approx(row["forward_seconds"] + row["backward_seconds"] + row["exposed_seconds"])
     assert row["step_seconds"] < usual["step_seconds"].iloc[0]

@@ -369,6 +369,15 @@ def test_another_wire_cannot_resume_a_campaign_and_other_sources_are_noted(begun
     assert table(begun)["one tiny_fcn"]["reason"].endswith("; resumed with other sources of dlbench (SHA-256 bbbbbbbbbbbb)")
 
 
+def test_records_that_do_not_say_their_variables_cannot_be_resumed(begun, stand_in):
+    stand_in(one="reference")
+    page = json.loads((begun / "campaign.json").read_text())
+    del page["variables"]
+    (begun / "campaign.json").write_text(json.dumps(page))
+    with pytest.raises(WrongUse, match=r"campaign\.json: no key variables: .* begin another with --out"):
+        run(begun, resume=True, frameworks="one", processes=1)
+
+
 def test_a_finished_campaign_resumes_to_the_same_records_with_more_patience(begun, stand_in):
     stand_in(one="wire:Raises")  # nothing is left to run, so nobody sees it
     files = {name: (begun / name).read_bytes() for name in ("processes.csv", "windows.csv", "trials.csv")}

@@ -43,7 +43,9 @@ def shown(trial: Trial, row: dict, processes: int = 2) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     with Display(console, Suite(), [(trial, process) for process in range(processes)]) as display:
         display.watch(Event(trial, 0, "timing", 1, 0.0125, 0.5))
-        outcome = Outcome({"trial": trial.trial, "process": 0, **row}, [{"step_seconds": 0.0125}])
+        windows = [{"window": number, "step_seconds": seconds}
+                   for number, seconds in ((-1, 9.0), (0, 0.01), (1, 0.0125), (2, 0.02))]
+        outcome = Outcome({"trial": trial.trial, "process": 0, **row}, windows)
         display.done(outcome, number=1, total=processes)
     return console.file.getvalue()
 
@@ -59,7 +61,8 @@ def test_checks_made_ahead_do_not_count_as_the_first_process(trial: Trial, monke
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     with Display(console, Suite(), [(trial, 0), (trial, 1)]) as display:
         display.watch(Event(trial, 0, "checked"))
-        display.done(Outcome({"trial": trial.trial, "process": 0, "status": "ok"}, [{"step_seconds": 0.0125}]), 1, total=2)
+        windows = [{"window": 0, "step_seconds": 0.0125}]
+        display.done(Outcome({"trial": trial.trial, "process": 0, "status": "ok"}, windows), 1, total=2)
     assert console.file.getvalue().endswith("about 1 s left\n")
 
 

@@ -10,7 +10,7 @@ from harness.cli.main import app
 from harness.errors import WrongUse
 
 RECORDED = Path(__file__).parents[3] / "results" / "h200x2-traced-2026-11-22"
-INTERRUPTED = Path(__file__).parents[3] / "results" / "h200-fcn5-host-2026-11-21"
+INTERRUPTED = Path(__file__).parents[3] / "results" / "h200x4-tuned-2026-11-22"
 
 
 @pytest.fixture
@@ -47,6 +47,14 @@ def test_a_campaign_that_does_not_hold_is_not_published(results, tmp_path):
     assert done.exit_code == 1
     assert "findings; dlbench audit" in done.output
     assert not (tmp_path / "site").exists()
+
+
+def test_results_without_a_campaign_have_a_site_too(tmp_path):
+    study = RECORDED.parent / "h200-layers-2026-11-21"
+    shutil.copytree(study, tmp_path / "results" / "layers")
+    done = publish(tmp_path / "results", tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "site/index.html").exists()
 
 
 def test_a_folder_that_is_no_site_is_left_alone(results, tmp_path):
