@@ -110,10 +110,11 @@ def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
                 verdict = judge.judge(worker, network, task)
             except Failed as failure:
                 verdict = Verdict("different", str(failure), failure=failure.kind)
-            if verdict.failure and verdict.failure != "different":
+            # A worker that broke shows nothing of the proof.
+            if verdict.failure:
                 worker.end()
                 worker = None
-            yield Row(framework, name, precision, fault, verdict.verdict,
+            yield Row(framework, name, precision, fault, verdict.failure or verdict.verdict,
                       str(getattr(verdict, "strength", "")), verdict.reason,
                       round(time.monotonic() - began, 1))
         if worker:

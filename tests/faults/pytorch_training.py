@@ -99,7 +99,8 @@ def Gradients(number):
 
 Nesterov = with_optimizer(partial(SGD, nesterov=True))
 WeightDecay = with_optimizer(partial(SGD, weight_decay=1e-4))
-LabelSmoothing = planted(Runner, nn, CrossEntropyLoss=partial(CrossEntropyLoss, label_smoothing=0.1))
+LabelSmoothing = planted(Runner, nn,
+                         CrossEntropyLoss=partial(CrossEntropyLoss, label_smoothing=0.1))
 SumForMean = planted(Runner, nn, CrossEntropyLoss=OfSum)
 PaddingAside = with_layer("conv2d", aside)
 Truncated = with_layer("lstm", halves)

@@ -284,8 +284,8 @@ FAULTS = [
     "LargeHalfFrozen", "Gradients15", "Gradients50", "Gradients90", "Gradients110", "Gradients185",
     "LearningRate95", "LearningRate105", "Momentum0", "Momentum85", "Momentum95",
     "NoMomentumAfter20", "Nesterov", "WeightDecay", "HalfFrozen", "BiasFrozen", "NormFrozen",
-    "GateFrozen0", "GateFrozen2", "SumForMean", "LabelSmoothing", "Dropout40", "Truncated", "GatesSwapped",
-    "PaddingAside", "Epsilon", "Running80", "Running99", "Running100",
+    "GateFrozen0", "GateFrozen2", "SumForMean", "LabelSmoothing", "Dropout40", "Truncated",
+    "GatesSwapped", "PaddingAside", "Epsilon", "Running80", "Running99", "Running100",
 ]
 # The operation that a network must have for a fault.
 NEEDS = {"Dropout": "dropout", "Epsilon": "batch_norm", "Running": "batch_norm",
