@@ -10,10 +10,11 @@ import csv
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -24,11 +25,12 @@ sys.path.insert(0, str(ROOT))
 import networks  # noqa: E402
 from harness.environments import recipes, store  # noqa: E402
 from harness.proof.judge import Judge, Verdict  # noqa: E402
-from harness.workers.worker import Failed, Worker  # noqa: E402
+from harness.workers.worker import Failed, Unsupported, Worker  # noqa: E402
 from tests.faults import training  # noqa: E402
 
 HOST = "tests.faults.host"
 HONEST = "none"
+LIMIT = 600  # seconds for one answer
 COLUMNS = ("framework", "network", "precision", "fault", "verdict", "strength", "reason",
            "seconds")
 
@@ -80,7 +82,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--device", choices=["cpu", "cuda"], default="cpu")
     add("--tuning", choices=["stock", "tuned"], default="stock")
     add("--threads", type=int, default=1)
-    add("--batch", type=int, default=2, help="samples of a batch (default: 2)")
+    add("--samples", type=int, default=2, help="different samples of a batch (default: 2)")
+    add("--batch", type=int, default=0, help="samples of a batch (default: twice --samples)")
+    add("--between", type=int, default=24, help="steps between two proofs (default: 24)")
     add("--seed", type=int, default=1)
     add("--python", nargs="*", default=[], metavar="FRAMEWORK=PATH",
         help="interpreters that have a framework (default: dlbench's environments)")
@@ -91,7 +95,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Judge each fault where the network can have it; a worker serves many until one kills it."""
-    judge = Judge(folder, batch=options.batch, steps=3, seed=options.seed, limit=600)
+    judge = Judge(folder, samples=options.samples, steps=2, seed=options.seed, limit=LIMIT)
     for framework, precision in product(options.frameworks, options.precisions):
         task = {"device": options.device, "devices": 1, "threads": options.threads,
                 "precision": precision, "tuning": options.tuning}
@@ -105,9 +109,9 @@ def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
             began = time.monotonic()
             worker = worker or _started(framework, options, precision, folder)
             try:
-                worker.ask("serve", 300, name=runner)
-                worker.ask("hello", 300)
-                verdict = judge.judge(worker, network, task)
+                worker.ask("serve", LIMIT, name=runner)
+                worker.ask("hello", LIMIT)
+                verdict = _proved(judge, worker, network, task, options)
             except Failed as failure:
                 verdict = Verdict("different", str(failure), failure=failure.kind)
             # A worker that broke shows nothing of the proof.
@@ -115,10 +119,32 @@ def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
                 worker.end()
                 worker = None
             yield Row(framework, name, precision, fault, verdict.failure or verdict.verdict,
-                      str(getattr(verdict, "strength", "")), verdict.reason,
+                      _words(verdict), verdict.reason,
                       round(time.monotonic() - began, 1))
         if worker:
             worker.finish()
+
+
+def _proved(judge: Judge, worker: Worker, network: networks.Network, task: Mapping[str, Any],
+            options: argparse.Namespace) -> Verdict:
+    """Prove a worker at the batch asked for, train on, and prove it again."""
+    batch = options.batch or 2 * options.samples
+    try:
+        built = worker.ask("build", LIMIT, network=network.to_json(), batch=batch, dropout=True,
+                           **task)
+        verdict = judge.prove(worker, network, task, batch, built["parameters"])
+        if verdict.verdict == "same" and options.between:
+            worker.ask("run", LIMIT, steps=options.between)
+            verdict = judge.prove(worker, network, task, batch, built["parameters"])
+    except Unsupported as refusal:
+        return Verdict("unsupported", str(refusal))
+    return verdict
+
+
+def _words(verdict: Verdict) -> str:
+    strength = verdict.strength
+    return (f"rate {strength.rate:.2g}, frozen {strength.frozen:.2g}, "
+            f"gradient {strength.gradient:.2g}")
 
 
 def _started(framework: str, options: argparse.Namespace, precision: str, folder: Path) -> Worker:
