@@ -6,6 +6,7 @@
 import pytest
 
 import networks
+from harness.proof import copies
 from harness.proof.judge import Verdict
 from tests.conftest import TASK
 from tests.faults import training
@@ -135,6 +136,18 @@ def test_an_epsilon_of_batch_norm_is_refused_in_fp32_and_beyond_the_strength_of_
     assert_refused(proven("pytorch", "fp32", "Epsilon", "tiny_resnet"), "gradients differ")
     passed = proven("pytorch", "bf16", "Epsilon", "tiny_resnet")
     assert passed.verdict == "same" and passed.strength.gradient > 0.01
+
+
+def test_a_rank_that_misses_one_update_of_eight_shows_in_the_copies(judge, worker_for):
+    """They are compared after the windows; a proof loads all ranks anew."""
+    task = {**TASK, "devices": 2, "strategy": "ddp"}
+    network = networks.get("tiny_fcn")
+    with worker_for("pytorch", "training:pytorch.RankMisses8", task) as worker:
+        built = worker.ask("build", 300, network=network.to_json(), batch=4, dropout=True, **task)
+        assert judge.prove(worker, network, task, 4, built["parameters"]).verdict == "same"
+        assert not copies.compare(worker, 2, 300).fault
+        worker.ask("run", 300, steps=12)
+        assert copies.compare(worker, 2, 300).fault.startswith("the devices' parameters have come")
 
 
 def test_a_runner_without_a_fault_is_the_same(proven):
