@@ -22,8 +22,9 @@ from harness.proof.questions import Question, Questions
 
 KEPT = Path(__file__).parent / "limits"
 SOURCES = Path(__file__).parents[2] / "runners" / "reference"
-# The farthest of 12 normal numbers is about 1.6 standard deviations away, so this is about five.
-FACTOR = 3.0
+# The farthest of 12 normal numbers is about 1.6 standard deviations away; a proof compares a
+# thousand numbers, whose errors have heavier tails where a unit flips.
+FACTOR = 5.0
 DRAWS, RUNS = 4, 3  # questions of other weights and samples, and runs of each
 # What fp32 may always be off, in units of 2^-24: found 1785 for a gradient (ResNet-50 in MXNet).
 FLOOR = 3400 * 2.0**-24
