@@ -10,11 +10,10 @@ import csv
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -25,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import networks  # noqa: E402
 from harness.environments import recipes, store  # noqa: E402
 from harness.proof.judge import Judge, Verdict  # noqa: E402
-from harness.workers.worker import Failed, Unsupported, Worker  # noqa: E402
+from harness.workers.worker import Failed, Worker  # noqa: E402
 from tests.faults import training  # noqa: E402
 
 HOST = "tests.faults.host"
@@ -111,7 +110,7 @@ def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
             try:
                 worker.ask("serve", LIMIT, name=runner)
                 worker.ask("hello", LIMIT)
-                verdict = _proved(judge, worker, network, task, options)
+                verdict = judge.judge(worker, network, task, options.batch, options.between)
             except Failed as failure:
                 verdict = Verdict("different", str(failure), failure=failure.kind)
             # A worker that broke shows nothing of the proof.
@@ -123,22 +122,6 @@ def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
                       round(time.monotonic() - began, 1))
         if worker:
             worker.finish()
-
-
-def _proved(judge: Judge, worker: Worker, network: networks.Network, task: Mapping[str, Any],
-            options: argparse.Namespace) -> Verdict:
-    """Prove a worker at the batch asked for, train on, and prove it again."""
-    batch = options.batch or 2 * options.samples
-    try:
-        built = worker.ask("build", LIMIT, network=network.to_json(), batch=batch, dropout=True,
-                           **task)
-        verdict = judge.prove(worker, network, task, batch, built["parameters"])
-        if verdict.verdict == "same" and options.between:
-            worker.ask("run", LIMIT, steps=options.between)
-            verdict = judge.prove(worker, network, task, batch, built["parameters"])
-    except Unsupported as refusal:
-        return Verdict("unsupported", str(refusal))
-    return verdict
 
 
 def _words(verdict: Verdict) -> str:
