@@ -180,22 +180,13 @@ class Proof:
         if parameters != network.parameter_count:
             self.exact_faults.append(f"{parameters:,} parameters for {network.parameter_count:,}")
         judge, apart = self.judge, copies.Comparison()
-        with plays.played(self.worker, question, self.residence, judge.steps,
-                          judge.limit) as found:
-            if misfit := _misfit(network, found.plain):
-                return Verdict("different", misfit, parameters, self._loss(found.plain))
-            self._loss(found.plain)
-            self._calibrated(found.calibrated)
-            if math.isinf(LOSSY.get(self.strategy, 0.0)):
-                self._first_sum(found.plain)
-            else:
-                self._gradients(PLAIN, found.plain)
-                if found.smooth:
-                    self._gradients(SMOOTH, found.smooth)
-                self._momentum(found)
-            self._running_statistics(found.plain)
-            if found.again:
-                self._masks(found)
+        try:
+            with plays.played(self.worker, question, self.residence, judge.steps,
+                              judge.limit) as found:
+                self._compare(found)
+        except plays.Misfit as misfit:
+            self.exact_faults.append(str(misfit))
+            return Verdict("different", "; ".join(self.exact_faults), parameters)
         if question.devices > 1:
             apart = copies.compare(self.worker, question.devices, judge.limit)
             self.exact_faults += [apart.fault] if apart.fault else []
@@ -206,7 +197,21 @@ class Proof:
                        self.loss_error, self.gradient_error, self.momentum_error, apart.error,
                        strength=self._strength())
 
-    def _loss(self, found: Play) -> float:
+    def _compare(self, found: Plays) -> None:
+        self._loss(found.plain)
+        self._calibrated(found.calibrated)
+        if math.isinf(LOSSY.get(self.strategy, 0.0)):
+            self._first_sum(found.plain)
+        else:
+            self._gradients(PLAIN, found.plain)
+            if found.smooth:
+                self._gradients(SMOOTH, found.smooth)
+            self._momentum(found)
+        self._running_statistics(found.plain)
+        if found.again:
+            self._masks(found)
+
+    def _loss(self, found: Play) -> None:
         """Compare the first loss, with dropout within what random masks make of it."""
         wanted, _ = self.judge.questions.answer(self.question, PLAIN)
         allowed = self._limits(PLAIN).loss
@@ -217,7 +222,6 @@ class Proof:
         self.loss_error = abs(found.losses[0] - wanted) / abs(wanted)
         if not self.loss_error <= allowed:
             self.faults.append(f"loss {found.losses[0]:.6g} for {wanted:.6g}")
-        return self.loss_error
 
     def _calibrated(self, found: Play) -> None:
         """Compare a step whose logits are zero: the head's bias and all that must not move."""
@@ -229,9 +233,9 @@ class Proof:
         if not abs(found.losses[0] / chance - 1) <= EXACT:
             self.exact_faults.append(f"loss {found.losses[0]:.6g} for {chance:.6g} where all "
                                      "logits are zero")
-        moved = {name: largest for name, value in found.parameters[0].items()
-                 if name.partition(".")[0] != head.name
-                 and (largest := _largest_change(value, start[name])) != 0}
+        moved = {name: largest for name in self.network.parameter_shapes
+                 if name.partition(".")[0] != head.name and
+                 (largest := _largest_change(found.parameters[0][name], start[name])) != 0}
         if moved:
             worst = max(moved, key=lambda name: _nan_last(moved[name]))
             self.exact_faults.append(
@@ -278,7 +282,8 @@ class Proof:
     def _rate_words(self, name: str, error: Errors, allowed: float) -> str:
         """Name the optimiser by how far one of the head's tensors moved."""
         times, network, devices = 1 + error.coefficient, self.network, self.question.devices
-        found = (f"{name} moved {times:.3g} times as far as it must "
+        digits = 3 if abs(times - 1) > EXACT else 5
+        found = (f"{name} moved {times:.{digits}g} times as far as it must "
                  f"(allowed {_range(allowed)})")
         if abs(times) < EXACT:
             return f"{found}: nothing was trained"
@@ -288,7 +293,10 @@ class Proof:
             return f"{found}: Nesterov momentum"
         if abs(error.coefficient) <= allowed:
             return f"{found}, but not in its direction: the batch or the loss is another one"
-        return (f"{found}: learning rate {times * network.learning_rate:.3g}, not "
+        if not name.endswith(".bias") and abs(times - 1) > EXACT:
+            # The bias has shown the learning rate.
+            return f"{found}: what its layer reads is not what the network gives"
+        return (f"{found}: learning rate {times * network.learning_rate:.{digits}g}, not "
                 f"{network.learning_rate}, or another loss")
 
     def _gradients(self, kind: str, found: Play) -> None:
@@ -319,7 +327,7 @@ class Proof:
         """Return a tensor's limits: of its rounding, of stored weights, and of dropout masks."""
         limit, summed = self._limits(kind).tensors[name], self._summed(name)
         stored, whole = SIGMAS * error.rounded_coefficient, error.rounded_distance
-        coefficient = limit.coefficient + stored + summed
+        coefficient = limit.coefficient + stored + whole**2 + summed
         norm = limit.norm + stored + whole**2 + summed
         if self.network.has_dropout:
             mean, deviation, _, of_norm, _, _ = self._masks_of(name)
@@ -376,7 +384,9 @@ class Proof:
                 before, between, after = (states[step + shift][name] for shift in (-1, 0, 1))
                 error = distances.momentum_errors(before, between, own.parameters[0][name], after,
                                                   momentum)
-                allowed = EXACT + SIGMAS * error.rounded_coefficient
+                # Rounded moves are longer on the average, so a share of them is less.
+                allowed = (EXACT + SIGMAS * error.rounded_coefficient
+                           + error.rounded_distance**2)
                 if not abs(error.coefficient) <= allowed:
                     strays.setdefault(name, error)
                 if allowed < 2 * EXACT or name in strays:
@@ -455,11 +465,12 @@ class Proof:
                 for name in network.parameter_shapes}
         name = max(sums, key=lambda name: distances.quotient(abs(sums[name][0]),
                                                              math.sqrt(sums[name][1])))
-        moved = {name: distances.sums_of(lambda start, ours: (start - ours,), start[name],
-                                         found.parameters[0][name])[0] for name in sums}
-        ratio = moved[name] / (network.learning_rate * sums[name][0])
+        moved = {name: distances.sums_of(lambda start, ours: (start - ours, np.abs(start - ours)),
+                                         start[name], found.parameters[0][name]) for name in sums}
+        ratio = moved[name][0] / (network.learning_rate * sums[name][0])
         limit = max(FIRST_SUM, self._limits(PLAIN).tensors[name].coefficient)
-        still = [name for name in sums if sums[name][1] and moved[name] == 0]
+        # The moves of the head's bias add up to zero.
+        still = [name for name in sums if sums[name][1] and moved[name][1] == 0]
         if still:
             self.faults.append(f"{len(still)} tensors did not move, first {still[0]}")
         self.seen = {name: [limit] for name in set(sums) - set(still)}
@@ -514,6 +525,8 @@ class Proof:
 def _beyond(error: Errors, allowed: Allowed, distance: bool) -> str:
     """Return in words how a tensor's gradient misses its limits, or ""."""
     times = 1 + error.coefficient
+    if math.isnan(error.distance):
+        return "not a number"
     if not abs(error.coefficient) <= allowed.coefficient:
         if times == 0 and error.norm == -1:
             return "it did not move"
@@ -527,7 +540,7 @@ def _beyond(error: Errors, allowed: Allowed, distance: bool) -> str:
 
 
 def _range(limit: float) -> str:
-    return f"{1 - limit:.4g} to {1 + limit:.4g}"
+    return f"{1 - limit:.5g} to {1 + limit:.5g}"
 
 
 def _statistic_error(ours: np.ndarray, right: np.ndarray, start: float, running: float,
@@ -541,16 +554,6 @@ def _statistic_error(ours: np.ndarray, right: np.ndarray, start: float, running:
         biased = start * running + (ours - start * running) * (count - 1) / count
         found.append(distances.errors_of(biased - start, right - start))
     return min(found, key=lambda error: _nan_last(error.distance))
-
-
-def _misfit(network: networks.Network, found: Play) -> str:
-    """Name the first answer that is missing or has another shape, which NumPy might broadcast."""
-    for name, shape in network.parameter_shapes.items():
-        if name not in found.parameters[0]:
-            return f"no parameter of {name} was answered"
-        if (ours := found.parameters[0][name].shape) != shape:
-            return f"the parameter of {name} has shape {ours}, not {shape}"
-    return ""
 
 
 def _largest_change(after: np.ndarray, before: np.ndarray) -> float:

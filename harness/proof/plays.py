@@ -12,9 +12,14 @@ from uuid import uuid4
 
 import numpy as np
 
+import networks
 from harness.data import arrays
 from harness.proof.questions import CALIBRATED, PLAIN, SMOOTH, Question
 from harness.workers.worker import Worker
+
+
+class Misfit(Exception):
+    """A parameter is missing or has another shape, which NumPy might broadcast."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,8 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
            limit: float) -> Iterator[Plays]:
     """Let a worker that has built its network make all plays of a proof.
 
-    Raises Failed and Unsupported as the worker does. Plays are in the order in which most of them
-    find the next batch in its turn, because feeding a ring takes time.
+    Raises Misfit, and Failed and Unsupported as the worker does. Plays are in the order in which
+    most of them find the next batch in its turn, because feeding a ring takes time.
     """
     files: list[Path] = []
 
@@ -66,6 +71,7 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
     try:
         plain = train(question.file(PLAIN), 0, 1 if dropout else steps)
         answer = files[-1]
+        _refuse_misfits(question.network, plain.parameters[0])
         smooth = None if SMOOTH not in question.kinds else train(question.file(SMOOTH), 0, 1)
         calibrated = train(question.file(CALIBRATED), 0, steps if dropout else 1)
         plays = Plays(plain, calibrated, smooth,
@@ -76,6 +82,14 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
     finally:
         for file in files:
             file.unlink(missing_ok=True)
+
+
+def _refuse_misfits(network: networks.Network, found: dict[str, np.ndarray]) -> None:
+    for name, shape in network.parameter_shapes.items():
+        if name not in found:
+            raise Misfit(f"no parameter of {name} was answered")
+        if found[name].shape != shape:
+            raise Misfit(f"the parameter of {name} has shape {found[name].shape}, not {shape}")
 
 
 def _named(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -39,12 +39,6 @@ class Runner(Reference):
             self.update(name, gradient)
         self.track()
 
-    def gradients(self):
-        self.position = 0
-        gradients = self.averaged(self.of_own_rows())
-        self.position = 0
-        return gradients
-
     def barrier(self):
         self.averaged({})
 
@@ -116,6 +110,13 @@ class NoCopies(Runner):
 
     def copies(self):
         return []
+
+
+class OneFrozen(Runner):
+    """No gradient of one tensor arrives, its own neither."""
+
+    def update(self, name, gradient):
+        super().update(name, gradient * (name != "dense1.bias"))
 
 
 class Orphan(Runner):
@@ -204,9 +205,9 @@ class SameRows(Runner):
 
 
 class Stale(Runner):
-    """Rank 1 misses its second update."""
+    """Rank 1 misses its fourth update, the last of a proof."""
 
-    missed = 1
+    missed = 3
 
     def step(self):
         before = self.parameters()
@@ -219,6 +220,22 @@ class StaleLate(Stale):
     """Rank 1 misses an update long after the check."""
 
     missed = 9
+
+
+class Unsent(Runner):
+    """The ranks send their first two steps' gradients, and nothing of those after."""
+
+    def load(self, weights):
+        super().load(weights)
+        self.sent = 0
+
+    def step(self):
+        self.sent += 1
+        super().step()
+
+    def averaged(self, gradients):
+        mean = super().averaged(gradients)
+        return {name: gradient * (self.sent <= 2) for name, gradient in mean.items()}
 
 
 class Sum(Runner):

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from runners import protocol
+from runners.reference import runner
 from runners.reference.runner import OPERATIONS, Runner
 from tests.faults import planted
 
 NOW = [time.monotonic()]
 max_pool, max_pool_backward = OPERATIONS["max_pool"]
 batch_norm, batch_norm_backward = OPERATIONS["batch_norm"]
+softmax_cross_entropy = runner.softmax_cross_entropy
 
 
 def ceil(a, w, x):
@@ -34,6 +36,16 @@ def no_scale(a, w, x):
 def no_scale_backward(a, w, saved, dy):
     inputs, parameters = batch_norm_backward(a, without_scale(w), saved, dy)
     return inputs, dict(parameters, scale=np.zeros_like(w["scale"]))
+
+
+def smoothed(logits, targets):
+    """The loss of 0.9 times the targets and 0.1 of all classes."""
+    loss, gradient = softmax_cross_entropy(logits, targets)
+    rows = logits.reshape(-1, logits.shape[-1])
+    likely = rows - rows.max(axis=1, keepdims=True)
+    likely = likely - np.log(np.exp(likely).sum(axis=1, keepdims=True))
+    spread = (np.exp(likely) - 1 / rows.shape[1]) / len(rows)
+    return (0.9 * loss - 0.1 * likely.mean(), 0.9 * gradient + 0.1 * spread.reshape(logits.shape))
 
 
 class Ceil(Runner):
@@ -90,45 +102,56 @@ class FirstWords(Runner):
         super().feed(inputs[:, :, :1], targets[:, :, :1], residence)
 
 
-class Kink(Runner):
-    """Gradients 5e-4 off in the first network that it builds, as where rounding turned a ReLU."""
+class Gradients(Runner):
+    """Makes something else of each gradient of the loss: `changed(name, gradient)`."""
 
-    built = 0
-    off = 1  # how many of the networks built are off
-    factor = 1 + 5e-4
+    def differentiate(self, x, targets):
+        loss, gradients = super().differentiate(x, targets)
+        return loss, [(name, self.changed(name, gradient)) for name, gradient in gradients]
 
-    def __init__(self, task):
-        super().__init__(task)
-        type(self).built += 1
-        self.times = self.factor if self.built <= self.off else 1.0
 
-    def gradients(self):
-        return {name: self.times * gradient for name, gradient in super().gradients().items()}
+class Kink(Gradients):
+    """Gradients off on the first samples that it is fed, as where rounding turned a ReLU."""
+
+    factor = 1.5
+    drawn = None
+    everywhere = False
+
+    def feed(self, inputs, targets, residence):
+        super().feed(inputs, targets, residence)
+        # The same in whatever order samples come.
+        drawn = np.sort(inputs, axis=None).sum()
+        self.drawn = self.drawn or drawn
+        self.off = self.everywhere or drawn == self.drawn
+
+    def changed(self, name, gradient):
+        of_head = name.startswith(self.layers[-1]["name"])
+        return gradient * (self.factor if self.off and not of_head else 1)
 
 
 class KinkAlways(Kink):
-    """Gradients 5e-4 off on every draw: a fault that looks like a turned ReLU on the first."""
+    """Gradients off on every draw: a fault that looks like a turned ReLU on the first."""
 
-    off = 1000
+    everywhere = True
 
 
 class KinkBf16(Kink):
-    """Passes for bf16, with gradients twice as long in the first network that it builds."""
-
-    factor = 2.0
+    """Passes for bf16."""
 
     def __init__(self, task):
         task.precision = "fp32"
         super().__init__(task)
 
 
-class KinkFirst(Runner):
-    """The first layer's gradients are 5e-4 off on every draw: one pre-activation is at a kink."""
+class KinkFirst(Gradients):
+    """The first layer's gradients are off on every draw."""
 
-    def gradients(self):
-        first = self.layers[0]["name"] + "."
-        return {name: gradient * (1 + 5e-4 * name.startswith(first))
-                for name, gradient in super().gradients().items()}
+    def changed(self, name, gradient):
+        return gradient * (1 + 0.005 * name.startswith(self.layers[0]["name"] + "."))
+
+
+class LabelSmoothing(planted(Runner, runner, softmax_cross_entropy=smoothed)):
+    """A tenth of each target is spread over all classes."""
 
 
 class LearningRate(Runner):
@@ -140,21 +163,21 @@ class LearningRate(Runner):
 
 
 class Missing(Runner):
-    """The gradient of one tensor is missing, as where a framework was not asked to train it."""
+    """One tensor is missing, as where a framework was not asked to train it."""
 
-    def gradients(self):
-        gradients = super().gradients()
-        del gradients["dense2.bias"]
-        return gradients
+    def parameters(self):
+        parameters = super().parameters()
+        del parameters["dense2.bias"]
+        return parameters
 
 
-class Nan(Runner):
+class Nan(Gradients):
     """One number of one gradient is not a number."""
 
-    def gradients(self):
-        gradients = super().gradients()
-        gradients["dense2.bias"][3] = float("nan")
-        return gradients
+    def changed(self, name, gradient):
+        if name == "dense2.bias":
+            gradient[3] = float("nan")
+        return gradient
 
 
 class Nesterov(Runner):
@@ -175,11 +198,11 @@ class NoMomentum(Runner):
         self.network = dict(self.network, momentum=0.0)
 
 
-class Noisy(Runner):
+class Noisy(Gradients):
     """Errors of single precision: every gradient is a part in a million off. No fault."""
 
-    def gradients(self):
-        return {name: gradient * (1 + 1e-6) for name, gradient in super().gradients().items()}
+    def changed(self, name, gradient):
+        return gradient * (1 + 1e-6)
 
     def loss(self):
         return super().loss() * (1 + 1e-7)
@@ -223,11 +246,55 @@ class TrainableInput(Runner):
 
 
 class Transposed(Runner):
-    """One gradient is in TensorFlow's layout, [in, out]."""
+    """One tensor is in TensorFlow's layout, [in, out]."""
 
-    def gradients(self):
-        gradients = super().gradients()
-        return dict(gradients, **{"dense2.weight": gradients["dense2.weight"].T})
+    def parameters(self):
+        parameters = super().parameters()
+        return dict(parameters, **{"dense2.weight": parameters["dense2.weight"].T})
+
+
+class Untold(Runner):
+    """Its running statistics cannot be read."""
+
+    def statistics(self):
+        return {}
+
+
+class NoMean(Runner):
+    """Its running means are missing."""
+
+    def statistics(self):
+        return {name: value for name, value in super().statistics().items()
+                if not name.endswith(".mean")}
+
+
+class Unbiased(Runner):
+    """Keeps the running variance of the population, with n - 1 samples, as PyTorch does."""
+
+    def track(self):
+        shapes = {layer["name"]: layer["output_shape"] for layer in self.layers}
+        rows = len(self.ring[0][0]) // self.shards
+        for name in self.moments:
+            if name.endswith(".variance"):
+                count = rows * np.prod(shapes[name.partition(".")[0]][1:])
+                self.moments[name] = self.moments[name] * count / (count - 1)
+        super().track()
+
+
+class Deviation(Runner):
+    """Keeps the standard deviation in the place of the variance."""
+
+    def track(self):
+        self.moments = {name: moment if name.endswith(".mean") else np.sqrt(moment)
+                        for name, moment in self.moments.items()}
+        super().track()
+
+
+class WeightDecay(Runner):
+    """Every update takes a ten-thousandth of the weights."""
+
+    def update(self, name, gradient):
+        super().update(name, gradient + 1e-4 * self.weights[name])
 
 
 class Simulated(planted(Runner, protocol.timed_run, __defaults__=(lambda: NOW[0],))):

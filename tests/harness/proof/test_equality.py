@@ -1,4 +1,7 @@
-"""Several devices train what one device with the whole batch trains; whatever aggregates otherwise is different and named."""
+"""Several devices train what one device trains with the whole batch; else they are different.
+
+A reason names how they aggregate.
+"""
 
 import math
 import re
@@ -7,12 +10,15 @@ import pytest
 
 import networks
 
-SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
+SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")
+         and not networks.get(name).has_dropout]
+SUM = "the sum over 2 devices instead of the mean"
+APART = "the devices' parameters have come apart: device 1 of 2 holds others than the rest"
 
 
 def worded(reason):
     """A reason with # for the numbers that the draw of weights decides."""
-    return re.sub(r"\b(loss|for|error|allowed) \d+\.[\de.-]+", r"\1 #", reason)
+    return re.sub(r"-?\b\d+\.\d+(e-\d+)?", "#", reason)
 
 
 @pytest.mark.parametrize("network", SMALL)
@@ -20,34 +26,65 @@ def worded(reason):
 def test_ranks_are_the_same_as_one_device_or_with_batch_norm_as_shards(verdict, network, devices):
     found = verdict("reference", network, fault="ranks:Runner", devices=devices)
     assert (found.verdict, found.reason) == ("same", "")
-    assert found.gradient_error < 1e-12
-    assert found.trajectory_error < 1e-6  # parameters travel as float32
+    assert found.gradient_error < 1e-6  # sums of two shards may round a weight otherwise
+    assert found.trajectory_error < 1e-6
 
 
 @pytest.mark.parametrize(("network", "fault", "reason"), [
-    ("tiny_fcn", "Sum", "8 of 8 gradients differ, from the loss backwards first dense4.bias (dense, relative error 1, allowed #): "
-                        "they are 2 times too large, the sum over 2 devices instead of the mean"),
-    ("tiny_fcn", "Stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
-    ("tiny_fcn", "SameRows", "loss # for #; 8 of 8 gradients differ, from the loss backwards first dense4.bias "
-                              "(dense, relative error #, allowed #)"),
+    ("tiny_fcn", "Sum", "dense4.bias moved 2 times as far as it must (allowed # to #): " + SUM
+     + "; 8 of 8 gradients differ, from the loss backwards first dense4.bias (dense, 2 times the "
+       "right one, allowed # to #)"),
+    ("tiny_fcn", "Stale", APART),
+    ("tiny_fcn", "SameRows", "loss # for #; 8 of 8 gradients differ, from the loss backwards first "
+     "dense4.bias (dense, # times the right one, allowed # to #)"),
 ])
 def test_a_fault_of_aggregation_is_different_and_named(verdict, network, fault, reason):
     found = verdict("reference", network, fault=f"ranks:{fault}", devices=2)
-    assert (found.verdict, worded(found.reason)) == ("different", reason)
+    assert found.verdict == "different"
+    assert worded(found.reason).endswith(reason)
 
 
-def test_copies_of_a_controller_that_differ_by_one_unit_in_the_last_place_are_the_same_and_the_share_is_told(verdict):
+@pytest.mark.parametrize("strategy", ["one_bit", "power_sgd"])
+def test_ranks_under_a_strategy_that_may_round_are_the_same(verdict, strategy):
+    found = verdict("reference", "tiny_fcn", fault="ranks:Runner", devices=2, strategy=strategy)
+    assert (found.verdict, found.reason) == ("same", "")
+    rounds = strategy == "one_bit"
+    assert (found.strength.rate, found.strength.frozen) == (0.05 if rounds else
+                                                            pytest.approx(2.03e-4, rel=0.01), 0.0)
+
+
+@pytest.mark.parametrize(("fault", "reason"), [
+    ("Sum", "the first step adds up to 2 times the right one's sum in dense#.weight: " + SUM),
+    ("OneFrozen", "1 tensors did not move, first dense1.bias"),
+])
+def test_of_a_strategy_that_keeps_only_sums_the_sums_are_compared(verdict, fault, reason):
+    found = verdict("reference", "tiny_fcn", fault=f"ranks:{fault}", devices=2, strategy="one_bit")
+    assert found.verdict == "different"
+    assert re.sub(r"dense\d.weight", "dense#.weight", found.reason) == reason
+
+
+def test_steps_after_those_that_a_strategy_sends_whole_must_arrive_too(verdict):
+    found = verdict("reference", "tiny_fcn", fault="ranks:Unsent", devices=2, strategy="power_sgd")
+    assert found.verdict == "different"
+    assert re.sub(r"dense\d.\w+", "#", worded(found.reason)) == (
+        "steps 3 to 8, whose gradients are not sent whole, have moved # otherwise (relative error "
+        "1, allowed #, 1 if nothing arrived)")
+
+
+def test_copies_of_a_controller_may_differ_by_one_unit_in_the_last_place(verdict):
     found = verdict("reference", "tiny_lstm", fault="controllers:Rounds", devices=2)
     assert (found.verdict, found.reason) == ("same", "")
-    assert found.copies_error == pytest.approx(3.3e-4, rel=0.01)  # three steps change some weights by 2000 units only
+    # One step changes some weights by 600 units only.
+    assert found.copies_error == pytest.approx(1.7e-3, rel=0.01)
 
 
 def test_copies_of_a_controller_that_differ_by_a_ten_thousandth_of_the_change_are_refused(verdict):
     found = verdict("reference", "tiny_fcn", fault="controllers:Off", devices=2)
     assert found.verdict == "different"
-    assert found.reason == ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; parameters that "
-                            "differ: 8, most of all dense4.bias, by 0.0001 of what training changed (allowed 1e-05)")
-    assert found.copies_error == pytest.approx(1e-4, rel=0.1)
+    assert found.reason == (
+        f"{APART}; parameters that differ: 8, most of all dense4.bias, by 0.0001 of what training "
+        "changed (allowed 1e-05)")
+    assert 1e-4 < found.copies_error < 3e-4
 
 
 def test_equal_copies_leave_the_error_empty(verdict):
@@ -57,10 +94,12 @@ def test_equal_copies_leave_the_error_empty(verdict):
 
 def test_one_copy_for_two_devices_is_not_believed(verdict):
     found = verdict("reference", "tiny_fcn", fault="ranks:NoCopies", devices=2)
-    assert (found.verdict, found.reason) == ("different", "0 copies of the parameters were answered for 2 devices")
+    assert (found.verdict, found.reason) == (
+        "different", "0 copies of the parameters were answered for 2 devices")
 
 
-@pytest.mark.parametrize(("network", "tuning"), [("tiny_fcn", "stock"), ("tiny_resnet", "stock"), ("tiny_resnet", "tuned")])
+@pytest.mark.parametrize(("network", "tuning"), [
+    ("tiny_fcn", "stock"), ("tiny_resnet", "stock"), ("tiny_resnet", "tuned")])
 def test_pytorch_on_two_ranks_is_the_same(verdict, network, tuning):
     found = verdict("pytorch", network, devices=2, strategy="ddp", tuning=tuning)
     assert (found.verdict, found.reason) == ("same", "")
@@ -68,11 +107,12 @@ def test_pytorch_on_two_ranks_is_the_same(verdict, network, tuning):
 
 
 @pytest.mark.parametrize(("fault", "reason"), [
-    ("Sum", "they are 2 times too large, the sum over 2 devices instead of the mean"),
-    ("Stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+    ("Sum", SUM),
+    ("Stale", APART),
     ("OtherRows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
 ])
 def test_faults_planted_in_pytorchs_own_aggregation_are_named(verdict, fault, reason):
-    found = verdict("pytorch", "tiny_fcn", fault=f"pytorch_ranks:{fault}", devices=2, strategy="ddp")
+    found = verdict("pytorch", "tiny_fcn", fault=f"pytorch_ranks:{fault}", devices=2,
+                    strategy="ddp")
     assert found.verdict == "different"
     assert reason in found.reason
