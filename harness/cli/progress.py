@@ -46,8 +46,8 @@ class Display(Listener):
         self._print(text, "dim")
 
     def watch(self, event: Event) -> None:
-        """Show what the current process does. Checks before all processes count for none."""
-        if event.phase == "checked":
+        """Show what the current process does. What comes before the first one counts for none."""
+        if event.phase == "starting" and not self.spent:
             self.began = time.monotonic()
         self.progress.update(self.task, now=describe(event, self.suite.windows))
 

@@ -1,5 +1,5 @@
 """The reference on devices that run out of memory. A lock on a file in the worker's folder stands
-for a device's memory and goes with the network that holds it. Checks, without dropout, need little.
+for a device's memory and goes with the network that holds it.
 """
 
 import fcntl
@@ -53,15 +53,14 @@ class First(Runner):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
 
-class AtSecond(Runner):
-    """Has no memory for the first network that any worker of this folder builds."""
+class InFirstProof(Runner):
+    """Has no memory for the first step of any worker of this folder."""
 
-    def __init__(self, task):
-        super().__init__(task)
+    def step(self):
         try:
             open("tried", "x").close()
         except FileExistsError:
-            return
+            return super().step()
         raise MemoryError("there is none at first")
 
 
@@ -73,15 +72,14 @@ class NoProfile(Runner):
 
 
 class OfOne(Runner):
-    """A device whose memory holds one timed network."""
+    """A device whose memory holds one network."""
 
     lock = fcntl.LOCK_EX
 
     def __init__(self, task):
         super().__init__(task)
-        if task.dropout:
-            self.memory = device()
-            take(self.memory, self.lock)
+        self.memory = device()
+        take(self.memory, self.lock)
 
 
 class OfOneInParts(OfOne):
@@ -96,23 +94,26 @@ class OfOneInParts(OfOne):
 
 
 class OfOneInTraining(OfOne):
-    """A device whose memory holds many networks, and the first step of one alone."""
+    """A device whose memory holds many networks, and the third timed step of one alone.
+
+    The plays of a proof have two steps each.
+    """
 
     lock = fcntl.LOCK_SH
 
-    def __init__(self, task):
-        super().__init__(task)
-        self.stepped = not task.dropout
+    def load(self, weights):
+        super().load(weights)
+        self.steps = 0
 
     def step(self):
-        if not self.stepped:
+        self.steps += 1
+        if self.steps == 3:
             take_alone(self.memory)
-            self.stepped = True
         super().step()
 
 
 class OfOneInWords(OfOneInTraining):
-    """As OfOneInTraining, but the first step writes TensorFlow's words and hangs."""
+    """As OfOneInTraining, but that step writes TensorFlow's words and hangs."""
 
     def step(self):
         try:
@@ -125,12 +126,12 @@ HELD = []
 
 
 class OfTwo(Runner):
-    """A device with a profiler whose memory holds two workers that have built a timed network,
-    until they end."""
+    """A device with a profiler whose memory holds two workers that have built a network, until they
+    end."""
 
     def __init__(self, task):
         super().__init__(task)
-        if task.dropout and not HELD:
+        if not HELD:
             HELD.append(half())
 
     def profile(self, run):

@@ -15,9 +15,11 @@ FORGED = ('{"id": 5, "status": "ok", "steps": 1, "start": 0.0, "stop": 0.000001,
 
 
 class Diverges(Runner):
-    """Reports a loss that is not a number after the fourth step."""
+    """Reports a loss that is not a number after four steps from the same weights."""
 
-    steps = 0
+    def load(self, weights):
+        super().load(weights)
+        self.steps = 0
 
     def step(self):
         self.steps += 1
@@ -56,15 +58,23 @@ class Hang(Runner):
         threading.Event().wait()
 
 
-class HangsWhenTimed(Runner):
-    """Passes its check and hangs in its first timed step, its heart still beating."""
+class HangsInBuild(Runner):
+    """Hangs as it builds its network, its heart still beating."""
 
     def __init__(self, task):
-        super().__init__(task)
-        self.timed = task.dropout
+        threading.Event().wait()
+
+
+class HangsWhenTimed(Runner):
+    """Passes its proof, whose plays have two steps each, and hangs in its third timed step."""
+
+    def load(self, weights):
+        super().load(weights)
+        self.steps = 0
 
     def step(self):
-        if self.timed:
+        self.steps += 1
+        if self.steps == 3:
             threading.Event().wait()
         super().step()
 

@@ -12,7 +12,7 @@ from harness.campaign.events import Event, Listener
 from harness.plan.suite import Suite
 
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2,
-         "window_seconds": 0.01, "peaks": False, "data": "host", "check": {"steps": 4}}
+         "window_seconds": 0.01, "peaks": False, "data": "host"}
 
 
 class Heard(Listener):

@@ -27,6 +27,7 @@ from harness.machine import preflight
 from harness.machine.hardware import Concern
 from harness.plan.planner import Machine, execution_order, make_trials
 from harness.plan.suite import Suite
+from harness.proof.judge import Verdict
 from harness.telemetry.sampler import PERIODS
 from harness.workers.launch import variables
 from tests.harness.campaigns import SMALL, run, table
@@ -49,11 +50,18 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     assert processes["order"].tolist() == list(range(8))
     assert set(processes["status"]) == {"ok"}
     assert set(processes["reason"]) == {""}
-    checked = {(row.trial, row.process) for row in processes.itertuples() if row.check}
-    assert checked == {(trial, process) for trial, process in order if process == 0 or "tiny_dropout" in trial}
+    assert set(processes["check"]) == {"same"} and set(processes["check_reason"]) == {""}
+    proof = processes.filter(like="proof_").astype(float)
+    assert (proof["proof_seconds"] > 0).all() and (proof["proof_rate_error"] <= 0.01).all()
+    dropout = processes["trial"].str.contains("tiny_dropout")
+    assert (proof["proof_frozen_share"][~dropout] == 0).all()
+    assert (proof["proof_gradient_error"][~dropout] < 1e-3).all()
+    assert (proof["proof_gradient_error"][dropout] > 1e-3).all()
     assert all((tmp_path / log).is_file() for log in processes["log"])
-    assert [event.phase for event in seen if event.trial.trial.startswith("one") and not event.process
-            and not event.trial.dropout][:3] == ["checking", "starting", "building"]
+    phases = [event.phase for event in seen if event.trial.trial.startswith("one")
+              and not event.process and not event.trial.dropout]
+    assert phases[:4] == ["asking the reference", "starting", "building", "proving"]
+    assert phases[-2:] == ["timing", "proving"]
     assert Counter((event.trial.trial, event.process) for event in seen if event.phase == "starting") == Counter(order)
 
     assert set(zip(done.windows["trial"], done.windows["process"], strict=True)) == set(order)
@@ -135,11 +143,11 @@ def test_a_lock_does_not_say_where_the_environment_lay(tmp_path):
 
 FAULTS = {
     "wire:Raises": "crashed: RuntimeError: the third step is broken",
-    "wire:Segfault": "crashed: the worker ended during 'check' with signal SIGSEGV; log: about to read address 0",
-    "wire:Hang": "timed_out: no answer to 'check' within 3 s; log: ",
+    "wire:Segfault": "crashed: the worker ended during 'train' with signal SIGSEGV; log: about to read address 0",
+    "wire:Hang": "timed_out: no answer to 'train' within 3 s; log: ",
     "wire:HangsWhenTimed": "timed_out: no answer to 'run' within 2 s; log: ",
     "memory:First": "out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
-    "wire:Orphan": "crashed: the worker ended during 'check' with exit code 3; log: ",
+    "wire:Orphan": "crashed: the worker ended during 'train' with exit code 3; log: ",
     "wire:Diverges": "diverged: the loss is nan after step 5",
     "wire:Garbage": "protocol: not a line of JSON: 'I am not JSON'",
     "import_fails": "crashed: ImportError: libcublas.so.12: cannot open shared object file",
@@ -161,20 +169,39 @@ def test_each_fault_is_one_failed_row_and_the_others_go_on(tmp_path, stand_in, w
     assert workers_in(tmp_path) == []
 
 
-def test_a_check_does_not_touch_the_process_that_is_timed(tmp_path, stand_in):
-    stand_in(one="reference:CheckedBefore")
-    run(tmp_path, frameworks="one", networks=["tiny_fcn", "tiny_dropout"], processes=1)
+def test_a_proof_leaves_nothing_behind_in_what_is_timed(tmp_path, stand_in, monkeypatch):
+    """The timed steps begin at the same weights, momentum and batch as without a proof."""
+    stand_in(one="reference")
+    asked = {"frameworks": "one", "networks": NETWORKS, "processes": 1}
+    proven = run(tmp_path / "proven", **asked)
+    monkeypatch.setattr(session.Session, "prove", lambda *arguments: Verdict("same"))
+    timed = run(tmp_path / "timed", **asked)
+    losses = [done.windows[done.windows["last_step"] <= 8].groupby("trial")["loss"].agg(list)
+              for done in (proven, timed)]
+    assert losses[0].to_dict() == losses[1].to_dict()
+
+
+def test_a_fault_that_begins_in_the_timed_windows_is_different_after_them(tmp_path, stand_in):
+    stand_in(good="reference", stops="training:reference.Stops20")
+    done = run(tmp_path, frameworks=["good", "stops"], processes=1)
     rows = table(tmp_path)
-    assert rows["one tiny_fcn"]["verified"] == "yes"
-    assert rows["one tiny_dropout"]["reason"] == "crashed: RuntimeError: this process was checked before"  # dropout: meant so
+    assert {name: (row["status"], row["verified"]) for name, row in rows.items()} == {
+        "good tiny_fcn": ("ok", "yes"), "stops tiny_fcn": ("ok", "no")}
+    found = done.processes.set_index("trial").filter(like="stops", axis="index").iloc[0]
+    assert found["check"] == "different"
+    assert found["check_reason"].startswith(
+        "after the timed windows: dense4.bias moved 0 times as far as it must")
+    assert "nothing was trained" in rows["stops tiny_fcn"]["reason"]
+    assert found["gradient_error"] == pytest.approx(1) and float(found["proof_frozen_share"]) == 0
 
 
-def test_checks_may_all_be_made_before_anything_is_timed(tmp_path, stand_in):
+def test_the_reference_is_asked_before_anything_is_timed(tmp_path, stand_in):
     stand_in(good="reference", bad="reference:Nesterov", broken="wire:Raises")
     seen = []
     done = run(tmp_path, frameworks=["good", "bad", "broken"], networks=NETWORKS, check_jobs=2, watch=seen.append)
     phases = [event.phase for event in seen]
-    assert phases[: phases.index("starting")].count("checked") == 6
+    assert phases[: phases.index("starting")] == ["asking the reference"] * 2
+    assert phases.count("asking the reference") == 2
     rows = table(tmp_path)
     assert {name: (row["status"], row["verified"]) for name, row in rows.items()} == {
         **{f"good {name}": ("ok", "yes") for name in NETWORKS}, **{f"bad {name}": ("ok", "no") for name in NETWORKS},
@@ -206,7 +233,8 @@ def test_a_network_that_is_different_is_timed_and_not_verified(tmp_path, stand_i
     row = rows["nesterov tiny_fcn"]
     assert (row["status"], row["verified"]) == ("ok", "no")
     assert float(row["step_seconds"]) > 0
-    assert row["reason"].startswith("different from the reference: gradients agree, but after 4 steps ")
+    assert row["reason"].startswith(
+        "different from the reference: dense4.bias moved 1.9 times as far as it must ")
 
 
 def test_a_loss_that_strays_from_its_peers_is_not_verified(tmp_path, stand_in):
@@ -341,7 +369,7 @@ def begun(tmp_path, stand_in) -> Path:
     ({"batch": 8}, "the suite plans other trials now (one-{np}-tiny_fcn-b4-"),
     ({"processes": 3}, "processes is 3 now and was 1: "), ({"windows": 3}, "windows is 3 now and was 2: "),
     ({"window_seconds": 0.02}, "window_seconds is 0.02 now and was 0.01: "), ({"seed": 2}, "seed is 2 now and was 1: "),
-    ({"check": {"steps": 2}}, "check is {{'batch': 2, 'steps': 2}} now and was {{'batch': 2, 'steps': 4}}: "),
+    ({"check": {"steps": 3}}, "check is {{'batch': 2, 'steps': 3}} now and was {{'batch': 2, 'steps': 2}}: "),
 ])
 def test_another_suite_cannot_resume_a_campaign(begun, stand_in, change: dict[str, Any], reason: str):
     built = stand_in(one="reference")

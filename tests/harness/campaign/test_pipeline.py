@@ -14,7 +14,7 @@ from analysis.display import provenance
 from analysis.proof import timer
 from harness.campaign.events import Event
 from harness.plan.planner import Trial
-from harness.proof import judge
+from harness.proof import questions
 from harness.workers import launch
 from harness.workers.pool import WorkerPool, leaves_traces
 from harness.workers.worker import Failed, Timeouts, Worker
@@ -32,7 +32,11 @@ def test_processes_get_ready_in_groups_and_none_does_while_one_is_timed(tmp_path
     stand_in(one="reference")
     seen = []
     done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=jobs, watch=seen.append)
-    phases = ["time, " if event.phase in ("warm-up", "timing") else "get ready, " for event in seen]
+    # A process is proven once more at the end of its time.
+    began = [[event.process for event in seen[:place] if event.phase == "warm-up"]
+             for place in range(1, len(seen) + 1)]
+    phases = ["time, " if event.process in timed else "get ready, "
+              for event, timed in zip(seen, began, strict=True)]
     assert "".join(phase for phase, _ in groupby(phases)) == turns
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1, 2, 3], {"ok"})
     began = datetime.fromisoformat(done.meta["started"])
@@ -68,18 +72,18 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_of_a_trial_that_was_refused_hung_or_failed_its_check_no_further_process_is_started(tmp_path, stand_in, jobs):
-    stand_in(good="reference", refused="wire:Refuses", hung="wire:HangsWhenTimed", hung_in_check="wire:Hang",
+def test_of_a_trial_that_was_refused_hung_or_failed_its_proof_no_further_process_is_started(tmp_path, stand_in, jobs):
+    stand_in(good="reference", refused="wire:Refuses", hung="wire:HangsWhenTimed", hung_in_proof="wire:Hang",
              crashed="import_fails")
-    done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_check", "crashed"], processes=4, prepare_jobs=jobs,
+    done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_proof", "crashed"], processes=4, prepare_jobs=jobs,
                keep_workers=jobs > 1, limits={"check": 3, "window": 2})
     processes = done.processes.assign(framework=done.processes["trial"].str.partition("-")[0]).sort_values("process")
     reasons = processes.groupby("framework")["reason"].agg(list)
     assert processes.groupby("framework")["status"].agg(set).to_dict() == {
-        "good": {"ok"}, "refused": {"unsupported"}, "hung": {"failed"}, "hung_in_check": {"failed"},
+        "good": {"ok"}, "refused": {"unsupported"}, "hung": {"failed"}, "hung_in_proof": {"failed"},
         "crashed": {"failed"}}
     assert set(reasons["refused"]) == {"this wheel needs AVX-512 [see the release notes]"} and len(reasons["refused"]) == 4
-    for name, why in (("hung", "timed_out: no answer to 'run' "), ("hung_in_check", "timed_out: no answer to 'check' "),
+    for name, why in (("hung", "timed_out: no answer to 'run' "), ("hung_in_proof", "timed_out: no answer to 'train' "),
                       ("crashed", "crashed: ImportError: libcublas.so.12: ")):
         first, *others = reasons[name]
         assert first.startswith(why)
@@ -138,7 +142,7 @@ def test_where_a_fresh_worker_dies_too_its_process_fails(tmp_path, stand_in, mon
     monkeypatch.setattr(WorkerPool, "put", kill_all)
     done = run(tmp_path, frameworks="one", networks=["tiny_dropout", "tiny_fcn"], batches=4, processes=1, keep_workers=True)
     first, second = done.processes.sort_values("order").to_dict("records")
-    assert (first["status"], second["status"], "tiny_dropout" in second["trial"]) == ("ok", "failed", True)  # it checks itself
+    assert (first["status"], second["status"], "tiny_dropout" in second["trial"]) == ("ok", "failed", True)
     assert second["reason"].startswith("crashed: ImportError: libcublas.so.12")
 
 
@@ -202,25 +206,26 @@ def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
                     for process, jobs in ((0, 2), (1, 1))]
 
 
-@pytest.mark.parametrize(("check_jobs", "shortages"), [(1, 1), (2, 0)])
-def test_a_check_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in, check_jobs, shortages):
-    stand_in(one="memory:AtSecond", two="reference")
+def test_a_proof_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in):
+    stand_in(one="memory:InFirstProof", two="reference")
     told: list[str] = []
-    run(tmp_path, frameworks=["one", "two"], processes=1, check_jobs=check_jobs, prepare_jobs=2, note=told.append)
+    run(tmp_path, frameworks=["one", "two"], processes=1, prepare_jobs=2, note=told.append)
     assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
-    assert len(told) == shortages
+    assert len(told) == 1 and "(out_of_memory: MemoryError: there is none at first)" in told[0]
 
 
-def test_a_check_whose_reference_failed_ahead_is_made_again(tmp_path, stand_in, monkeypatch):
+def test_a_reference_that_failed_before_all_processes_is_asked_again(tmp_path, stand_in,
+                                                                     monkeypatch):
     stand_in(one="reference", two="reference")
-    ask, failures = judge._ask, iter(range(2))
+    failures = iter(range(1))
 
-    def fail_twice(worker, question, task, steps, out):
-        if out == question.reference and next(failures, None) is not None:
-            raise Failed("timed_out", "no answer to 'check' within 3 s")
-        return ask(worker, question, task, steps, out)
+    class FailsOnce(Worker):
+        def ask(self, command, limit, **arguments):
+            if command == "answer" and next(failures, None) is not None:
+                raise Failed("timed_out", "no answer to 'answer' within 3 s")
+            return super().ask(command, limit, **arguments)
 
-    monkeypatch.setattr(judge, "_ask", fail_twice)
+    monkeypatch.setattr(questions, "Worker", FailsOnce)
     done = run(tmp_path, frameworks=["one", "two"], processes=2, check_jobs=2)
     assert (next(failures, None), set(done.processes["status"]), len(done.processes)) == (None, {"ok"}, 4)
     assert {row["verified"] for row in table(tmp_path).values()} == {"yes"}
@@ -282,7 +287,7 @@ def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
     failed = rows[rows["status"] == "failed"]
     assert failed["reason"].tolist() == [f"out_of_memory: {said}RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"
                                          for said in ("", "not started, as process 0 ended so: ")]
-    assert [event.phase for event in seen if event.trial.framework == "one" and not event.process].count("checking") > 1
+    assert [event.phase for event in seen if event.trial.framework == "one" and not event.process].count("proving") > 1
     alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
     assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)
 

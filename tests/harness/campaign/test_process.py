@@ -5,7 +5,6 @@ import pytest
 from harness.campaign.events import Outcome
 from harness.campaign.process import Process
 from harness.plan.planner import Trial
-from harness.proof.judge import Verdict
 from harness.workers.worker import Failed
 
 GREETED = {"device_name": "NVIDIA H200"}
@@ -31,18 +30,17 @@ def test_gpus_that_hang_before_their_first_window_are_told_what_helps_where_they
                   strategy="nccl")
     outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **greeted}, windows=windows)
     with failing(trial, outcome)._noting_failures():
-        raise Failed(fault, "no answer to 'check' within 900 s")
+        raise Failed(fault, "no answer to 'train' within 900 s")
     said = "; where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends through the host's memory"
     assert outcome.row["status"] == "failed"
-    assert outcome.row["reason"] == f"{fault}: no answer to 'check' within 900 s" + (said if told else "")
+    assert outcome.row["reason"] == f"{fault}: no answer to 'train' within 900 s" + (said if told else "")
 
 
 def test_a_reference_that_hangs_says_nothing_of_the_gpus():
     trial = Trial("tensorflow", "2.21.0", "fcn5", 64, 2, "cuda", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3,
                   strategy="nccl")
     outcome = Outcome({"trial": trial.trial, "process": 0, "status": "ok", "reason": "", **GREETED})
-    verdict = Verdict("different", "timed_out: the reference: no answer to 'check' within 900 s", failure="timed_out")
-    process = failing(trial, outcome)
-    with process._noting_failures():
-        process._note_check(verdict)
-    assert (outcome.row["status"], outcome.row["reason"]) == ("failed", verdict.reason)
+    silence = "the reference: no answer to 'answer' within 900 s"
+    with failing(trial, outcome)._noting_failures():
+        raise Failed("timed_out", silence)
+    assert (outcome.row["status"], outcome.row["reason"]) == ("failed", f"timed_out: {silence}")

@@ -26,7 +26,7 @@ def test_a_duration_has_the_unit_that_a_person_would_use(seconds: float, text: s
 
 
 @pytest.mark.parametrize(("event", "text"), [
-    ({"phase": "checking"}, "pytorch tiny_fcn b4 fp32 stock #2 checking"),
+    ({"phase": "proving"}, "pytorch tiny_fcn b4 fp32 stock #2 proving"),
     ({"phase": "warm-up", "step_seconds": 0.25, "loss": 2.302585},
      "pytorch tiny_fcn b4 fp32 stock #2 warm-up · 250 ms a step · loss 2.303"),
     ({"phase": "timing", "window": 3, "step_seconds": 0.0125, "loss": 0.5},
@@ -55,12 +55,13 @@ def test_a_log_gets_a_line_a_process(trial: Trial):
     assert text == "1/1 pytorch-2.13.0-tiny_fcn-b4-cpux1-t1-fp32-stock-host process 0: 12.5 ms a step, none left\n"
 
 
-def test_checks_made_ahead_do_not_count_as_the_first_process(trial: Trial, monkeypatch: pytest.MonkeyPatch):
-    now = iter([0.0, 600.0, 601.0])  # begun, checks made, the first process done
+def test_asking_the_reference_first_does_not_count_as_the_first_process(trial: Trial, monkeypatch: pytest.MonkeyPatch):
+    now = iter([0.0, 600.0, 601.0])  # begun, the first process started, and done
     monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: next(now, 601.0))
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     with Display(console, Suite(), [(trial, 0), (trial, 1)]) as display:
-        display.watch(Event(trial, 0, "checked"))
+        display.watch(Event(trial, 0, "asking the reference"))
+        display.watch(Event(trial, 0, "starting"))
         windows = [{"window": 0, "step_seconds": 0.0125}]
         display.done(Outcome({"trial": trial.trial, "process": 0, "status": "ok"}, windows), 1, total=2)
     assert console.file.getvalue().endswith("about 1 s left\n")
