@@ -90,7 +90,7 @@ def _campaign(folder: Path) -> list[Finding]:
             campaign = reader.read(folder)
             findings += consistency.check(campaign)
             trials = summary.summarise(campaign)
-            findings += _rows(folder, trials)
+            findings += _rows(campaign, trials)
             findings += _pages(campaign, trials)
     except BadRecords as error:
         found = str(error)
@@ -140,9 +140,8 @@ def _recorded(folder: Path) -> list[Path]:
     return [folder.resolve().parent / name for name in meta.get("recorded", [])]
 
 
-def _rows(folder: Path, trials: pd.DataFrame) -> list[Finding]:
-    derived = trials.to_csv(index=False, lineterminator="\n")
-    return _compare(folder, "trials.csv", derived, _cells)
+def _rows(campaign: Campaign, trials: pd.DataFrame) -> list[Finding]:
+    return _compare(campaign.folder, "trials.csv", summary.as_csv(campaign, trials), _cells)
 
 
 def _pages(campaign: Campaign, trials: pd.DataFrame) -> list[Finding]:

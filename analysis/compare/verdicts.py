@@ -157,12 +157,12 @@ def _hardware(machine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _processes(campaign: Campaign, chosen: range) -> Campaign:
-    """Keep some processes of a campaign; the first takes the check that was made once for all."""
+    """Keep some processes of a campaign; the first takes a check that was made once for all."""
     processes = campaign.processes
     first = processes[processes["process"] == 0].set_index("trial")[CHECKS]
     kept = processes[processes["process"].isin(chosen)].sort_values(["trial", "process"]).copy()
     opens = kept["process"] == chosen.start
-    for column in CHECKS:
+    for column in () if campaign.proves_each_process else CHECKS:
         kept.loc[opens, column] = kept.loc[opens, "trial"].map(first[column])
     windows = campaign.windows[campaign.windows["process"].isin(chosen)]
     return replace(campaign, processes=kept, windows=windows)

@@ -1,13 +1,17 @@
 """Decides which trials are proved to train the same network; only these are ranked.
 
-A trial is verified when its check said `same`, the framework built the right number of parameters,
-and its losses agree with those of its other processes and its peers. Peers have equal network,
-global batch, device kind, precision and data. With batch norm they have equal devices too, because
-each device normalises its own samples. With a lossy strategy, peers also share the framework,
-strategy and number of devices.
+A trial is verified when its proof said `same` and could have seen a runner that trains nothing, the
+framework built the right number of parameters, and the losses of its processes agree. Losses that
+differ from a peer's are a remark: each row has its own proof. In campaigns of earlier releases,
+where one worker proved a whole trial, losses had to agree with those of most peers.
+
+Peers have equal network, global batch, device kind, precision and data. With batch norm they have
+equal devices too, because each device normalises its own samples. With a lossy strategy, peers also
+share the framework, strategy and number of devices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,7 @@ import pandas as pd
 
 import networks
 from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
-from analysis.records.reader import Campaign
+from analysis.records.reader import STRENGTH, Campaign
 
 PEERS = ("network", "device_kind", "precision", "data")
 # Share of the first loss: below it a loss is noise and relative differences mean nothing.
@@ -25,27 +29,44 @@ FLOOR = 0.05
 Curve = pd.Series
 
 
-def reasons_against(campaign: Campaign) -> dict[str, list[str]]:
-    """Return why each trial with an ok process is not verified; an empty list means that it is."""
+@dataclass(frozen=True)
+class Judged:
+    """Why a trial is not verified, or nothing, and remarks on the comparison of its losses."""
+
+    reasons: list[str]
+    remarks: list[str]
+
+
+def judge(campaign: Campaign) -> dict[str, Judged]:
+    """Judge each trial with an ok process."""
+    each = campaign.proves_each_process
     finished = campaign.processes[campaign.processes["status"] == "ok"]
     trials = {trial["trial"]: trial for trial in campaign.trials
               if trial["trial"] in set(finished["trial"])}
     ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
     windows = dict(list(ok.groupby("trial")))
-    reasons = {}
+    judged: dict[str, Judged] = {}
     curves = {}
     for name, trial in trials.items():
         losses = _losses(windows.get(name, ok.iloc[:0]))
         curves[name] = losses.median(axis=1)
         processes = campaign.rows("processes", name)
-        reasons[name] = [*_check(processes),
-                         *_parameters(processes[processes["status"] == "ok"], trial),
-                         *_processes(losses, trial)]
+        proven = processes[processes["status"] == "ok"]
+        compared = not (each and trial.get("dropout"))
+        reasons = [*(_check(processes) or (_unproven(proven) if each else [])),
+                   *_parameters(proven, trial), *(_processes(losses, trial) if compared else [])]
+        judged[name] = Judged(reasons, _dropout(compared) if trial.get("dropout") else [])
     for peers in _groups(trials.values()):
-        sound = [trial for trial in peers if not reasons[trial["trial"]]]
-        for name, reason in _compare(sound, curves).items():
-            reasons[name].append(reason)
-    return reasons
+        sound = [trial for trial in peers if not judged[trial["trial"]].reasons
+                 and not (each and trial.get("dropout"))]
+        apart = _disagreements(sound, curves)
+        if each:
+            for name, remark in _remarks(sound, apart).items():
+                judged[name].remarks.append(remark)
+        else:
+            for name, reason in _outvoted(sound, apart).items():
+                judged[name].reasons.append(reason)
+    return judged
 
 
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
@@ -78,7 +99,8 @@ def disagreement(curve: Curve, other: Curve, *trials: Mapping[str, Any]) -> str:
 
     The distance at a common step is |a - b| / max(|a|, |b|, FLOOR x the first loss). Where rounding
     has made training chaotic, only the medians of those losses are compared, within CHAOS x the
-    first loss. With dropout only the first loss is: every framework drops other units.
+    first loss. With dropout only the first loss is, within DROPOUT_LOSS: every framework drops
+    other units.
     """
     steps = curve.index.intersection(other.index)
     dropout = any(trial.get("dropout") for trial in trials)
@@ -121,6 +143,24 @@ def _check(processes: pd.DataFrame) -> list[str]:
     return []
 
 
+def _unproven(processes: pd.DataFrame) -> list[str]:
+    """Say if a proof would have passed a runner that trains nothing; the weakest proof counts."""
+    rate, frozen, _ = strength = [processes[column].max() for column in STRENGTH]
+    if np.isnan(strength).all():
+        return ["unproven: the records do not say what the proof could see"]
+    # Written so that nan counts as blind.
+    if not (rate < 1 or frozen < 1):
+        return ["unproven: the proof could not have seen a runner that trains nothing"]
+    return []
+
+
+def _dropout(compared: bool) -> list[str]:
+    if compared:
+        return ["dropout: losses compared at the first step only, "
+                f"within {100 * DROPOUT_LOSS:.0f} %"]
+    return ["dropout: losses not compared with those of other rows, which drop other units"]
+
+
 def _parameters(processes: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
     wrong = processes[processes["parameters"] != trial["parameters"]]
     if wrong.empty:
@@ -158,14 +198,34 @@ def has_batch_norm(network: str) -> bool:
         return True
 
 
-def _compare(peers: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) -> dict[str, str]:
+def _disagreements(peers: Sequence[Mapping[str, Any]],
+                   curves: Mapping[str, Curve]) -> dict[str, dict[str, str]]:
+    """Return where the losses of each peer differ from those of each, "" where they agree."""
+    return {trial["trial"]: {
+        other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial, other)
+        for other in peers} for trial in peers}
+
+
+def _remarks(peers: Sequence[Mapping[str, Any]],
+             found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Name a peer whose losses differ, and where."""
+    labels = {trial["trial"]: _label(trial) for trial in peers}
+    remarks = {}
+    for name, texts in found.items():
+        apart = {other: text for other, text in texts.items() if text}
+        if apart:
+            other, text = next(iter(apart.items()))
+            several = f"{len(apart)} of {len(peers) - 1} peers, such as " if len(apart) > 1 else ""
+            remarks[name] = f"losses do not agree with those of {several}{labels[other]}: {text}"
+    return remarks
+
+
+def _outvoted(peers: Sequence[Mapping[str, Any]],
+              found: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Return why peers do not agree with more than half of all peers, themselves included.
 
     So of three, one that strays is named; of two that disagree, neither is believed.
     """
-    found = {trial["trial"]: {
-        other["trial"]: disagreement(curves[trial["trial"]], curves[other["trial"]], trial, other)
-        for other in peers} for trial in peers}
     believed = {name for name, texts in found.items()
                 if 2 * sum(not text for text in texts.values()) > len(peers)}
     labels = {trial["trial"]: _label(trial) for trial in peers}

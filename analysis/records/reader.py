@@ -8,6 +8,7 @@ finished. Nothing here computes.
 import csv
 import io
 import json
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,9 +27,14 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "order": int, "status": str, "reason": str,
     "window_steps": float, "parameters": float, "check": str, "check_reason": str,
     "loss_error": float, "gradient_error": float, "trajectory_error": float,
-    "peak_memory_bytes": float, "build_seconds": float, "started": str, "release": str,
-    "device_name": str, "log": str, "copies_error": float,
+    "peak_memory_bytes": float, "build_seconds": float, "proof_seconds": float, "started": str,
+    "release": str, "device_name": str, "log": str, "copies_error": float,
+    "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
 }
+# What a proof could see: of campaigns whose processes prove the step that they time.
+STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
+# Columns that campaigns of earlier releases do not have.
+LATE = ("proof_seconds", *STRENGTH)
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -79,7 +85,8 @@ class Campaign:
 
     `processes` has a row per finished process; `windows`, `counters` and `phases` hold the rows of
     these processes. `kernels` holds the trace of each trial and `operators` its profile on a CPU,
-    with the same columns.
+    with the same columns. In campaigns of earlier releases one worker proved all processes of a
+    trial: they have no `proves_each_process`.
     """
 
     folder: Path
@@ -90,6 +97,7 @@ class Campaign:
     kernels: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
     operators: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
     phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
+    proves_each_process: bool = False
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -118,7 +126,8 @@ def read(folder: str | Path) -> Campaign:
     tables = {}
     for name, columns in TABLES.items():
         file = folder / f"{name}.csv"
-        tables[name] = read_table(file, columns)
+        tables[name] = read_table(
+            file, {column: kind for column, kind in columns.items() if column not in LATE})
         unknown = sorted(set(tables[name]["trial"]) - names)
         if unknown:
             raise BadRecords(
@@ -126,6 +135,10 @@ def read(folder: str | Path) -> Campaign:
                 "the files belong to different campaigns: restore them from one copy")
     # A resumed campaign may repeat a failed process.
     processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
+    proves_each_process = set(STRENGTH) <= set(processes)
+    late = {name: _numbers(processes[name], folder / "processes.csv", float)
+            if name in processes else math.nan for name in LATE}
+    processes = processes.assign(**late)
     finished = processes[["trial", "process"]]
     key = ["trial", "process", "variant", "window"]
     phases = tables["phases"].drop_duplicates(key, keep="last")
@@ -134,7 +147,8 @@ def read(folder: str | Path) -> Campaign:
                                        ("counters", tables["counters"]), ("phases", phases))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
-                    operators=_ended(tables["operators"]))
+                    operators=_ended(tables["operators"]),
+                    proves_each_process=proves_each_process)
 
 
 def _classed(kernels: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from analysis.display.numbers import (
     with_span,
 )
 from analysis.display.ranking import FASTEST, GROUP, NO_DIFFERENCE, SLOWER, TOO_FEW, contestants
+from analysis.records.reader import STRENGTH
 
 # Column of trials.csv: heading and units.
 TRAFFIC = {
@@ -93,6 +94,15 @@ def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     return ranking.without_constants(pd.DataFrame(lines), trials)
 
 
+def proof(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the smallest faults that each measured row's proof would have refused."""
+    kept = (trials["status"] == "ok") & trials[list(STRENGTH)].notna().any(axis=1)
+    return ranking.table(trials, lambda row: {
+        "learning rate (%)": _seen_from(row["proof_rate_error"]),
+        "scale of gradients (%)": _seen_from(row["proof_gradient_error"]),
+        "frozen parameters (%)": number(100 * row["proof_frozen_share"])}, kept)
+
+
 def memory(trials: pd.DataFrame) -> pd.DataFrame:
     """List the peak memory of every trial that measured it."""
     kept = (trials["status"] == "ok") & trials["peak_memory_bytes"].notna()
@@ -156,6 +166,11 @@ def _time(trial: "pd.Series[Any]", scale: float) -> str:
         return str(trial["status"])
     ends = trial[["step_seconds", "step_seconds_low", "step_seconds_high"]] / scale
     return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified")
+
+
+def _seen_from(share: float) -> str:
+    """Return a share in percent; one of 1 is a missing update, so more means that none shows."""
+    return "not seen" if share >= 1 else number(100 * share)
 
 
 def _verdict(speeds: pd.DataFrame) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.display import provenance, ranking
-from analysis.records import packed
+from analysis.records import packed, reader
 from analysis.report import report, tables
 from analysis.site import figures, folders, grids, index
 from analysis.site.grids import Grid, Published
@@ -34,6 +34,7 @@ SECTIONS = {  # of a campaign's page: a table of its report, the heading, and th
     "traffic": ("What a mini-batch moves and costs", ("pcie_received", "energy")),
     "memory": ("Peak memory", ("peak_memory",)),
     "remarks": ("Remarks on ranked rows", ()),
+    "proof": ("What the proof of each row sees", ()),
 }
 ROWS_TEXT = Markup("<p>Times of different hardware, precisions or settings cannot be compared: "
                    "choose one of each above the columns.</p>")
@@ -143,7 +144,8 @@ def _sections(folder: Path) -> list[tuple[str, str, Grid, list[str]]]:
 def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: str) -> None:
     trial, folder = row["trial"], f"campaigns/{published.name}/"
     campaign = published.campaign
-    processes = campaign.processes[campaign.processes["trial"] == trial].drop(columns="trial")
+    processes = campaign.processes[campaign.processes["trial"] == trial].drop(
+        columns=["trial", *(() if campaign.proves_each_process else reader.LATE)])
     windows = campaign.windows[campaign.windows["trial"] == trial]
     file = published.pages[trial].removesuffix(".html") + ".windows.csv"
     if len(windows):

@@ -5,6 +5,7 @@ docs/reference/records.md explains the columns.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from analysis.proof import evidence, plausibility, sameness, timer
-from analysis.proof.tolerances import DROPOUT_LOSS
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
@@ -28,6 +28,7 @@ COLUMNS = (
     "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step", "trial",
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
+    *reader.STRENGTH,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -41,24 +42,31 @@ NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goe
 
 def rewrite(folder: str | Path) -> pd.DataFrame:
     """Derive the trials of the campaign in `folder` again and replace its trials.csv."""
-    table = summarise(reader.read(folder))
+    campaign = reader.read(folder)
+    table = summarise(campaign)
     file = Path(folder) / "trials.csv"
     unfinished = file.with_name(f".trials.csv.{os.getpid()}")
-    table.to_csv(unfinished, index=False, lineterminator="\n")
+    unfinished.write_text(as_csv(campaign, table), encoding="utf-8", newline="")
     os.replace(unfinished, file)
     return table
+
+
+def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
+    """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
+    kept = table if campaign.proves_each_process else table.drop(columns=list(reader.STRENGTH))
+    return kept.to_csv(index=False, lineterminator="\n")
 
 
 def summarise(campaign: Campaign) -> pd.DataFrame:
     """Derive a row a trial, with `COLUMNS` in their order; NA where nothing was measured."""
     campaign = without_diverged(campaign)
-    against = sameness.reasons_against(campaign)
+    judged = sameness.judge(campaign)
     rows = []
     for trial in campaign.trials:
         row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", "")}
         processes = campaign.rows("processes", trial["trial"])
         if (processes["status"] == "ok").any():
-            row |= _measured(campaign, trial, processes, against[trial["trial"]])
+            row |= _measured(campaign, trial, processes, judged[trial["trial"]])
         else:
             row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0}
             row |= _refused(trial, processes)
@@ -130,7 +138,7 @@ def _refused(trial: dict[str, Any], processes: pd.DataFrame) -> dict[str, Any]:
 
 
 def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame,
-              against: list[str]) -> dict[str, Any]:
+              judged: sameness.Judged) -> dict[str, Any]:
     ok = processes[processes["status"] == "ok"]
     times = times_of(campaign, trial["trial"])
     step = bootstrap.estimate(times)
@@ -141,10 +149,11 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.rows("kernels", trial["trial"])
     around = campaign.rows("counters", trial["trial"])
-    against = [*against, *timer.reasons(windows, around), *evidence.reasons_against(trial, kernels)]
+    against = [*judged.reasons, *timer.reasons(windows, around),
+               *evidence.reasons_against(trial, kernels)]
     parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
-    remarks = [*_remarks(trial, processes), *_sharing(campaign, trial),
+    remarks = [*_remarks(trial, processes, judged.remarks), *_sharing(campaign, trial),
                *_spread(campaign, trial["trial"], step), *counted.remarks,
                *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     return {
@@ -157,7 +166,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "warm_up_windows": warm_up.leading(timed(campaign, trial["trial"])),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
-        **{error: processes[error].max() for error in ERRORS}, **counted.columns,
+        **{error: processes[error].max() for error in ERRORS},
+        **{column: ok[column].max() for column in reader.STRENGTH}, **counted.columns,
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
     }
 
@@ -168,8 +178,9 @@ def _dirt(campaign: Campaign) -> list[str]:
             *(f"resumed {text}" for text in campaign.meta.get("resumed") or ())]
 
 
-def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
-    """Return what a reader must know about the processes of a measured row."""
+def _remarks(trial: dict[str, Any], processes: pd.DataFrame,
+             of_losses: Sequence[str]) -> list[str]:
+    """Return what a reader must know about the processes of a measured row and their losses."""
     remarks = []
     ok = processes[processes["status"] == "ok"]
     planned = max(trial["processes_planned"], len(processes))
@@ -182,9 +193,7 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame) -> list[str]:
     if len(ok) < bootstrap.MINIMUM_PROCESSES:
         least = bootstrap.MINIMUM_PROCESSES
         remarks.append(f"no interval: {len(ok)} of at least {least} processes")
-    if trial.get("dropout"):
-        remarks.append("dropout: losses compared at the first step only, "
-                       f"within {100 * DROPOUT_LOSS:.0f} %")
+    remarks += of_losses
     rounded = ok.loc[ok["check"] != "different", "copies_error"].max()
     if rounded == rounded:
         remarks.append("the devices' copies of the parameters differ by rounding: "

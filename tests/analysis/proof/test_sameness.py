@@ -12,7 +12,15 @@ TENSORFLOW = "tensorflow-2.21.0-alexnet_cifar-128-fp32-stock"
 
 
 def judge(made, folder):
-    return sameness.reasons_against(trials.without_diverged(reader.read(made.write(folder))))
+    return {name: judged.reasons for name, judged in all_of(made, folder).items()}
+
+
+def all_of(made, folder):
+    return sameness.judge(trials.without_diverged(reader.read(made.write(folder))))
+
+
+def remarks(made, folder):
+    return {name: judged.remarks for name, judged in all_of(made, folder).items()}
 
 
 def scale_losses(rows, factor, from_step=1):
@@ -191,3 +199,80 @@ def test_peers_of_several_strategies_are_told_apart(made, tmp_path):
     made.windows = [row for row in made.windows if row["trial"] in names.values()]
     assert judge(made, tmp_path)[names["ddp"]][0].startswith(
         "strays from 2 of its 3 peers, such as jax 1.0 stock on 2 devices with ring: loss ")
+
+
+def test_of_two_proven_rows_that_disagree_both_stay_verified_with_a_remark(made, tmp_path):
+    made.prove_each_process()
+    scale_losses(made.windows_of(TENSORFLOW), 1.001)
+    assert judge(made, tmp_path / "reasons") == {PYTORCH: [], TENSORFLOW: []}
+    assert remarks(made, tmp_path / "remarks") == {
+        PYTORCH: ["losses do not agree with those of tensorflow 2.21.0 stock: loss 2.39 for 2.39239 at step 1: "
+                  "0.1 % apart, 0.001 % allowed"],
+        TENSORFLOW: ["losses do not agree with those of pytorch 2.13.0 stock: loss 2.39239 for 2.39 at step 1: "
+                     "0.1 % apart, 0.001 % allowed"]}
+
+
+def test_a_faulty_row_beside_two_honest_ones_refuses_only_itself_and_is_compared_with_none(made, tmp_path):
+    jax = made.add_trial("jax", "alexnet_cifar", 128)
+    made.prove_each_process()
+    scale_losses(made.windows_of(jax), 1.5)
+    made.processes_of(jax)[3].update(check="different", check_reason="after the timed windows: nothing was trained")
+    assert judge(made, tmp_path / "reasons") == {
+        PYTORCH: [], TENSORFLOW: [], jax: ["different from the reference: after the timed windows: nothing was trained"]}
+    assert remarks(made, tmp_path / "remarks") == {PYTORCH: [], TENSORFLOW: [], jax: []}
+
+
+def test_two_proven_rows_do_not_outvote_a_third(made, tmp_path):
+    jax = made.add_trial("jax", "alexnet_cifar", 128)
+    made.prove_each_process()
+    scale_losses(made.windows_of(PYTORCH), 1.001)
+    assert judge(made, tmp_path / "reasons") == {PYTORCH: [], TENSORFLOW: [], jax: []}
+    said = remarks(made, tmp_path / "remarks")
+    assert said[PYTORCH][0].startswith("losses do not agree with those of 2 of 2 peers, such as tensorflow 2.21.0 stock: loss ")
+    assert all("those of pytorch 2.13.0 stock: loss 2.39 for 2.39239 at step 1" in said[name][0] for name in (TENSORFLOW, jax))
+
+
+def test_a_proven_process_that_strays_from_its_siblings_is_still_refused(made, tmp_path):
+    made.prove_each_process()
+    scale_losses([row for row in made.windows_of(PYTORCH) if row["process"] == 2], 1.01)
+    assert judge(made, tmp_path)[PYTORCH][0].startswith("process 2 strays from the trial's other processes: loss ")
+
+
+def test_proven_rows_with_dropout_compare_no_losses(made, tmp_path):
+    for trial in made.meta["trials"]:
+        trial["dropout"] = True
+    made.prove_each_process()
+    scale_losses(made.windows_of(TENSORFLOW), 1.5)
+    scale_losses([row for row in made.windows_of(PYTORCH) if row["process"] == 2], 1.5)
+    assert judge(made, tmp_path / "reasons") == {PYTORCH: [], TENSORFLOW: []}
+    said = ["dropout: losses not compared with those of other rows, which drop other units"]
+    assert remarks(made, tmp_path / "remarks") == {PYTORCH: said, TENSORFLOW: said}
+
+
+@pytest.mark.parametrize(("rate", "frozen", "is_proven"), [
+    (0.01, 0.0, True), (1.2, 0.99, True), (0.99, 1.0, True), (1.0, 1.0, False), (float("inf"), 1.0, False), ("", 1.0, False)])
+def test_a_proof_that_could_not_see_a_runner_that_trains_nothing_proves_nothing(made, tmp_path, rate, frozen, is_proven):
+    made.prove_each_process()
+    made.processes_of(PYTORCH)[3].update(proof_rate_error=rate, proof_frozen_share=frozen)
+    if rate == "":
+        for row in made.processes_of(PYTORCH):
+            row["proof_rate_error"] = ""
+    reasons = [] if is_proven else ["unproven: the proof could not have seen a runner that trains nothing"]
+    assert judge(made, tmp_path) == {PYTORCH: reasons, TENSORFLOW: []}
+
+
+def test_a_row_whose_proof_says_nothing_of_its_strength_is_unproven(made, tmp_path):
+    made.prove_each_process()
+    for row in made.processes_of(PYTORCH):
+        row.update(proof_rate_error="", proof_frozen_share="", proof_gradient_error="")
+    scale_losses(made.windows_of(PYTORCH), 1.001)
+    assert judge(made, tmp_path / "reasons") == {
+        PYTORCH: ["unproven: the records do not say what the proof could see"], TENSORFLOW: []}
+    assert remarks(made, tmp_path / "remarks") == {PYTORCH: [], TENSORFLOW: []}
+
+
+def test_a_row_without_a_check_is_not_called_unproven_besides(made, tmp_path):
+    made.prove_each_process(rate="", frozen="", gradient="")
+    for row in made.processes_of(PYTORCH):
+        row["check"] = ""
+    assert judge(made, tmp_path)[PYTORCH] == ["no check against the reference was made"]

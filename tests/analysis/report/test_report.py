@@ -106,6 +106,19 @@ def test_several_campaigns_are_sections_of_one_report(made, tmp_path):
     assert (found.open, found.wrong) == ([], []) and len(found.ids) == len(set(found.ids))
 
 
+def test_a_report_says_which_proof_its_rows_passed_and_what_it_sees(made, tmp_path):
+    then = made.write(tmp_path / "then")
+    made.prove_each_process()
+    now = made.write(tmp_path / "now")
+    pages = {}
+    for name, folders in (("then", [then]), ("now", [now]), ("both", [then, now])):
+        report.write(folders, tmp_path / f"report of {name}", plots=False)
+        pages[name] = (tmp_path / f"report of {name}" / "report.md").read_text()
+    said = {name: (report.PROOFS[True] in page, report.PROOFS[False] in page) for name, page in pages.items()}
+    assert said == {"then": (False, True), "now": (True, False), "both": (True, True)}
+    assert "What the proof of each row sees" in pages["now"] and "What the proof" not in pages["then"]
+
+
 @pytest.mark.parametrize("statuses", ["none finished", "none verified", "one framework"])
 def test_a_campaign_with_little_to_show_still_has_a_report(made, tmp_path, statuses):
     if statuses == "none finished":

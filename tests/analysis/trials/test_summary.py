@@ -25,6 +25,36 @@ def test_the_columns_and_their_order_are_stable(made, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["campaign.json", "processes.csv", "trials.csv", "windows.csv"]
 
 
+def test_a_campaign_of_an_earlier_release_keeps_its_columns(made, tmp_path):
+    summary.rewrite(made.write(tmp_path / "then"))
+    then = (tmp_path / "then" / "trials.csv").read_text().splitlines()[0].split(",")
+    made.prove_each_process()
+    summary.rewrite(made.write(tmp_path / "now"))
+    now = (tmp_path / "now" / "trials.csv").read_text().splitlines()[0].split(",")
+    assert (then[-1], now) == ("copies_error", [*then, *reader.STRENGTH])
+
+
+def test_the_weakest_proof_of_the_ok_processes_counts(made, tmp_path):
+    assert row_of(made, tmp_path / "then")[list(reader.STRENGTH)].isna().all()
+    made.prove_each_process()
+    made.processes_of(PYTORCH)[1]["proof_rate_error"] = 0.05
+    made.processes_of(PYTORCH)[2].update(proof_frozen_share=0.2, proof_gradient_error="inf")
+    made.processes_of(PYTORCH)[3].update(status="failed", reason="crashed: signal 11", proof_rate_error=0.9)
+    row = row_of(made, tmp_path / "now")
+    assert row[list(reader.STRENGTH)].tolist() == [0.05, 0.2, np.inf]
+    assert row["verified"] == "yes"
+
+
+def test_losses_that_differ_from_a_proven_peer_are_a_remark(made, tmp_path):
+    made.prove_each_process()
+    for window in made.windows_of(PYTORCH):
+        window["loss"] *= 1.001
+    row = row_of(made, tmp_path)
+    assert row["verified"] == "yes"
+    assert row["reason"] == ("losses do not agree with those of tensorflow 2.21.0 stock: loss 2.39239 for 2.39 at step 1: "
+                             "0.1 % apart, 0.001 % allowed")
+
+
 def test_whole_numbers_stay_whole_and_missing_ones_empty(made, tmp_path):
     made.add_trial("jax", "alexnet_cifar", 128, status="unsupported", reason="no wheel")
     summary.rewrite(made.write(tmp_path))
