@@ -45,9 +45,7 @@ class Runner(protocol.Runner):
         self.position = 0
 
     def step(self):
-        x, y = self.ring[self.position % len(self.ring)]
-        self.last_loss, gradients = self.loss_and_gradients(self.weights, x, y)
-        self.position += 1
+        self.last_loss, gradients = self.loss_and_gradients(self.weights, *self.next_batch())
         momentum, rate = self.network["momentum"], self.network["learning_rate"]
         for name, gradient in gradients.items():
             self.velocities[name] = momentum * self.velocities[name] + gradient
@@ -58,9 +56,6 @@ class Runner(protocol.Runner):
 
     def loss(self):
         return float(self.last_loss)
-
-    def gradients(self):
-        return self.loss_and_gradients(self.weights, *self.ring[0])[1]
 
     def parameters(self):
         return self.weights

@@ -75,7 +75,7 @@ class Skip(Strict):
 
 
 class Check(Strict):
-    """The proof of sameness that each trial gives before it is timed."""
+    """The proof of sameness that each process gives before and after its timed windows."""
 
     batch: PositiveInt = 2
     """Samples of one device, repeated to fill the timed batch. The reference computes them."""
@@ -91,7 +91,7 @@ class Limits(Strict):
     build: PositiveFloat = 900
     """Building the network, compilers included."""
     check: PositiveFloat = 900
-    """The check against the reference."""
+    """One answer of the reference, or the few steps of one play of the proof."""
     window: PositiveFloat = 600
     """One window. The first one compiles."""
 
