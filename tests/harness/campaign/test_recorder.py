@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from analysis.display import provenance
@@ -45,7 +46,8 @@ def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
             "check": "same", "check_reason": "", "loss_error": 0.1 + 0.2, "gradient_error": 1e-300,
             "trajectory_error": float("nan"), "peak_memory_bytes": 2**53 - 1,
             "build_seconds": 1 / 3, "started": "2026-01-01T00:00:00+00:00", "release": "1.0",
-            "device_name": 'a "quoted", name', "log": "logs/log", "copies_error": 3.1e-7, **values}
+            "device_name": 'a "quoted", name', "log": "logs/log", "copies_error": 3.1e-7, "proof_seconds": 0.7,
+            "proof_rate_error": 0.01, "proof_frozen_share": 0.1 + 0.2, "proof_gradient_error": float("inf"), **values}
 
 
 def window(trial: str, number: int, index: int, **values: Any) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def reasons(folder: Path) -> list[str]:
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
     open_records.append(Outcome({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, []))
-    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 14 * ","
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 18 * ","
 
 
 def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):
@@ -110,6 +112,18 @@ def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_record
     before = text_of(open_records.folder)
     assert resume(open_records.folder).finished() == {(FCN, 0), (FCN, 1)}
     assert text_of(open_records.folder) == before
+
+
+def test_resuming_a_campaign_of_an_earlier_release_leaves_its_new_columns_empty(open_records):
+    none = dict.fromkeys(reading.LATE, float("nan"))
+    open_records.append(Outcome(process(FCN, 0, **none), [window(FCN, 0, -1), window(FCN, 0, 0)]))
+    file = open_records.folder / "processes.csv"
+    pd.read_csv(file, dtype=str).drop(columns=list(reading.LATE)).to_csv(file, index=False)
+    assert not reading.read(open_records.folder).proves_each_process
+    resume(open_records.folder).append(Outcome(process(FCN, 1), [window(FCN, 1, -1), window(FCN, 1, 0)]))
+    found = reading.read(open_records.folder)
+    assert found.proves_each_process
+    assert found.processes["proof_rate_error"].fillna(-1).tolist() == [-1, 0.01]
 
 
 def test_resuming_drops_what_a_killed_driver_left(open_records):
