@@ -37,9 +37,9 @@ class Session:
         self.task = None
         # What a process with several copies has loaded last.
         self.start = None
-        # What `train` has fed, and the batch that comes next.
+        # What `train` has fed, how many batches that is, and which one comes next.
         self.proving = None
-        self.batches = 0
+        self.batches = self.next_batch = 0
         self.parts = {}
 
     def hello(self):
@@ -87,10 +87,13 @@ class Session:
         mean loss, the gradients and the batch statistics of its samples. `weights` may be an
         earlier answer, whose arrays of interest begin with `prefix`.
         """
-        if self.proving != (samples, residence, start):
-            self._feed_repeated(samples, start, residence)
+        if self.proving != (samples, residence):
+            self._feed_repeated(samples, residence)
+        # Steps lead to the batch; loading undoes what they train. Feeding a ring takes longer.
+        while self.next_batch != start:
+            timed_run(self.runner, 1)
+            self.next_batch = (self.next_batch + 1) % self.batches
         self._load(weights, prefix)
-        self.proving = None
         losses, found = [], {}
         for step in range(1, steps + 1):
             timed_run(self.runner, 1)
@@ -102,7 +105,8 @@ class Session:
         # One rank writes: `copies` tells whether the others hold the same.
         if self.rank == 0:
             np.savez(out, **found)
-        self.proving = samples, residence, (start + steps) % self.batches
+        self.proving = samples, residence
+        self.next_batch = (start + steps) % self.batches
         return {"losses": losses}
 
     def copies(self, units=0):
@@ -176,12 +180,10 @@ class Session:
         # The file may be gone when copies are compared.
         self.start = start if self.task.devices > self.task.ranks else None
 
-    def _feed_repeated(self, samples, start, residence):
+    def _feed_repeated(self, samples, residence):
         with np.load(samples) as arrays:
-            ring = [repeated(arrays[name], self.task) for name in ("inputs", "targets")]
-        self.batches = len(ring[0])
-        # The ring begins with batch `start`.
-        inputs, targets = (np.roll(each, -start, axis=0) for each in ring)
+            inputs, targets = (repeated(arrays[name], self.task) for name in ("inputs", "targets"))
+        self.batches, self.next_batch = len(inputs), 0
         self.runner.feed(inputs, targets, residence)
 
     def _own_rows(self, samples):

@@ -44,6 +44,9 @@ STORED_UNITS = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # unit roundoff where activa
 FIRST_SUM = 0.05
 # Of the variance that dropout masks make, pooled over tensors; 0.4 in place of 0.5 is 0.67 of it.
 MASKED = 0.1
+# Where rounding of its weights is at most this share of a tensor's move, it cannot stand still,
+# whatever its limits. A standstill is a fault of scale just below 1.
+SURE_TO_MOVE, BARELY = 0.1, 0.99
 # A gradient's strength is stated for the tensors that together hold this share of all parameters.
 MOST_PARAMETERS = 0.95
 
@@ -128,7 +131,8 @@ class Judge:
             self.limits.of(question, kind, precision)
         if network.has_dropout:
             self.questions.masks(question)
-        elif head_of(network):
+            self.questions.masked_head(question)
+        if head_of(network):
             self.questions.answer(question, CALIBRATED)
 
     def prove(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
@@ -160,6 +164,7 @@ class Proof:
         self.worker = worker
         self.question = question
         self.network = question.network
+        self.parts = parts_of(question.network)
         self.task = task
         self.batch = batch
         self.residence = residence
@@ -245,12 +250,15 @@ class Proof:
         if math.isinf(LOSSY.get(self.strategy, 0.0)):
             return
         bias, weight = (f"{head.name}.{name}" for name in ("bias", "weight"))
-        gradients = {bias: bias_gradient(self.question, 0)}
+        gradients = {bias: bias_gradient(self.question)}
         allowed = {bias: EXACT + self._summed(bias)}
-        if not self.network.has_dropout:
-            _, answer = self.judge.questions.answer(self.question, CALIBRATED)
-            gradients[weight] = answer[f"gradient/{weight}"]
-            allowed[weight] = self._limits(PLAIN).tensors[weight].coefficient
+        _, answer = self.judge.questions.answer(self.question, CALIBRATED)
+        gradients[weight] = answer[f"gradient/{weight}"]
+        allowed[weight] = self._limits(PLAIN).tensors[weight].coefficient
+        if self.network.has_dropout:
+            mean, deviation = self.judge.questions.masked_head(self.question)
+            gradients[weight] = mean * gradients[weight]
+            allowed[weight] += MASKED_SIGMAS * deviation * self._averaged() / mean
         self.rate = min(allowed.values())
         for name, gradient in gradients.items():
             error = distances.step_errors(start[name], found.parameters[0][name], gradient,
@@ -267,7 +275,7 @@ class Proof:
         to probabilistic rounding error analysis). TensorFlow's sum of 64 rows was 4 % off, JAX's
         sum of an embedding's rows 3 %.
         """
-        layer, _, parameter = name.partition(".")
+        layer, parameter = name.split(".")[:2]
         if self.precision not in STORED_UNITS:
             return 0.0
         shape = self.network.layer(layer).output_shape
@@ -303,12 +311,20 @@ class Proof:
         """Compare the gradients that the first step shows with the reference's."""
         _, answer = self.judge.questions.answer(self.question, kind)
         start, rate = arrays.mapped(self.question.file(kind)), self.network.learning_rate
-        errors = {name: distances.step_errors(start[name], found.parameters[0][name],
-                                              answer[f"gradient/{name}"], rate)
-                  for name in self.network.parameter_shapes}
+        errors = {part: distances.step_errors(start[name][rows], found.parameters[0][name][rows],
+                                              answer[f"gradient/{name}"][rows], rate)
+                  for part, name, rows in self.parts}
         allowed = {name: self._allowed(kind, name, error) for name, error in errors.items()}
+        still = []
         for name, limit in allowed.items():
-            self.seen.setdefault(name, []).append(min(limit.coefficient, limit.norm))
+            # What moves by more than its weights' rounding cannot stand still.
+            moves = errors[name].size > 0 and errors[name].rounded_distance < SURE_TO_MOVE
+            still += [name] if moves and errors[name].norm == -1 else []
+            scale = min(limit.coefficient, limit.norm)
+            self.seen.setdefault(name, []).append(min(scale, BARELY) if moves else scale)
+        if still:
+            self.exact_faults.append(f"{len(still)} of {len(errors)} tensors did not move, from "
+                                     f"the loss backwards first {still[-1]}")
         dropout = self.network.has_dropout
         if dropout:
             errors = {name: self._from_masked_mean(name, error) for name, error in errors.items()}
@@ -359,7 +375,8 @@ class Proof:
         """Return the largest distance of a whole layer's gradient, as a share of its norm."""
         worst = 0.0
         for layer in self.network.layers:
-            ours = [errors[f"{layer.name}.{name}"] for name in layer.parameters]
+            ours = [error for part, error in errors.items()
+                    if part.partition(".")[0] == layer.name]
             error = distances.quotient(math.hypot(*(each.beyond_rounding for each in ours)),
                                        math.hypot(*(each.size for each in ours)))
             worst = max(worst, error, key=_nan_last)
@@ -429,20 +446,25 @@ class Proof:
         rate = self.network.learning_rate
         shares, deviations = [], []
         _, answer = self.judge.questions.answer(self.question, PLAIN)
-        for name in self.network.parameter_shapes:
-            *_, variance, deviation = self._masks_of(name)
+        for part, name, rows in self.parts:
+            *_, variance, deviation = self._masks_of(part)
             if not variance > EXACT:
                 continue
             (apart, rounding), (size,) = (distances.sums_of(
                 lambda one, other: (np.square((one - other) / rate),
                                     np.square(2.0**-24 * one / rate)),
-                found.plain.parameters[0][name], found.again.parameters[0][name]),
+                found.plain.parameters[0][name][rows], found.again.parameters[0][name][rows]),
                 distances.sums_of(lambda wanted: (np.square(wanted),),
-                                  answer[f"gradient/{name}"]))
+                                  answer[f"gradient/{name}"][rows]))
             wanted = variance / self._repeats() * size
-            if rounding < EXACT * wanted:
-                shares.append(apart / 2 / wanted)
-                deviations.append(deviation / variance)
+            if rounding >= EXACT * wanted:
+                continue
+            if not apart:
+                self.exact_faults.append(f"dropout's masks change nothing in {part}: none, or the "
+                                         "same in each step")
+                return
+            shares.append(apart / 2 / wanted)
+            deviations.append(deviation / variance)
         if not shares:
             return
         share = float(np.mean(shares))
@@ -468,12 +490,12 @@ class Proof:
         moved = {name: distances.sums_of(lambda start, ours: (start - ours, np.abs(start - ours)),
                                          start[name], found.parameters[0][name]) for name in sums}
         ratio = moved[name][0] / (network.learning_rate * sums[name][0])
-        limit = max(FIRST_SUM, self._limits(PLAIN).tensors[name].coefficient)
+        limit = max(FIRST_SUM, self._limit_of(name).coefficient)
         # The moves of the head's bias add up to zero.
         still = [name for name in sums if sums[name][1] and moved[name][1] == 0]
         if still:
             self.faults.append(f"{len(still)} tensors did not move, first {still[0]}")
-        self.seen = {name: [limit] for name in set(sums) - set(still)}
+        self.seen = {part: [limit] for part, whole, _ in self.parts if whole not in still}
         if not abs(ratio - 1) <= limit:
             reason = f"the first step adds up to {ratio:.3g} times the right one's sum in {name}"
             if abs(ratio / self.question.devices - 1) < FIRST_SUM:
@@ -496,9 +518,8 @@ class Proof:
                 ours, early, late, arrays.mapped(question.file(PLAIN))))
         finally:
             out.unlink(missing_ok=True)
-        limits = self._limits(PLAIN).tensors
         strays = {name: error for name, error in errors.items()
-                  if not error <= max(allowed, limits[name].distance)}
+                  if not error <= max(allowed, self._limit_of(name).distance)}
         if strays:
             worst = max(strays, key=lambda name: _nan_last(strays[name]))
             self.exact_faults.append(
@@ -509,8 +530,17 @@ class Proof:
     def _limits(self, kind: str) -> Any:
         return self.judge.limits.of(self.question, kind, self.precision)
 
+    def _limit_of(self, tensor: str) -> Allowed:
+        """Return the widest limits of a tensor's parts."""
+        limits = self._limits(PLAIN).tensors
+        ours = [limits[part] for part, name, _ in self.parts if name == tensor]
+        return Allowed(*(max(getattr(each, key) for each in ours)
+                         for key in ("coefficient", "norm", "distance")))
+
     def _strength(self) -> Strength:
-        sizes = {name: math.prod(shape) for name, shape in self.network.parameter_shapes.items()}
+        shapes = self.network.parameter_shapes
+        sizes = {part: math.prod(shapes[name][1:]) * (rows.stop - rows.start)
+                 for part, name, rows in self.parts}
         weakest = {name: min(self.seen.get(name, [math.inf])) for name in sizes}
         total = sum(sizes.values())
         frozen = sum(size for name, size in sizes.items() if weakest[name] >= 1) / total
@@ -520,6 +550,21 @@ class Proof:
             if reached >= MOST_PARAMETERS * total:
                 break
         return Strength(min(self.rate, gradient), frozen, gradient)
+
+
+def parts_of(network: networks.Network) -> list[tuple[str, str, slice]]:
+    """List what is compared by itself: tensors, and the gates of LSTMs.
+
+    An entry is its name, its tensor's and its rows: ("lstm1.bias.f", "lstm1.bias", 256 to 512).
+    """
+    found = []
+    for layer in network.layers:
+        gates = "ifgo" if layer.op == "lstm" else ""
+        for parameter, shape in layer.parameters.items():
+            name, rows = f"{layer.name}.{parameter}", shape[0] // max(1, len(gates))
+            found += [(f"{name}.{gate}", name, slice(number * rows, (number + 1) * rows))
+                      for number, gate in enumerate(gates)] or [(name, name, slice(0, rows))]
+    return found
 
 
 def _beyond(error: Errors, allowed: Allowed, distance: bool) -> str:

@@ -14,7 +14,14 @@ import numpy as np
 
 import networks
 from harness.data import arrays
-from harness.proof.questions import CALIBRATED, PLAIN, SMOOTH, Question
+from harness.proof.questions import (
+    BATCHES,
+    CALIBRATED,
+    FIRST_BATCH,
+    PLAIN,
+    SMOOTH,
+    Question,
+)
 from harness.workers.worker import Worker
 
 
@@ -49,8 +56,7 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
            limit: float) -> Iterator[Plays]:
     """Let a worker that has built its network make all plays of a proof.
 
-    Raises Misfit, and Failed and Unsupported as the worker does. Plays are in the order in which
-    most of them find the next batch in its turn, because feeding a ring takes time.
+    Raises Misfit, and Failed and Unsupported as the worker does.
     """
     files: list[Path] = []
 
@@ -64,21 +70,25 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
             [_named(found, f"{step}/{kind}/") for step in range(1, steps + 1)]
             for kind in ("parameters", "statistics")))
 
-    def own_steps_of(answer: Path) -> list[Play]:
-        return [train(answer, step % 2, 1, f"{step}/parameters/") for step in range(1, steps)]
+    def of(kind: str, steps: int) -> Play:
+        return train(question.file(kind), FIRST_BATCH[kind], steps)
+
+    def own_steps_of(answer: Path, first: int) -> list[Play]:
+        return [train(answer, (first + step) % BATCHES, 1, f"{step}/parameters/")
+                for step in range(1, steps)]
 
     dropout = question.network.has_dropout
     try:
-        plain = train(question.file(PLAIN), 0, 1 if dropout else steps)
+        plain = of(PLAIN, 1 if dropout else steps)
         answer = files[-1]
         _refuse_misfits(question.network, plain.parameters[0])
-        smooth = None if SMOOTH not in question.kinds else train(question.file(SMOOTH), 0, 1)
-        calibrated = train(question.file(CALIBRATED), 0, steps if dropout else 1)
-        plays = Plays(plain, calibrated, smooth,
-                      own_steps_of(files[-1] if dropout else answer))
+        smooth = of(SMOOTH, 1) if SMOOTH in question.kinds else None
+        calibrated = of(CALIBRATED, steps if dropout else 1)
         if dropout:
-            plays.again = train(question.file(PLAIN), 0, 1)
-        yield plays
+            own, again = own_steps_of(files[-1], FIRST_BATCH[CALIBRATED]), of(PLAIN, 1)
+        else:
+            own, again = own_steps_of(answer, FIRST_BATCH[PLAIN]), None
+        yield Plays(plain, calibrated, smooth, own, again)
     finally:
         for file in files:
             file.unlink(missing_ok=True)

@@ -30,6 +30,9 @@ KEEP_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0",
 BATCHES = 2
 PLAIN, SMOOTH, CALIBRATED = "plain", "smooth", "calibrated"
 MASKS = 16  # runs with random dropout masks
+# Training begins with this batch. Batch 0 repeats samples in blocks and batch 1 interleaves them,
+# so a runner that trains on a part of each batch, or on one batch, differs in one of the two.
+FIRST_BATCH = {PLAIN: 0, SMOOTH: 0, CALIBRATED: 1}
 
 Answer = dict[str, np.ndarray]
 
@@ -112,6 +115,16 @@ class Questions:
                                                     seed=self.seed)
         return self.spreads[file]
 
+    def masked_head(self, question: Question) -> tuple[float, float]:
+        """Return what dropout masks do to the head's calibrated gradient: mean and deviation."""
+        file = question.file("masked-head")
+        with self._once(file):
+            if file not in self.spreads:
+                with self._reference(question, CALIBRATED) as worker:
+                    self.spreads[file] = worker.ask("masked_head", self.limit, runs=MASKS,
+                                                    seed=self.seed)
+        return self.spreads[file]["mean"], self.spreads[file]["deviation"]
+
     def spread(self, question: Question, kind: str, precision: str, runs: int) -> dict[str, Any]:
         """Return the largest errors of random rounding, as `Answers.spread` says."""
         with self._reference(question, kind) as worker:
@@ -152,7 +165,7 @@ class Questions:
                            device="cpu", threads=threads, precision="fp32", tuning="stock",
                            devices=devices, dropout=False)
                 worker.ask("ask", self.limit, weights=str(question.file(kind)),
-                           samples=str(question.file("samples")))
+                           samples=str(question.file("samples")), first=FIRST_BATCH[kind])
                 yield worker
         except Failed as failure:
             raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
@@ -171,9 +184,9 @@ def calibrated(network: networks.Network, weights: Mapping[str, np.ndarray]
             for name, value in weights.items()}
 
 
-def bias_gradient(question: Question, batch: int) -> np.ndarray:
+def bias_gradient(question: Question) -> np.ndarray:
     """Return the calibrated gradient of the head's bias: the mean of 1/K - [y = k], float64."""
-    targets = arrays.mapped(question.file("samples"))["targets"][batch]
+    targets = arrays.mapped(question.file("samples"))["targets"][FIRST_BATCH[CALIBRATED]]
     counts = np.bincount(targets.ravel(), minlength=question.network.classes)
     gradient: np.ndarray = 1 / question.network.classes - counts / targets.size
     return gradient

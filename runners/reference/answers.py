@@ -7,6 +7,7 @@ import numpy as np
 
 from runners.protocol import Task
 from runners.reference import rounded, runner
+from runners.reference.operations import softmax_cross_entropy
 
 
 def session():
@@ -25,18 +26,21 @@ class Answers:
     def close(self):
         return {}
 
-    def ask(self, weights, samples):
-        """Load weights, and feed batch 0 and 1 of samples (N, devices, s, ...)."""
+    def ask(self, weights, samples, first):
+        """Load weights, and feed samples (N, devices, s, ...) from batch `first` on."""
         with np.load(weights) as arrays:
             self.drawn = {name: arrays[name] for name in arrays.files}
         with np.load(samples) as arrays:
-            self.ring = [each.reshape((len(each), -1) + each.shape[3:])
+            self.ring = [np.roll(each, -first, axis=0).reshape((len(each), -1) + each.shape[3:])
                          for each in (arrays["inputs"], arrays["targets"])]
         self._prepare(self.runner)
         return {}
 
     def answer(self, steps, out):
-        """Save gradients of batch 0, running statistics after a step, parameters after `steps`."""
+        """Save gradients of the first batch, and what training leaves behind.
+
+        Those are the running statistics after one step and the parameters after `steps` steps.
+        """
         found = {"gradient/" + name: value for name, value in self.runner.gradients().items()}
         losses = []
         for step in range(steps):
@@ -72,7 +76,7 @@ class Answers:
                                                  for name, errors in worst.items()}}
 
     def masks(self, runs, seed):
-        """Measure what random dropout masks do to each gradient of batch 0, over `runs` runs.
+        """Measure what random dropout masks do to each gradient, over `runs` runs.
 
         Relative to the gradient g without dropout: the mean and the standard deviation of the
         coefficient, the mean and the standard deviation of the squared norm, the variance (half
@@ -102,19 +106,51 @@ class Answers:
                 np.nanmean(variance), np.nanstd(variance, ddof=1))]
         return {"tensors": summary, "loss": [float(np.mean(losses)), float(np.std(losses, ddof=1))]}
 
+    def masked_head(self, runs, seed):
+        """Measure what random dropout masks do to the gradient of the last layer's weight.
+
+        Returns the mean and the standard deviation of its coefficient along the gradient without
+        dropout.
+        """
+        last = self.runner.layers[-1]["name"]
+        other = runner.Runner(Task(self.task.network, self.task.batch, dropout=True, seed=seed,
+                                   devices=self.task.devices))
+
+        def gradient(one):
+            inputs, targets = self.ring[0][0], self.ring[1][0]
+            logits, saved = one.forward(inputs.astype(np.float64))
+            _, dlogits = softmax_cross_entropy(logits, targets)
+            return dlogits.reshape(-1, logits.shape[-1]).T @ saved[last][0]
+
+        for each in (self.runner, other):
+            self._prepare(each)
+        exact = gradient(self.runner)
+        found = [sum_of(gradient(other), exact) / sum_of(exact, exact) for _ in range(runs)]
+        return {"mean": float(np.mean(found)), "deviation": float(np.std(found, ddof=1))}
+
     def _prepare(self, runner):
         runner.load(self.drawn)
         runner.feed(*self.ring, residence="device")
 
     def _once(self, runner):
-        """Return the loss of one step on batch 0, and by name its gradients and moved statistics.
+        """Return by name the gradients and moved statistics of one step, and its loss.
+
+        Those of an LSTM's gates stand alone, as `lstm1.bias.f`.
         """
         self._prepare(runner)
         gradients = runner.gradients()
         runner.step()
-        moved = {name: value - name.endswith(".variance")
+        found = {name: value - name.endswith(".variance")
                  for name, value in runner.statistics().items()}
-        return dict(gradients, **moved), [runner.loss()]
+        for layer in runner.layers:
+            for name in layer["parameters"]:
+                full = layer["name"] + "." + name
+                if layer["op"] == "lstm":
+                    gates = np.split(gradients[full], 4)
+                    found.update((full + "." + gate, gates["ifgo".index(gate)]) for gate in "ifgo")
+                else:
+                    found[full] = gradients[full]
+        return found, [runner.loss()]
 
 
 def errors_of(ours, wanted):
