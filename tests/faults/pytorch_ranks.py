@@ -128,12 +128,12 @@ class Slow(Runner):
 
 
 class Stale(Runner):
-    """Rank 1 does not apply its fourth update, the last of a proof."""
+    """Rank 1 does not apply its sixth update, the last of a proof."""
 
     def step(self):
         before = {name: value.detach().clone() for name, value in self._parameters().items()}
         super().step()
-        if self.task.rank == 1 and self.position == 4:
+        if self.task.rank == 1 and self.position == 6:
             for name, parameter in self._parameters().items():
                 parameter.data.copy_(before[name])
 

@@ -205,9 +205,9 @@ class SameRows(Runner):
 
 
 class Stale(Runner):
-    """Rank 1 misses its fourth update, the last of a proof."""
+    """Rank 1 misses its sixth update, the last of a proof."""
 
-    missed = 3
+    missed = 5
 
     def step(self):
         before = self.parameters()

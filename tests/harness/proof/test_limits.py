@@ -10,7 +10,7 @@ import pytest
 
 import networks
 from harness.proof import limits
-from harness.proof.judge import Judge
+from harness.proof.judge import Judge, parts_of
 from harness.proof.limits import COMMON, FACTOR, FLOOR, LOSS_FLOOR, LimitsOf
 from harness.proof.questions import PLAIN, Questions
 from tests.conftest import TASK
@@ -51,7 +51,7 @@ def test_kept_limits_hold_and_are_numbers_for_each_tensor_and_statistic(name):
     network = networks.get(name)
     found = limits.read(limits.KEPT, network, 2)
     assert found, f"they no longer hold: run scripts/derive_limits.py {name}"
-    tensors = set(network.parameter_shapes) | {
+    tensors = {part for part, _, _ in parts_of(network)} | {
         f"{layer.name}.{each}" for layer in network.layers if layer.op == "batch_norm"
         for each in ("mean", "variance")}
     for spread in found.values():
