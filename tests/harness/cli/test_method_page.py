@@ -31,6 +31,7 @@ LATER, MAY_BE_MISSING = tolerances.LATER["power_sgd"]
     ("sameness", f"runs {limits.DRAWS * limits.RUNS} times with numbers rounded at random"),
     ("sameness", f"{limits.FACTOR:.0f} times as far off as the farthest run, plus "
                  f"{limits.FLOOR * 2**24:.0f} u = {limits.FLOOR:.1e} with u = 2^-24"),
+    ("sameness", f"convolution's distance may reach {limits.CONVOLUTION}"),
     ("sameness", f"With dropout, {questions.MASKS} runs with random masks"),
     ("sameness", f"{judge.DRAWS} draws in all"),
     ("sameness", f"in tensors with {100 * judge.MOST_PARAMETERS:.0f} % of the parameters"),
