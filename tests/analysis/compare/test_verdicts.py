@@ -267,3 +267,16 @@ def test_a_verdict_of_no_difference_says_what_could_have_been_seen(pair):
     assert cells["losses"] == "agree"
     assert report.lines(comparison)[0] == "B against A: 1 no difference seen."
     assert report.lines(comparison)[2].startswith("A regression beyond 3 % cannot be excluded: ")
+
+
+@pytest.mark.parametrize("proves_each", [False, True])
+def test_a_repeat_keeps_its_own_proofs_and_takes_those_that_were_made_once_for_all(draw_records, tmp_path, proves_each):
+    made = draw_records(networks=())
+    name = made.add_trial("jax", "lstm32", 16, processes=4)
+    made.meta["comparison"], made.meta["suite"]["processes"] = {"a": "x", "b": "y", "repeats": 2}, 4
+    if proves_each:
+        made.prove_each_process()
+        made.processes_of(name)[2].update(check="different", check_reason="nothing was trained")
+    repeats = verdicts.repeats_of(reader.read(made.write(tmp_path)))
+    checks = [each.processes["check"].tolist() for each in repeats]
+    assert checks == ([["same", "same"], ["different", "same"]] if proves_each else [["same", ""]] * 2)

@@ -218,7 +218,8 @@ def test_a_campaign_without_a_manifest_says_so_and_how_to_get_one(folder):
 
 
 def rows_of(folder: Path) -> list[audit.Finding]:
-    return audit._rows(folder, summary.summarise(reader.read(folder)))
+    campaign = reader.read(folder)
+    return audit._rows(campaign, summary.summarise(campaign))
 
 
 def test_rounding_in_the_last_digits_is_no_finding_and_a_millionth_is_one(folder):
