@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -101,8 +102,11 @@ def test_verify_writes_its_stable_columns(dlbench, tmp_path):
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "reference", "--networks", "tiny_fcn,tiny_lstm", "--out", str(out), *HERE)
     assert (answer.code, answer.err) == (0, "")
-    assert out.read_text() == (
-        f"{COLUMNS}\nreference,tiny_fcn,861,0.0,0.0,0.0,same,\nreference,tiny_lstm,767,0.0,0.0,0.0,same,\n")
+    header, *rows = out.read_text().splitlines()
+    # Its momentum is read from moves, which float64 rounds.
+    said = [re.sub(r"[\d.]+e-1[1-9],same", "tiny,same", row) for row in rows]
+    assert (header, said) == (COLUMNS, ["reference,tiny_fcn,861,0.0,0.0,tiny,same,",
+                                        "reference,tiny_lstm,767,0.0,0.0,tiny,same,"])
     assert "reference    tiny_fcn       same          861 parameters, relative errors: loss 0.0e+00, " in answer.out
 
 
@@ -114,7 +118,7 @@ def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path)
     with out.open() as file:
         rows = {row["framework"]: row for row in csv.DictReader(file)}
     assert {name: row["verdict"] for name, row in rows.items()} == {"one": "same", "nesterov": "different", "broken": "different"}
-    assert rows["nesterov"]["reason"].endswith("Nesterov momentum")
+    assert ": Nesterov momentum; " in rows["nesterov"]["reason"]
     assert (rows["broken"]["reason"], rows["broken"]["gradient_error"]) == ("crashed: RuntimeError: the third step is broken", "")
 
 
