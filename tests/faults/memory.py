@@ -94,9 +94,9 @@ class OfOneInParts(OfOne):
 
 
 class OfOneInTraining(OfOne):
-    """A device whose memory holds many networks, and the third timed step of one alone.
+    """A device whose memory holds many networks, and the fourth timed step of one alone.
 
-    The plays of a proof have two steps each.
+    A proof takes at most three steps after it loads.
     """
 
     lock = fcntl.LOCK_SH
@@ -107,7 +107,7 @@ class OfOneInTraining(OfOne):
 
     def step(self):
         self.steps += 1
-        if self.steps == 3:
+        if self.steps == 4:
             take_alone(self.memory)
         super().step()
 

@@ -66,7 +66,7 @@ class HangsInBuild(Runner):
 
 
 class HangsWhenTimed(Runner):
-    """Passes its proof, whose plays have two steps each, and hangs in its third timed step."""
+    """Passes its proof, which takes three steps at most after it loads, and hangs in the fourth."""
 
     def load(self, weights):
         super().load(weights)
@@ -74,7 +74,7 @@ class HangsWhenTimed(Runner):
 
     def step(self):
         self.steps += 1
-        if self.steps == 3:
+        if self.steps == 4:
             threading.Event().wait()
         super().step()
 
