@@ -33,6 +33,9 @@ IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")
 
 
 class Runner(protocol.Runner):
+    # How many this runner has made.
+    solvers = 0
+
     @staticmethod
     def describe():
         blas = openblas()
@@ -111,8 +114,12 @@ class Runner(protocol.Runner):
     def _make_solver(self):
         # Frees the old one's memory first.
         self.net = self.solver = self.blobs = None
+        settings = write_solver(self.task, self.proto)
+        # A new solver would draw the dropout masks of the last one again.
+        settings.random_seed += self.solvers
+        self.solvers += 1
         with tempfile.NamedTemporaryFile("w", suffix=".prototxt") as file:
-            file.write(text_format.MessageToString(write_solver(self.task, self.proto)))
+            file.write(text_format.MessageToString(settings))
             file.flush()
             self.solver = caffe.SGDSolver(file.name)
         self.net = self.solver.net
