@@ -152,7 +152,7 @@ def test_a_whole_campaign_runs_through_an_engine(engine, contained, tmp_path):
     assert environment["origin"] == "container" and f"numpy=={np.__version__}" in environment["packages"]
     assert "folders" not in str(environment)
     asked = engine.read_text().splitlines()
-    assert asked.count("run --rm") == 3  # the probe, the check and the process
+    assert asked.count("run --rm") == 2  # the probe and the process
     assert asked.count("pull example.org/one:1") == 0  # it was there
 
 
