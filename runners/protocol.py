@@ -10,6 +10,9 @@ import time
 
 import numpy as np
 
+# In the order in which each adds to the one before; the last takes a compiler away.
+TIERS = ("stock", "compiled", "tuned", "uncompiled")
+
 
 class Unsupported(Exception):
     """The framework cannot do this. A result, not a failure; the message quotes the framework."""
@@ -48,7 +51,10 @@ class Runner:
     [out, in], convolution [out, in, kh, kw], LSTM gates i f g o. Parameters have full names,
     `layer.parameter`. A static method `describe()` returns a dict with `release` and, where known,
     `libraries` and `device_name`. Building a second task in one process makes a second object.
+    `settings` lists what the task's tier sets, in the framework's words.
     """
+
+    settings = ()
 
     def __init__(self, task):
         """Build network, loss and optimiser for `task`; raise `Unsupported` or `Different`."""
@@ -204,10 +210,25 @@ def assert_network(network, output_shapes, parameter_shapes):
         raise Different("trained parameters that the network has not: " + ", ".join(extra))
 
 
-def refuse_unknown(task, tunings=("stock", "tuned"), precisions=("fp32", "tf32", "bf16", "fp16"),
-                   strategies=None):
+def settings_of(task, tiers):
+    """Return the settings of the task's tier, a list of words.
+
+    `tiers` maps each tier to its list, or to the reason why the framework lacks it. Raises
+    `Unsupported` with that reason, and for a tier that sets just what an earlier one sets.
+    """
+    settings = tiers.get(task.tuning, "this runner has " + ", ".join(TIERS))
+    if not isinstance(settings, list):
+        raise Unsupported("tuning '{}': {}".format(task.tuning, settings))
+    for earlier in TIERS[:TIERS.index(task.tuning)]:
+        if tiers[earlier] == settings:
+            raise Unsupported("same as {}: {}".format(
+                earlier, ", ".join(settings) or "there is nothing more to set"))
+    return settings
+
+
+def refuse_unknown(task, precisions=("fp32", "tf32", "bf16", "fp16"), strategies=None):
     """Raise `Unsupported` for a tuning, precision or strategy that a runner does not have."""
-    known = [("tuning", tunings), ("precision", precisions)]
+    known = [("tuning", TIERS), ("precision", precisions)]
     if strategies is not None and task.devices > 1:
         known.append(("strategy", strategies))
     for key, names in known:

@@ -59,7 +59,7 @@ class Session:
         self.task = Task(rank=self.rank, **task)
         self.runner = self.runner_class(self.task)
         sizes = [array.size for array in self.runner.parameters().values()]
-        return {"parameters": int(sum(sizes))}
+        return {"parameters": int(sum(sizes)), "settings": list(self.runner.settings)}
 
     def load(self, weights):
         self._load(weights)

@@ -6,15 +6,14 @@ be compared with itself. `harness.cli.compare` reads what it shows from the reco
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from harness.campaign import campaign
 from harness.campaign.session import Plan
 from harness.errors import WrongUse
-from harness.plan.suite import Suite, load_suite
+from harness.plan.suite import Suite, Tuning, load_suite
 from harness.validation import did_you_mean, short
 
-TUNINGS = ("stock", "tuned")
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ def prepare(request: Request, allow_dirty: bool = False) -> Plan:
 def split_side(word: str) -> tuple[str, str]:
     """Split `pytorch==2.12.0:tuned` into the release and the tuning, which is optional."""
     spec, colon, tuning = word.partition(":")
-    if colon and tuning not in TUNINGS:
-        raise WrongUse(f"{word}: unknown tuning {tuning}{did_you_mean(tuning, TUNINGS)}")
+    if colon and tuning not in get_args(Tuning):
+        raise WrongUse(f"{word}: unknown tuning {tuning}{did_you_mean(tuning, get_args(Tuning))}")
     return spec, tuning
 
 

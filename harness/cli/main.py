@@ -62,7 +62,7 @@ class VerifyOptions:
         "--out", metavar="FILE.csv", help="Also write the verdicts here.")] = None
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32"
-    tuning: Annotated[str, typer.Option(help="stock or tuned.")] = "stock"
+    tuning: Annotated[str, typer.Option(help="stock, compiled, tuned or uncompiled.")] = "stock"
     jobs: Annotated[int, typer.Option(min=1, help="Checks at a time.")] = 1
     devices: Annotated[str, typer.Option(
         help="Devices that train together; several numbers with commas.")] = "1"

@@ -157,9 +157,12 @@ def _data(asked: tuple[str, ...], network: networks.Network,
 
 
 def _threads(suite: Suite, machine: Machine, devices: int) -> list[int]:
-    """List the threads of one device; several devices on a CPU share its cores evenly."""
+    """List the threads of one device; several devices on a CPU share its cores evenly.
+
+    With GPUs a framework keeps its own default, written as 0.
+    """
     if machine.device_kind != "cpu":
-        return [1]
+        return [0]
     share = max(1, machine.cores // devices)
     return list(dict.fromkeys(share if each == "all" else int(each) for each in suite.threads))
 

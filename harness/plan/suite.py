@@ -35,7 +35,7 @@ PositiveInt = Annotated[WholeNumber, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_truth_value)]
 Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-Tuning = Literal["stock", "tuned"]
+Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
 Scaling = Literal["weak", "strong"]
 SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks",
               "precision": "precisions", "tuning": "tunings", "strategy": "strategies"}
@@ -127,7 +127,9 @@ class Suite(Strict):
     precisions: tuple[Precision, ...] = ("fp32",)
     """fp32 is IEEE: TF32 off."""
     tunings: tuple[Tuning, ...] = ("stock",)
-    """stock: the documentation's loop. tuned: its documented performance settings."""
+    """Tiers. stock: what the framework's documentation teaches first. compiled: with its one-line
+    compiler too. tuned: all its performance guide says. uncompiled: without the compiler of stock.
+    """
     data: tuple[str, ...] = ("auto",)
     """device, host, real, or auto: real if the data set is present, else host."""
     skip: tuple[Skip, ...] = ()

@@ -30,6 +30,13 @@ BLOBS = {
 GATES = [0, 1, 3, 2]
 # Their backward passes do not read their own output.
 IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")
+TIERS = {
+    "stock": [],
+    "compiled": "Caffe runs its layers one by one and has no compiler",
+    "tuned": "Caffe's guide to performance (performance_hardware.md) has clocks and ECC of NVIDIA's "
+             "GPUs, nothing for a CPU",
+    "uncompiled": "Caffe's stock is not compiled",
+}
 
 
 class Runner(protocol.Runner):
@@ -155,10 +162,7 @@ class Runner(protocol.Runner):
 
 
 def refuse_what_is_missing(task):
-    if task.tuning != "stock":
-        raise Unsupported(f"tuning '{task.tuning}': Caffe's guide to performance "
-                          "(performance_hardware.md) has clocks and ECC of NVIDIA's GPUs, nothing "
-                          "for a CPU")
+    protocol.settings_of(task, TIERS)
     if task.device != "cpu":
         raise Unsupported("Cannot use GPU in CPU-only Caffe: check mode. (Caffe's own error, of "
                           "the CPU_ONLY build; this runner has not been tried with a GPU build)")

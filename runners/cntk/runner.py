@@ -35,6 +35,13 @@ CANONICAL_NAMES = {
 QUANTIZATION_BITS = {"data_parallel": 32, "one_bit": 1}
 # i g f o of CNTK's cell (cntk/layers/blocks.py) to i f g o, and back.
 EXCHANGE = [0, 2, 1, 3]
+TIERS = {
+    "stock": [],
+    "compiled": "CNTK runs its graph's nodes one by one and has no compiler",
+    "tuned": "CNTK's documented performance settings are for GPUs and several workers "
+             "(optimized_rnnstack is cuDNN's); for a CPU it names none",
+    "uncompiled": "CNTK's stock is not compiled",
+}
 PRECISIONS = {
     "tf32": "TF32 is a format of NVIDIA's tensor cores; the CPU has none",
     "bf16": "CNTK's types are float16, float32 and float64: "
@@ -341,10 +348,7 @@ def done(_):
 
 
 def refuse_what_is_missing(task):
-    if task.tuning != "stock":
-        raise Unsupported("tuning '{}': CNTK's documented performance settings are for GPUs and "
-                          "several workers (optimized_rnnstack is cuDNN's); for a CPU it names none"
-                          .format(task.tuning))
+    protocol.settings_of(task, TIERS)
     if task.device != "cpu":
         raise Unsupported("device '{}': {}".format(task.device, what_the_gpu_says()))
     if task.precision != "fp32":

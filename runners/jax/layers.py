@@ -1,7 +1,6 @@
 """The network's layers in JAX: pure functions of parameters and inputs.
 
-Images are N C H W or N H W C, as the `Style` says; dense and LSTM weights are stored [in, out], as
-JAX's libraries do.
+Images are N H W C; weights are stored [in, out] and [kh, kw, in, out], as JAX's libraries do.
 """
 
 from typing import Any, NamedTuple
@@ -13,14 +12,10 @@ from jax import lax
 
 from runners.protocol import lowered
 
-WEIGHT_LAYOUT = {"NCHW": "OIHW", "NHWC": "HWIO"}
-
 
 class Style(NamedTuple):
-    """How the layers compute: what tuning and precision decide."""
+    """How the layers compute: what tier and precision decide."""
 
-    # Of images.
-    layout: str
     # Of operands and activations; parameters, statistics and loss are float32.
     dtype: Any
     # Of float32 products.
@@ -36,7 +31,7 @@ def forward(layers, style, parameters, statistics, key, x):
         name, inputs = layer["name"], [outputs[source] for source in layer["inputs"]]
         if layer["op"] == "batch_norm":
             outputs[name], new_statistics[name] = batch_norm(
-                inputs[0], layer, parameters[name], statistics[name], style)
+                inputs[0], layer, parameters[name], statistics[name])
         elif layer["op"] == "dropout":
             outputs[name] = dropout(inputs[0], layer, jax.random.fold_in(key, number))
         else:
@@ -49,34 +44,24 @@ def forward(layers, style, parameters, statistics, key, x):
 OPERATIONS = {
     "dense": lambda x, a, p, style: biased(dot(x[0], p["weight"], style), p["bias"]),
     "conv2d": lambda x, a, p, style: conv(x[0], a, p, style),
-    "max_pool": lambda x, a, p, style: max_pool(x[0], a, style),
+    "max_pool": lambda x, a, p, style: max_pool(x[0], a),
     "avg_pool": lambda x, a, p, style: (
-        lax.reduce_window(x[0], 0.0, lax.add, *window(a, style)) / a["kernel"] ** 2),
-    "global_avg_pool": lambda x, a, p, style: x[0].mean(axes_of(style, "HW")),
+        lax.reduce_window(x[0], 0.0, lax.add, *window(a)) / a["kernel"] ** 2),
+    "global_avg_pool": lambda x, a, p, style: x[0].mean((1, 2)),
     "relu": lambda x, a, p, style: jax.nn.relu(x[0]),
     "sigmoid": lambda x, a, p, style: jax.nn.sigmoid(x[0]),
-    "lrn": lambda x, a, p, style: lrn(x[0], a, style),
-    "concat": lambda x, a, p, style: jnp.concatenate(x, *axes_of(style, "C")),
+    "lrn": lambda x, a, p, style: lrn(x[0], a),
+    "concat": lambda x, a, p, style: jnp.concatenate(x, 3),
     "add": lambda x, a, p, style: x[0] + x[1],
     # The network's features are in the order C H W.
     "flatten": lambda x, a, p, style: (
-        jnp.moveaxis(x[0], *axes_of(style, "C"), 1).reshape(len(x[0]), -1)),
-    "subsample": lambda x, a, p, style: subsample(x[0], a["stride"], style),
+        jnp.moveaxis(x[0], 3, 1).reshape(len(x[0]), -1)),
+    "subsample": lambda x, a, p, style: x[0][:, ::a["stride"], ::a["stride"], :],
     "pad_channels": lambda x, a, p, style: jnp.pad(
-        x[0], [(0, a["extra"] if axis == "C" else 0) for axis in style.layout]),
+        x[0], [(0, 0), (0, 0), (0, 0), (0, a["extra"])]),
     "embedding": lambda x, a, p, style: p["weight"].astype(style.dtype)[x[0]],
     "lstm": lambda x, a, p, style: lstm(x[0], p, style),
 }
-
-
-def axes_of(style, letters):
-    return tuple(style.layout.index(letter) for letter in letters)
-
-
-def subsample(x, stride, style):
-    for axis in axes_of(style, "HW"):
-        x = lax.slice_in_dim(x, 0, None, stride, axis)
-    return x
 
 
 def dot(x, weight, style):
@@ -87,13 +72,12 @@ def conv(x, a, p, style):
     y = lax.conv_general_dilated(
         x, p["weight"].astype(x.dtype), window_strides=(a["stride"],) * 2,
         padding=((a["padding"],) * 2,) * 2, feature_group_count=a["groups"],
-        dimension_numbers=(style.layout, WEIGHT_LAYOUT[style.layout], style.layout),
-        precision=style.precision)
-    return biased(y, per_channel(p["bias"], style)) if a["bias"] else y
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=style.precision)
+    return biased(y, p["bias"]) if a["bias"] else y
 
 
-def max_pool(x, a, style):
-    kernel, strides, padding = window(a, style)
+def max_pool(x, a):
+    kernel, strides, padding = window(a)
     if a["ceil"]:
         # Room for a last window that begins in the image.
         room = [(k - size - sum(sides)) % s for k, size, s, sides
@@ -102,32 +86,32 @@ def max_pool(x, a, style):
     return lax.reduce_window(x, -jnp.inf, lax.max, kernel, strides, padding)
 
 
-def lrn(x, a, style):
+def lrn(x, a):
     """Normalise each value by the squares of its neighbouring channels, in float32."""
-    x32 = x.astype(jnp.float32)
-    channel, reach = [axis == "C" for axis in style.layout], a["size"] // 2
-    squares = lax.reduce_window(
-        x32 * x32, 0.0, lax.add, [a["size"] if yes else 1 for yes in channel], (1,) * 4,
-        [(reach, reach) if yes else (0, 0) for yes in channel])
+    x32, reach = x.astype(jnp.float32), a["size"] // 2
+    squares = lax.reduce_window(x32 * x32, 0.0, lax.add, (1, 1, 1, a["size"]), (1,) * 4,
+                                [(0, 0), (0, 0), (0, 0), (reach, reach)])
     return (x32 * (1 + a["alpha"] / a["size"] * squares) ** -a["beta"]).astype(x.dtype)
 
 
-def window(a, style):
+def window(a):
     """Dimensions, strides and padding of a window for `lax.reduce_window`, which rounds down."""
-    spatial = [axis in "HW" for axis in style.layout]
-    return ([a["kernel"] if yes else 1 for yes in spatial],
-            [a["stride"] if yes else 1 for yes in spatial],
-            [(a["padding"],) * 2 if yes else (0, 0) for yes in spatial])
+    side = (a["padding"], a["padding"])
+    return ((1, a["kernel"], a["kernel"], 1), (1, a["stride"], a["stride"], 1),
+            ((0, 0), side, side, (0, 0)))
 
 
-def batch_norm(x, layer, p, statistics, style):
-    """Normalise by the batch's own statistics, in float32, and update their running averages."""
-    rest = tuple(axis for axis, letter in enumerate(style.layout) if letter != "C")
+def batch_norm(x, layer, p, statistics):
+    """Normalise by the batch's own statistics, in float32, and update their running averages.
+
+    The variance is the mean square less the squared mean, as by flax's `use_fast_variance`: both
+    come from one pass over the image.
+    """
     x32 = x.astype(jnp.float32)
-    mean, variance = x32.mean(rest), x32.var(rest)
+    mean = x32.mean((0, 1, 2))
+    variance = jnp.maximum(0, (x32 * x32).mean((0, 1, 2)) - mean * mean)
     scale = p["scale"] * lax.rsqrt(variance + layer["attributes"]["epsilon"])
-    centred = x32 - per_channel(mean, style)
-    y = centred * per_channel(scale, style) + per_channel(p["shift"], style)
+    y = (x32 - mean) * scale + p["shift"]
     kept = layer["attributes"]["running"]
     averages = {"mean": kept * statistics["mean"] + (1 - kept) * mean,
                 "variance": kept * statistics["variance"] + (1 - kept) * variance}
@@ -162,17 +146,13 @@ def biased(y, bias):
     return (y.astype(jnp.float32) + bias).astype(y.dtype)
 
 
-def per_channel(vector, style):
-    return vector.reshape([-1 if axis == "C" else 1 for axis in style.layout])
-
-
 def cross_entropy(logits, targets):
     """Mean over all labels: logits (B, K) or (B, T, K), targets (B) or (B, T)."""
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
     return -jnp.take_along_axis(log_probabilities, targets[..., None], -1).mean()
 
 
-def initial_parameters(network, style):
+def initial_parameters(network):
     """Parameters of each layer as its operation needs them, all zero until `load`."""
     shapes = {"input": network["input_shape"]}
     parameters = {}
@@ -182,9 +162,7 @@ def initial_parameters(network, style):
         if op == "dense":
             needed = {"weight": (source[-1], a["units"]), "bias": (a["units"],)}
         elif op == "conv2d":
-            sizes = {"O": a["filters"], "I": source[0] // a["groups"], "H": a["kernel"],
-                     "W": a["kernel"]}
-            needed = {"weight": [sizes[axis] for axis in WEIGHT_LAYOUT[style.layout]]}
+            needed = {"weight": (a["kernel"], a["kernel"], source[0] // a["groups"], a["filters"])}
             if a["bias"]:
                 needed["bias"] = (a["filters"],)
         elif op == "batch_norm":

@@ -1,10 +1,10 @@
 """JAX alone: pure functions over pytrees, and one jitted step whose state is donated.
 
-`stock` computes images N C H W. `tuned` computes them N H W C, unrolls scans and, on a GPU, lets
-XLA write products in Triton, as JAX's GPU performance tips say (by `compiler_options`: XLA_FLAGS
-would act on both tunings). Weights are turned at the border to how `layers` stores them. On several
-devices the same step runs in `jax.shard_map` on each one's part of the batch, and `lax.pmean`
-aggregates the gradients.
+Images are N H W C, as in JAX's libraries. `stock` is compiled. `tuned` unrolls scans and, on a GPU,
+lets XLA write products in Triton, as JAX's GPU performance tips say (by `compiler_options`:
+XLA_FLAGS would act on both tiers). Weights are turned at the border to how `layers` stores them. On
+several devices the same step runs in `jax.shard_map` on each one's part of the batch, and
+`lax.pmean` aggregates the gradients.
 """
 
 import importlib.metadata
@@ -35,11 +35,11 @@ LOSS_SCALE = 1024.0
 TUNED_GPU = ("xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler")
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
 UNROLL = 8
+UNROLLED = "scan unroll={}".format(UNROLL)
 # Axes of the canonical array in the order in which this runner stores them.
 TURNED = {
     ("dense", "weight"): (1, 0), ("lstm", "weight_input"): (1, 0),
-    ("lstm", "weight_hidden"): (1, 0),
-    ("conv2d", "weight"): {"NCHW": (0, 1, 2, 3), "NHWC": (2, 3, 1, 0)},
+    ("lstm", "weight_hidden"): (1, 0), ("conv2d", "weight"): (2, 3, 1, 0),
 }
 # On several devices: the same on each, or cut along the first axis.
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
@@ -68,12 +68,13 @@ class Runner(protocol.Runner):
     def __init__(self, task):
         self.task = task
         self.devices = find_devices(task)
+        self.settings = protocol.settings_of(task, tiers(task))
         self.mesh = Mesh(np.array(self.devices), ("devices",)) if task.devices > 1 else None
         self.network = task.network
-        self.style = choose_style(task)
+        self.style = choose_style(task, UNROLL if UNROLLED in self.settings else 1)
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
         self.dropout = "dropout" in self.ops.values()
-        parameters = initial_parameters(self.network, self.style)
+        parameters = initial_parameters(self.network)
         self.state = None
         self._reset(parameters)
         shapes = {name: np.shape(array) for name, array in self._canonical(parameters).items()}
@@ -139,9 +140,8 @@ class Runner(protocol.Runner):
             # check_vma would sum the gradients of replicated parameters; FB wants each device's.
             function = jax.shard_map(function, mesh=self.mesh, in_specs=takes, out_specs=gives,
                                      check_vma=False)
-        tuned = self.task.device == "cuda" and self.task.tuning == "tuned"
-        flags = TUNED_GPU[:2 if self.mesh else 1] if tuned else ()
-        return jax.jit(function, compiler_options={flag: True for flag in flags} or None, **options)
+        flags = {flag: True for flag in TUNED_GPU if flag in self.settings}
+        return jax.jit(function, compiler_options=flags or None, **options)
 
     def load(self, weights):
         parameters = {}
@@ -152,7 +152,7 @@ class Runner(protocol.Runner):
         self._reset(parameters)
 
     def feed(self, inputs, targets, residence):
-        if inputs.ndim == 5 and self.style.layout == "NHWC":
+        if inputs.ndim == 5:
             inputs = inputs.transpose(0, 1, 3, 4, 2)  # (N, B, C, H, W) -> (N, B, H, W, C)
         self.ring = list(zip(np.ascontiguousarray(inputs), targets, strict=True))
         if residence == "device":
@@ -273,13 +273,12 @@ class Runner(protocol.Runner):
 
     def _stored_axes(self, layer, parameter, rank):
         """Axes of a canonical parameter in the order in which it is stored."""
-        axes = TURNED.get((self.ops.get(layer), parameter), range(rank))
-        return tuple(axes[self.style.layout] if isinstance(axes, dict) else axes)
+        return tuple(TURNED.get((self.ops.get(layer), parameter), range(rank)))
 
     def _output_shapes(self):
         """Shapes that the layers really give, canonical and without the batch, by tracing."""
         shape = self.network["input_shape"]
-        if len(shape) == 3 and self.style.layout == "NHWC":
+        if len(shape) == 3:
             shape = (shape[1], shape[2], shape[0])
         kind = jnp.int32 if self.network["vocabulary"] else jnp.float32
         inputs = jax.ShapeDtypeStruct((self.task.batch, *shape), kind)
@@ -290,8 +289,7 @@ class Runner(protocol.Runner):
 
         outputs = jax.eval_shape(all_outputs, self.state["parameters"],
                                  initial_statistics(self.network), self.state["key"], inputs)
-        order = [self.style.layout.index(axis) for axis in "CHW"]
-        return {name: tuple(output.shape[axis] for axis in order) if output.ndim == 4
+        return {name: tuple(output.shape[axis] for axis in (3, 1, 2)) if output.ndim == 4
                 else output.shape[1:] for name, output in outputs.items()}
 
 
@@ -350,8 +348,18 @@ def find_devices(task):
     return devices[:task.devices]
 
 
-def choose_style(task):
+def tiers(task):
+    """Return what each tier sets, as JAX's GPU performance tips name it."""
+    tuned = ["jax.jit"]
+    if task.device == "cuda":
+        tuned += TUNED_GPU[:2 if task.devices > 1 else 1]
+    if task.network["vocabulary"]:
+        tuned.append(UNROLLED)
+    return {"stock": ["jax.jit"], "compiled": ["jax.jit"], "tuned": tuned,
+            "uncompiled": "JAX's operations one by one are for finding errors"}
+
+
+def choose_style(task, unroll=1):
     """fp32 is IEEE fp32 in every product; with `Precision.DEFAULT` XLA takes TF32 on GPUs."""
     precision = lax.Precision.HIGHEST if task.precision == "fp32" else lax.Precision.DEFAULT
-    layout, unroll = ("NHWC", UNROLL) if task.tuning == "tuned" else ("NCHW", 1)
-    return Style(layout, DTYPES[task.precision], precision, unroll)
+    return Style(DTYPES[task.precision], precision, unroll)

@@ -145,8 +145,8 @@ class Runner(protocol.Runner):
         self.task = task
         kind = mx.gpu if task.device == "cuda" else mx.cpu
         self.contexts = [kind(number) for number in range(task.devices)]
-        self.tuned = task.tuning == "tuned"
-        self.time_first = self.tuned and bool(task.network["vocabulary"])
+        self.settings = protocol.settings_of(task, tiers(task))
+        self.time_first = "words in the order T B" in self.settings
         self.scale = LOSS_SCALE if task.precision == "fp16" else 1.0
         set_arithmetic(task)
 
@@ -156,8 +156,9 @@ class Runner(protocol.Runner):
         protocol.assert_network(task.network, self._output_shapes(), shapes)
         self.net.initialize(mx.init.Zero(), ctx=self.contexts)
         self.loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
-        self.net.hybridize(static_alloc=True, static_shape=self.tuned)
-        if self.tuned:
+        static = "static shapes" in self.settings
+        self.net.hybridize(static_alloc=True, static_shape=static)
+        if static:
             self.loss_function.hybridize(static_alloc=True, static_shape=True)
         # Gluon's default; it makes one only where there are several devices.
         self.kvstore = task.strategy or "device"
@@ -183,8 +184,7 @@ class Runner(protocol.Runner):
         if self.time_first:
             inputs, targets = inputs.swapaxes(1, 2), targets.swapaxes(1, 2)
         self.from_host = residence == "host"
-        pinned = self.tuned and self.task.device == "cuda"
-        host = mx.cpu_pinned(0) if pinned else mx.cpu()
+        host = mx.cpu_pinned(0) if "pinned host memory" in self.settings else mx.cpu()
         place = self.contexts[0] if len(self.contexts) == 1 and not self.from_host else host
         self.ring = [(mx.nd.array(inputs[n], place, inputs.dtype),
                       mx.nd.array(targets[n], place, np.int32)) for n in range(len(inputs))]
@@ -326,6 +326,18 @@ def refuse_what_is_missing(task):
     if task.device == "cpu" and threads != str(task.threads):
         raise Unsupported(f"{task.threads} threads: MXNet took OMP_NUM_THREADS={threads} as it was "
                           "loaded; start another process")
+
+
+def tiers(task):
+    """Return what each tier sets, as MXNet's pages advise."""
+    tuned = ["hybridize", "static shapes", "hybridized loss"]
+    if task.network["vocabulary"]:
+        tuned.append("words in the order T B")
+    if task.device == "cuda":
+        tuned += ["MXNET_CUDNN_AUTOTUNE_DEFAULT=2", "pinned host memory"]
+    # Gluon's tutorials hybridize first.
+    return {"stock": ["hybridize"], "compiled": ["hybridize"], "tuned": tuned,
+            "uncompiled": "Gluon's tutorials hybridize, so stock does"}
 
 
 def set_arithmetic(task):

@@ -1,9 +1,9 @@
 """PaddlePaddle. `stock` is the tutorial's loop: dygraph, `CrossEntropyLoss` and `Momentum`.
 
-`tuned` is what Paddle's guides offer for faster training: the forward pass and its loss as one
-static program (`paddle.jit.to_static`), and an optimiser that updates all tensors at once. Mixed
-precision is `paddle.amp.auto_cast`, level O1. Dense weights are stored [in, out] and turned at the
-border; everything else has the canonical layout.
+`compiled` makes the forward pass and its loss one static program (`paddle.jit.to_static`). `tuned`
+adds an optimiser that updates all tensors at once, as Paddle's guides say. Mixed precision is
+`paddle.amp.auto_cast`, level O1. Dense weights are stored [in, out] and turned at the border;
+everything else has the canonical layout.
 
 Several devices are processes of `paddle.distributed.launch`, whose `paddle.DataParallel` averages
 gradients by all-reduce while the backward pass runs: gloo's on CPUs, NCCL's on GPUs.
@@ -28,6 +28,12 @@ LOSS_SCALE = 1024.0
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
+}
+TIERS = {
+    "stock": [],
+    "compiled": ["paddle.jit.to_static"],
+    "tuned": ["paddle.jit.to_static", "use_multi_tensor"],
+    "uncompiled": "Paddle's stock is eager",
 }
 REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
@@ -167,15 +173,15 @@ class Runner(protocol.Runner):
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         outputs = output_shapes(self.model, task.network)
         protocol.assert_network(task.network, outputs, self._trained_shapes())
-        tuned = task.tuning == "tuned"
+        self.settings = protocol.settings_of(task, TIERS)
         self.local_loss = MeanLoss(self.model, task)
-        if tuned:
+        if "paddle.jit.to_static" in self.settings:
             self.local_loss = paddle.jit.to_static(self.local_loss, full_graph=True)
         several = task.ranks > 1
         self.mean_loss = paddle.DataParallel(self.local_loss) if several else self.local_loss
         self.optimizer = paddle.optimizer.Momentum(
-            task.network["learning_rate"], task.network["momentum"], use_multi_tensor=tuned,
-            parameters=list(trained(self.model).values()))
+            task.network["learning_rate"], task.network["momentum"], parameters=list(trained(self.model).values()),
+            use_multi_tensor="use_multi_tensor" in self.settings)
         self.scaler = paddle.amp.GradScaler(
             enable=task.precision == "fp16", init_loss_scaling=LOSS_SCALE,
             use_dynamic_loss_scaling=False)

@@ -37,6 +37,7 @@ def join(task):
         if task.tuning == "tuned":
             # Its watchdog would break a capture; the driver has its own limits.
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+        if task.tuning != "stock":
             # Graphs split at DDP's buckets failed on GPUs (torch 2.11: strides of channels-last
             # weights, gradients of size 0).
             torch._dynamo.config.optimize_ddp = False
@@ -82,6 +83,14 @@ def aggregated(model, task):
         return model, strategy([each for each in model.parameters() if each.requires_grad], task)
     replica = replicate(model, task)
     return replica, strategy(replica)
+
+
+def settings(task):
+    """Name what `tuned` turns on in DDP, where the strategy uses it."""
+    facts = STRATEGIES.get(task.strategy)
+    if not facts or facts.after_backward:
+        return []
+    return ["DDP: gradient_as_bucket_view, static_graph, broadcast_buffers=False"]
 
 
 def replicate(model, task):

@@ -1,8 +1,7 @@
 """PyTorch. `stock` is the tutorial's loop: an eager `nn.Module`, `CrossEntropyLoss` and SGD.
 
-`tuned` follows PyTorch's performance guide: channels-last images, `torch.compile`, the fused
-optimiser, cuDNN's benchmark mode, pinned host memory and, on a GPU, the whole step captured in one
-CUDA graph. Mixed precision is `torch.autocast` in both. Several devices are ranks (`parallel`).
+`compiled` adds `torch.compile`. `tuned` follows PyTorch's performance guide (`tiers`). Mixed
+precision is `torch.autocast` in all. Several devices are ranks (`parallel`).
 """
 
 import contextlib
@@ -130,12 +129,12 @@ class Runner(protocol.Runner):
     def __init__(self, task):
         refuse_what_is_missing(task)
         self.task = task
+        self.settings = protocol.settings_of(task, tiers(task))
         self.device = parallel.join(task) if task.ranks > 1 else torch.device(task.device)
-        self.tuned = task.tuning == "tuned"
         # Code compiled for an earlier task's batch would be compiled anew for batches of any size.
         torch._dynamo.reset()
-        self.images = len(task.network["input_shape"]) == 3
         set_arithmetic(task)
+        torch.backends.cudnn.benchmark = "cuDNN benchmark" in self.settings
         # Each rank drops units of its own.
         torch.manual_seed(task.seed + task.rank)
 
@@ -143,14 +142,16 @@ class Runner(protocol.Runner):
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         protocol.assert_network(task.network, output_shapes(self.model, task.network, self.device),
                        trained_shapes(self.model, self.names))
-        if self.tuned and self.images:
+        self.channels_last = "channels_last" in self.settings
+        if self.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.replica, self.aggregation = parallel.aggregated(self.model, task)
         self.loss_function = nn.CrossEntropyLoss()
-        self.mean_loss = torch.compile(self._loss) if self.tuned else self._loss
+        compiled = "torch.compile" in self.settings
+        self.mean_loss = torch.compile(self._loss) if compiled else self._loss
         self.optimizer = torch.optim.SGD(
             self._trained(), lr=task.network["learning_rate"], momentum=task.network["momentum"],
-            fused=True if self.tuned else None)
+            fused=True if "fused SGD" in self.settings else None)
         self.scaler = None
         if task.precision == "fp16":
             self.scaler = torch.amp.GradScaler(task.device, init_scale=LOSS_SCALE,
@@ -175,6 +176,8 @@ class Runner(protocol.Runner):
         self.ring = [self._place(x, y, residence) for x, y in zip(inputs, targets, strict=True)]
         self.position = 0
         if self.device.type == "cuda":
+            # What the proof has left is not the training's.
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
     def step(self):
@@ -216,7 +219,8 @@ class Runner(protocol.Runner):
         return Part(lambda: work(*self.next_batch()), self.synchronize)
 
     def peak_memory(self):
-        return torch.cuda.max_memory_allocated()
+        """Peak of what the allocator holds: the memory of CUDA graphs is reserved, not allocated."""
+        return torch.cuda.max_memory_reserved()
 
     def profile(self, run):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
@@ -253,8 +257,8 @@ class Runner(protocol.Runner):
         return loss.detach()
 
     def fit(self, work):
-        """Return `work(inputs, targets)` as this tuning runs it, on a batch from anywhere."""
-        if self.tuned and self.device.type == "cuda":
+        """Return `work(inputs, targets)` as this tier runs it, on a batch from anywhere."""
+        if "CUDA graph" in self.settings:
             return self._capture(work)
         return lambda inputs, targets: work(*self._on_device(inputs, targets))
 
@@ -292,7 +296,7 @@ class Runner(protocol.Runner):
         """Capture `work` whole, after warm-up steps on a side stream as PyTorch's notes ask."""
         network, batch = self.task.network, self.task.batch
         static_inputs = zeros(network, batch, self.device)
-        if self.images:
+        if self.channels_last:
             static_inputs = static_inputs.to(memory_format=torch.channels_last)
         static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long,
                                      device=self.device)
@@ -319,13 +323,13 @@ class Runner(protocol.Runner):
         return inputs.to(self.device), targets.to(self.device)
 
     def _place(self, inputs, targets, residence):
-        if self.tuned and self.images:
+        if self.channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if self.task.network["vocabulary"]:
             inputs = inputs.long()
         if residence == "device":
             return self._on_device(inputs, targets)
-        if self.tuned and self.device.type == "cuda":
+        if "pinned host memory" in self.settings:
             return inputs.pin_memory(), targets.pin_memory()
         return inputs.clone(), targets.clone()
 
@@ -347,13 +351,26 @@ def refuse_what_is_missing(task):
         raise Unsupported("torch.cuda.is_available() is False in this environment")
 
 
+def tiers(task):
+    """Return what each tier sets, as PyTorch's performance guide names it."""
+    images = len(task.network["input_shape"]) == 3
+    compiled = ["torch.compile", *(["optimize_ddp=False"] if task.ranks > 1 else [])]
+    guide = ["fused SGD", *(["channels_last"] if images else [])]
+    if task.device == "cuda":
+        guide += ["CUDA graph", "cuDNN benchmark", "pinned host memory"]
+    if task.ranks > 1:
+        guide += parallel.settings(task)
+    return {"stock": [], "compiled": compiled, "tuned": compiled + guide,
+            "uncompiled": "PyTorch's stock is eager"}
+
+
 def set_arithmetic(task):
     """fp32 is IEEE fp32: PyTorch keeps TF32 on in cuDNN unless told otherwise."""
-    torch.set_num_threads(task.threads)
+    if task.device == "cpu":
+        torch.set_num_threads(task.threads)
     tf32 = task.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = task.tuning == "tuned"
 
 
 def waiting(task):

@@ -14,6 +14,9 @@ from runners import protocol
 from runners.protocol import Different, Product, Unsupported
 from runners.reference.operations import OPERATIONS, PARAMETERS, softmax_cross_entropy
 
+TIERS = dict.fromkeys(protocol.TIERS, "the reference has only stock")
+TIERS["stock"] = []
+
 
 class Runner(protocol.Runner):
     operations = OPERATIONS
@@ -228,8 +231,7 @@ class Runner(protocol.Runner):
 
 def refuse_what_is_missing(task, operations):
     refuse_other_arithmetic(task)
-    if task.tuning != "stock":
-        raise Unsupported("tuning '{}': the reference has only stock".format(task.tuning))
+    protocol.settings_of(task, TIERS)
     for layer in task.network["layers"]:
         protocol.lowered(operations, layer)
 

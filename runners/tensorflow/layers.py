@@ -21,8 +21,11 @@ CANONICAL_NAMES = {
 }
 
 
-def build_model(task):
-    """Return the Keras model and its layers' canonical output shapes, without the batch."""
+def build_model(task, use_cudnn):
+    """Return the Keras model and its layers' canonical output shapes, without the batch.
+
+    `use_cudnn` is that of Keras's LSTM.
+    """
     network = task.network
     # By layer: a global policy would outlive this task.
     policy = keras.DTypePolicy(POLICIES[task.precision])
@@ -31,12 +34,12 @@ def build_model(task):
     tensors = {"input": keras.Input(batch_shape=batch_shape, dtype=kind, name="input")}
     for number, layer in enumerate(network["layers"]):
         inputs = [tensors[source] for source in layer["inputs"]]
-        tensors[layer["name"]] = _lower(layer, inputs, policy, task.seed + number)
+        tensors[layer["name"]] = _lower(layer, inputs, policy, task.seed + number, use_cudnn)
     outputs = {name: _image_first(tensor.shape[1:]) for name, tensor in tensors.items()}
     return keras.Model(tensors["input"], tensors[network["layers"][-1]["name"]]), outputs
 
 
-def _lower(layer, inputs, policy, seed):
+def _lower(layer, inputs, policy, seed, use_cudnn):
     """Apply one layer of the network to Keras tensors, images N H W C."""
     op, a, x = layer["op"], layer["attributes"], inputs[0]
     options = {"name": layer["name"], "dtype": policy}
@@ -88,11 +91,7 @@ def _lower(layer, inputs, policy, seed):
     if op == "embedding":
         return layers.Embedding(a["vocabulary"], a["units"], **options)(x)
     if op == "lstm":
-        # "auto", Keras's default, takes cuDNN's kernel on a GPU (its second bias stays zero there).
-        # In bfloat16 that leaves gradients unwritten (TensorFlow 2.21, cuDNN 9.19, H200): all but
-        # the last layer learn nothing.
-        kernel = False if policy.compute_dtype == "bfloat16" else "auto"
-        return layers.LSTM(a["units"], return_sequences=True, use_cudnn=kernel, **options)(x)
+        return layers.LSTM(a["units"], return_sequences=True, use_cudnn=use_cudnn, **options)(x)
     raise protocol.Unsupported(f"layer {layer['name']}: {op} on {_image_first(x.shape[1:])} has no "
                                "lowering in this runner")
 

@@ -1,5 +1,7 @@
 """TensorFlow: a Keras 3 model trained by a `tf.function` around `tf.GradientTape`.
 
+Keras's own rule says whether XLA compiles the step: `Model.compile(jit_compile="auto")` in `stock`,
+`jit_compile=True` in `compiled`. `tuned` adds what `tiers` lists; `uncompiled` goes without XLA.
 Batches are turned to N H W C once, in `feed`; weights and gradients at the border (`layers`).
 Several devices train as in TensorFlow's guide to custom training with
 `tf.distribute.MirroredStrategy`: `strategy.run` computes on every device, and Keras's optimizer
@@ -8,6 +10,7 @@ copy.
 """
 
 import contextlib
+import importlib.metadata
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -34,6 +37,8 @@ from runners.tensorflow.profile import operators_of
 FP16_LOSS_SCALE = 1024.0
 NOT_POSSIBLE = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError,
                 tf.errors.NotFoundError)
+# TensorFlow's guide to GPU performance and OpenXLA's to its flags; read at the first compilation.
+TUNED_GPU = {"TF_GPU_THREAD_MODE": "gpu_private", "XLA_FLAGS": "--xla_gpu_triton_gemm_any=true"}
 STRATEGIES = {
     "nccl": tf.distribute.NcclAllReduce,
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
@@ -51,8 +56,11 @@ class Runner(protocol.Runner):
         build = tf.sysconfig.get_build_info()
         libraries = {name: build[name + "_version"] for name in ("cuda", "cudnn")
                      if name + "_version" in build}
-        description = {"release": tf.__version__, "keras": keras.__version__,
-                       "libraries": libraries}
+        libraries["keras"] = keras.__version__
+        for each in importlib.metadata.distributions():
+            if each.metadata["Name"].startswith(("nvidia-cudnn", "nvidia-cublas")):
+                libraries[each.metadata["Name"]] = each.version
+        description = {"release": tf.__version__, "libraries": libraries}
         gpus = tf.config.list_physical_devices("GPU")
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
@@ -63,15 +71,17 @@ class Runner(protocol.Runner):
         self.task = task
         self.devices = _prepare_devices(task)
         self.strategy = None
+        kernel = lstm_kernel(task)
         if task.devices > 1:
             self.strategy = tf.distribute.MirroredStrategy(
                 self.devices, cross_device_ops=STRATEGIES[task.strategy]())
         with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
-            self.model, outputs = build_model(task)
+            self.model, outputs = build_model(task, "auto" if kernel is None else kernel)
             self.optimizer = keras.optimizers.SGD(
                 float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
                 loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)
             self.optimizer.build(self.model.trainable_variables)
+            self.settings = protocol.settings_of(task, tiers(task, self._compiles))
         trained = self.model.trainable_variables
         self.variables = {full_name(variable): variable for variable in trained}
         shapes = {name: canonical_shape(variable) for name, variable in self.variables.items()}
@@ -80,9 +90,14 @@ class Runner(protocol.Runner):
         if self.strategy:
             self._part_seeds()
         self._write_step()
-        if (task.precision, task.tuning) != ("fp32", "stock"):
+        if task.precision != "fp32" or self.settings:
             protocol.train_on_zeros(self, task, "TensorFlow", NOT_POSSIBLE,
                                     lambda error: " ".join(error.message.split())[:300])
+
+    def _compiles(self, asked):
+        """Return whether Keras lets XLA compile the model, when asked with True or "auto"."""
+        self.model.compile(self.optimizer, jit_compile=asked, auto_scale_loss=False)
+        return bool(self.model.jit_compile)
 
     def _write_step(self):
         model, optimizer, strategy = self.model, self.optimizer, self.strategy
@@ -90,8 +105,8 @@ class Runner(protocol.Runner):
         # Casts to float32; mean over B and T. Keras divides it by the number of devices, so sums
         # over them are the global means.
         loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        # XLA (tensorflow.org/xla); None is tf.function's default.
-        compiled = True if self.task.tuning == "tuned" else None
+        # None is tf.function's default.
+        compiled = True if "XLA" in self.settings else None
 
         def compile_for_one(function):
             """XLA compiles one device's whole step; of several only what each computes."""
@@ -337,6 +352,27 @@ def keep(variables, gradients):
         variable.assign(part)
 
 
+def lstm_kernel(task):
+    """Return Keras's `use_cudnn` where it is not the default: False.
+
+    In bfloat16 cuDNN's kernel leaves gradients unwritten (TensorFlow 2.21, cuDNN 9.19, H200): all
+    but the last layer learn nothing. XLA cannot compile the kernel.
+    """
+    is_lstm = any(layer["op"] == "lstm" for layer in task.network["layers"])
+    without = task.precision == "bf16" or task.tuning == "tuned"
+    return False if task.device == "cuda" and is_lstm and without else None
+
+
+def tiers(task, compiles):
+    """Return what each tier sets; `compiles(asked)` tells what Keras makes of `jit_compile`."""
+    lstm = ["use_cudnn=False"] if lstm_kernel(task) is False else []
+    tuned = ["XLA", *lstm]
+    if task.device == "cuda":
+        tuned += [f"{name}={value}" for name, value in TUNED_GPU.items()]
+    return {"stock": ["XLA"] * compiles("auto") + lstm, "compiled": ["XLA"] * compiles(True) + lstm,
+            "tuned": tuned, "uncompiled": lstm}
+
+
 def _prepare_devices(task):
     """Fix devices, threads and TF32 before the first operation; return the devices' names."""
     protocol.refuse_unknown(task, precisions=POLICIES, strategies=STRATEGIES)
@@ -345,6 +381,8 @@ def _prepare_devices(task):
         kind = "a CUDA build" if tf.test.is_built_with_cuda() else "a build without CUDA"
         raise Unsupported("TensorFlow sees no GPU: tf.config.list_physical_devices('GPU') is empty "
                           f"in {kind}")
+    if task.device == "cuda" and task.tuning == "tuned":
+        os.environ.update(TUNED_GPU)
     if task.device == "cuda" and len(gpus) < task.devices:
         raise Unsupported(f"{task.devices} devices: tf.config.list_physical_devices('GPU') has "
                           f"{len(gpus)}")
@@ -359,9 +397,10 @@ def _prepare_devices(task):
             cpu = tf.config.list_physical_devices("CPU")[0]
             logical = [tf.config.LogicalDeviceConfiguration()] * task.devices
             tf.config.set_logical_device_configuration(cpu, logical)
-        # One pool for all logical CPUs.
-        tf.config.threading.set_intra_op_parallelism_threads(task.threads * task.devices)
-        tf.config.threading.set_inter_op_parallelism_threads(task.threads * task.devices)
+        # One pool for all logical CPUs. With GPUs the numbers stay TensorFlow's own.
+        if task.device == "cpu":
+            tf.config.threading.set_intra_op_parallelism_threads(task.threads * task.devices)
+            tf.config.threading.set_inter_op_parallelism_threads(task.threads * task.devices)
     except RuntimeError as error:
         raise Unsupported("TensorFlow fixes devices and threads once a process, start another: "
                           f"{error}") from error

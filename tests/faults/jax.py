@@ -9,7 +9,6 @@ import numpy as np
 from jax import lax
 
 from runners.jax import layers, runner
-from runners.jax.layers import per_channel
 from runners.jax.runner import Runner
 from runners.protocol import Different, Unsupported
 from tests.faults import planted, rows_of_next_batch
@@ -17,14 +16,14 @@ from tests.faults import planted, rows_of_next_batch
 choose_style, initial_parameters, sgd = runner.choose_style, runner.initial_parameters, runner.sgd
 
 
-def ceil(x, a, style):
-    kernel, stride, padding = layers.window(a, style)
+def ceil(x, a):
+    kernel, stride, padding = layers.window(a)
     more = [(low, high + step - 1) for (low, high), step in zip(padding, stride, strict=True)]
     return lax.reduce_window(x, -jnp.inf, lax.max, kernel, stride, more)
 
 
-def default_precision(task):
-    return choose_style(task)._replace(precision=lax.Precision.DEFAULT)
+def default_precision(task, *unroll):
+    return choose_style(task, *unroll)._replace(precision=lax.Precision.DEFAULT)
 
 
 def nesterov(parameters, velocity, gradients, learning_rate, momentum):
@@ -33,10 +32,10 @@ def nesterov(parameters, velocity, gradients, learning_rate, momentum):
     return jax.tree.map(lambda w, d: w - learning_rate * d, parameters, ahead), velocity
 
 
-def running_averages(x, layer, p, statistics, style):
+def running_averages(x, layer, p, statistics):
     scale = p["scale"] * lax.rsqrt(statistics["variance"] + layer["attributes"]["epsilon"])
-    centred = x.astype(jnp.float32) - per_channel(statistics["mean"], style)
-    normal = centred * per_channel(scale, style) + per_channel(p["shift"], style)
+    centred = x.astype(jnp.float32) - statistics["mean"]
+    normal = centred * scale + p["shift"]
     return normal.astype(x.dtype), statistics
 
 
@@ -46,9 +45,9 @@ def stale(parameters, velocity, *others):
     return jax.tree.map(lambda old, new: jnp.where(second, old, new), parameters, moved), velocity
 
 
-def with_image(network, style):
+def with_image(network):
     image = {"value": np.zeros(network["input_shape"], np.float32)}
-    return {**initial_parameters(network, style), "image": image}
+    return {**initial_parameters(network), "image": image}
 
 
 # Pooling that rounds up, as Caffe pools unless told otherwise.

@@ -31,8 +31,8 @@ def write(runner, values):
 
 
 def aside(x, a, p, style):
-    both = [(2 * a["padding"], 0) if axis in "HW" else (0, 0) for axis in style.layout]
-    return conv(jnp.pad(x, both), {**a, "padding": 0}, p, style)
+    side = (2 * a["padding"], 0)
+    return conv(jnp.pad(x, [(0, 0), side, side, (0, 0)]), {**a, "padding": 0}, p, style)
 
 
 def halves(cell, start, words, **options):

@@ -40,7 +40,7 @@ def worker_of(worker_for, tmp_path):
     ("jax", "all_reduce", "tiny_lstm", 2, "tuned"),
     ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
     ("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock"),
-    ("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "tuned"),
+    ("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "compiled"),
     ("mxnet", "local", "tiny_resnet", 2, "stock"),
     ("mxnet", "device", "tiny_fcn", 4, "stock"),
     ("mxnet", "device", "tiny_lstm", 2, "tuned"),
@@ -69,7 +69,7 @@ def test_a_fault_of_several_devices_is_named(verdict, fault, reason):
     assert reason in found.reason
 
 
-@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+@pytest.mark.parametrize("tuning", ["stock", "compiled"])
 def test_tensorflow_traces_its_step_once_however_many_follow(verdict, tuning):
     found = verdict("tensorflow", "tiny_fcn", fault="CountsTraces", devices=2, strategy="one_device",
                     tuning=tuning)
@@ -95,10 +95,10 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
 
 @pytest.mark.parametrize(("part", "network", "devices", "tuning", "kept"), [
     ("FB", "tiny_lstm", 1, "stock", 10),  # an embedding's gradient is two arrays
-    ("FB", "tiny_fcn", 1, "tuned", 8),
-    ("FB", "tiny_lstm", 2, "tuned", 10),
+    ("FB", "tiny_fcn", 1, "compiled", 8),
+    ("FB", "tiny_lstm", 2, "compiled", 10),
     ("FBA", "tiny_lstm", 2, "stock", 10),
-    ("FBA", "tiny_fcn", 2, "tuned", 8),
+    ("FBA", "tiny_fcn", 2, "compiled", 8),
     ("A", "tiny_fcn", 2, "stock", 8),
 ])
 def test_tensorflow_computes_the_gradients_whose_time_it_tells(worker_of, part, network, devices, tuning, kept):

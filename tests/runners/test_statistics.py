@@ -53,13 +53,14 @@ def test_the_reference_keeps_nine_tenths_of_the_first_devices_statistics(devices
 
 @pytest.mark.parametrize(("framework", "task"), [
     ("pytorch", {}),
+    ("pytorch", {"tuning": "compiled"}),
     ("pytorch", {"tuning": "tuned", "precision": "bf16"}),
     ("pytorch", {"devices": 2, "strategy": "ddp"}),
     ("tensorflow", {}),
-    ("tensorflow", {"tuning": "tuned", "precision": "bf16"}),
+    ("tensorflow", {"tuning": "compiled", "precision": "bf16"}),
     ("tensorflow", {"devices": 2, "strategy": "hierarchical_copy"}),
     ("jax", {}),
-    ("jax", {"tuning": "tuned", "precision": "bf16"}),
+    ("jax", {"precision": "bf16"}),
     ("jax", {"devices": 2, "strategy": "all_reduce"}),
     ("paddle", {}),
     ("paddle", {"tuning": "tuned"}),

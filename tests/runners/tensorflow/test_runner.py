@@ -41,7 +41,7 @@ def test_borders_of_images_that_are_not_square_are_the_references(verdict):
 
 @pytest.mark.parametrize("name", ["tiny_cnn", "tiny_lstm"])
 def test_xla_computes_the_same(verdict, name):
-    found = verdict("tensorflow", name, tuning="tuned")
+    found = verdict("tensorflow", name, tuning="compiled")
     assert (found.verdict, found.reason) == ("same", "")
     assert found.gradient_error < 1e-4
 
@@ -151,7 +151,7 @@ def test_weights_of_another_network_are_refused(worker, tmp_path):
 @pytest.mark.parametrize(("task", "reason"), [
     ({"precision": "tf32"}, "TF32 is a format of NVIDIA's tensor cores; the CPU has none"),
     ({"precision": "int4"}, "precision 'int4': this runner has fp32, tf32, bf16, fp16"),
-    ({"tuning": "magic"}, "tuning 'magic': this runner has stock, tuned"),
+    ({"tuning": "magic"}, "tuning 'magic': this runner has stock, compiled, tuned, uncompiled"),
     ({"threads": 2}, "TensorFlow fixes devices and threads once a process, start another: "
                      "Intra op parallelism cannot be modified after initialization."),
 ])

@@ -1,0 +1,90 @@
+"""A tier sets what its runner says, and one that sets nothing more than another is not measured."""
+
+import json
+import subprocess
+
+import pytest
+
+import networks
+from runners.protocol import Task, Unsupported, settings_of
+
+GPU_TIERS = """
+import json, sys
+from runners.protocol import Task
+from runners.{framework}.runner import tiers
+network, precision, compiles = json.loads(sys.argv[1])
+found = {{}}
+for tuning in ("stock", "compiled", "tuned", "uncompiled"):
+    task = Task(network, 8, "cuda", precision=precision, tuning=tuning)
+    asks = [lambda asked: compiles] if "{framework}" == "tensorflow" else []
+    found[tuning] = tiers(task, *asks)[tuning]
+print("TIERS" + json.dumps(found))
+"""
+
+
+def tier(name, tiers):
+    return settings_of(Task({}, 1, tuning=name), tiers)
+
+
+def test_a_tier_that_sets_what_an_earlier_one_sets_is_not_measured_again():
+    tiers = {"stock": [], "compiled": ["jit"], "tuned": ["jit"], "uncompiled": []}
+    assert tier("stock", tiers) == []
+    assert tier("compiled", tiers) == ["jit"]
+    with pytest.raises(Unsupported, match="^same as compiled: jit$"):
+        tier("tuned", tiers)
+    with pytest.raises(Unsupported, match="^same as stock: there is nothing more to set$"):
+        tier("uncompiled", tiers)
+
+
+def test_a_tier_that_a_framework_lacks_says_why():
+    with pytest.raises(Unsupported, match="^tuning 'tuned': it has no guide$"):
+        tier("tuned", {"stock": [], "tuned": "it has no guide"})
+    with pytest.raises(Unsupported, match="^tuning 'magic': this runner has stock, compiled,"):
+        tier("magic", {"stock": []})
+
+
+@pytest.mark.parametrize(("framework", "tuning", "settings"), [
+    ("pytorch", "stock", []),
+    ("pytorch", "compiled", ["torch.compile"]),
+    ("pytorch", "tuned", ["torch.compile", "fused SGD", "channels_last"]),
+    ("tensorflow", "stock", []),
+    ("tensorflow", "compiled", ["XLA"]),
+    ("jax", "stock", ["jax.jit"]),
+    ("paddle", "compiled", ["paddle.jit.to_static"]),
+    ("mxnet", "stock", ["hybridize"]),
+    ("caffe", "stock", []),
+])
+def test_a_worker_answers_what_its_tier_sets_on_a_cpu(worker_for, framework, tuning, settings):
+    with worker_for(framework, "", {"tuning": tuning}) as worker:
+        built = worker.ask("build", 300, network=networks.get("tiny_cnn").to_json(), batch=4,
+                           threads=1, tuning=tuning)
+    assert built["settings"] == settings
+
+
+@pytest.mark.parametrize(("framework", "network", "precision", "expected"), [
+    ("pytorch", "resnet50", "bf16", {
+        "stock": [], "compiled": ["torch.compile"],
+        "tuned": ["torch.compile", "fused SGD", "channels_last", "CUDA graph", "cuDNN benchmark",
+                  "pinned host memory"]}),
+    ("jax", "resnet50", "bf16", {
+        "stock": ["jax.jit"], "tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]}),
+    ("jax", "lstm32", "tf32", {
+        "tuned": ["jax.jit", "xla_gpu_triton_gemm_any", "scan unroll=8"]}),
+    # Keras's "auto" is XLA on a GPU, where every layer supports it.
+    ("tensorflow", "resnet50", "bf16", {
+        "stock": ["XLA"], "compiled": ["XLA"], "uncompiled": [],
+        "tuned": ["XLA", "TF_GPU_THREAD_MODE=gpu_private",
+                  "XLA_FLAGS=--xla_gpu_triton_gemm_any=true"]}),
+    # cuDNN's cell does not, and it is broken in bf16.
+    ("tensorflow", "lstm32", "tf32", {"stock": [], "compiled": []}),
+    ("tensorflow", "lstm32", "bf16", {"stock": ["XLA", "use_cudnn=False"],
+                                      "uncompiled": ["use_cudnn=False"]}),
+])
+def test_tiers_on_a_gpu(interpreter_of, framework, network, precision, expected):
+    compiles = not (network == "lstm32" and precision == "tf32")
+    given = json.dumps([networks.get(network).to_json(), precision, compiles])
+    done = subprocess.run(
+        [interpreter_of(framework), "-c", GPU_TIERS.format(framework=framework), given],
+        capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.partition("TIERS")[2])
+    assert {name: found[name] for name in expected} == expected
