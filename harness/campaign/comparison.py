@@ -15,7 +15,6 @@ from harness.plan.suite import Suite, Tuning, load_suite
 from harness.validation import did_you_mean, short
 
 
-
 @dataclass(frozen=True)
 class Request:
     """What a live comparison compares: its sides as written, its suite, and its repeats."""

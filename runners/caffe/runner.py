@@ -33,8 +33,8 @@ IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")
 TIERS = {
     "stock": [],
     "compiled": "Caffe runs its layers one by one and has no compiler",
-    "tuned": "Caffe's guide to performance (performance_hardware.md) has clocks and ECC of NVIDIA's "
-             "GPUs, nothing for a CPU",
+    "tuned": "Caffe's guide to performance (performance_hardware.md) has clocks and ECC of "
+             "NVIDIA's GPUs, nothing for a CPU",
     "uncompiled": "Caffe's stock is not compiled",
 }
 

@@ -35,7 +35,7 @@ LOSS_SCALE = 1024.0
 TUNED_GPU = ("xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler")
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
 UNROLL = 8
-UNROLLED = "scan unroll={}".format(UNROLL)
+UNROLLED = f"scan unroll={UNROLL}"
 # Axes of the canonical array in the order in which this runner stores them.
 TURNED = {
     ("dense", "weight"): (1, 0), ("lstm", "weight_input"): (1, 0),

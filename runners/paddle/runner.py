@@ -180,7 +180,8 @@ class Runner(protocol.Runner):
         several = task.ranks > 1
         self.mean_loss = paddle.DataParallel(self.local_loss) if several else self.local_loss
         self.optimizer = paddle.optimizer.Momentum(
-            task.network["learning_rate"], task.network["momentum"], parameters=list(trained(self.model).values()),
+            task.network["learning_rate"], task.network["momentum"],
+            parameters=list(trained(self.model).values()),
             use_multi_tensor="use_multi_tensor" in self.settings)
         self.scaler = paddle.amp.GradScaler(
             enable=task.precision == "fp16", init_loss_scaling=LOSS_SCALE,

@@ -219,7 +219,7 @@ class Runner(protocol.Runner):
         return Part(lambda: work(*self.next_batch()), self.synchronize)
 
     def peak_memory(self):
-        """Peak of what the allocator holds: the memory of CUDA graphs is reserved, not allocated."""
+        """Peak of what the allocator holds: memory of CUDA graphs is reserved, not allocated."""
         return torch.cuda.max_memory_reserved()
 
     def profile(self, run):

@@ -30,16 +30,16 @@ def test_a_tier_that_sets_what_an_earlier_one_sets_is_not_measured_again():
     tiers = {"stock": [], "compiled": ["jit"], "tuned": ["jit"], "uncompiled": []}
     assert tier("stock", tiers) == []
     assert tier("compiled", tiers) == ["jit"]
-    with pytest.raises(Unsupported, match="^same as compiled: jit$"):
+    with pytest.raises(Unsupported, match=r"^same as compiled: jit$"):
         tier("tuned", tiers)
-    with pytest.raises(Unsupported, match="^same as stock: there is nothing more to set$"):
+    with pytest.raises(Unsupported, match=r"^same as stock: there is nothing more to set$"):
         tier("uncompiled", tiers)
 
 
 def test_a_tier_that_a_framework_lacks_says_why():
-    with pytest.raises(Unsupported, match="^tuning 'tuned': it has no guide$"):
+    with pytest.raises(Unsupported, match=r"^tuning 'tuned': it has no guide$"):
         tier("tuned", {"stock": [], "tuned": "it has no guide"})
-    with pytest.raises(Unsupported, match="^tuning 'magic': this runner has stock, compiled,"):
+    with pytest.raises(Unsupported, match=r"^tuning 'magic': this runner has stock, compiled,"):
         tier("magic", {"stock": []})
 
 
