@@ -18,6 +18,7 @@ from analysis.display import page, provenance, ranking, terminal
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, percent, span
 from analysis.display.page import Page, Section, Text, tabled
 from analysis.statistics.bootstrap import CONFIDENCE
+from analysis.trials import effort
 
 ORDER = (SLOWER, FASTER, NO_DIFFERENCE, TOO_FEW, NOT_COMPARED)
 FALSE = (FASTER, SLOWER)  # verdicts that are false alarms where both sides are the same
@@ -61,7 +62,7 @@ def lines(comparison: Comparison) -> list[str]:
     """Return the lines below the table: counts, notes, and what was not compared and why."""
     reasons = [f"Not compared: {row['workload']}: {row['reason']}"
                for row in refused(comparison).to_dict("records")]
-    return [headline(comparison), *notes(comparison), *reasons]
+    return [headline(comparison), *notes(comparison), *caveats(comparison), *reasons]
 
 
 def headline(comparison: Comparison) -> str:
@@ -82,7 +83,8 @@ def answer(comparison: Comparison) -> pd.DataFrame:
         float, na_value=math.nan)
     size_unit, size = best_unit(memory.ravel(), BYTE_UNITS)
     return pd.DataFrame({
-        "workload": labels(rows),
+        "workload": [label + f" {ranking.MARK}" * bool(caveat)
+                     for label, caveat in zip(labels(rows), _caveats(rows), strict=True)],
         f"A ({unit})": (rows["step_seconds_a"] / scale).map(number),
         f"B ({unit})": (rows["step_seconds_b"] / scale).map(number),
         "time of B / A": [_ratio(row) for _, row in rows.iterrows()],
@@ -91,6 +93,17 @@ def answer(comparison: Comparison) -> pd.DataFrame:
                                        for pair in memory / size],
         "losses": rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ"),
     })
+
+
+def caveats(comparison: Comparison) -> list[str]:
+    """Return a note for each workload with a caveat on one of its rows."""
+    rows = comparison.rows
+    return [f"{ranking.MARK} {label}: {caveat}."
+            for label, caveat in zip(labels(rows), _caveats(rows), strict=True) if caveat]
+
+
+def _caveats(rows: pd.DataFrame) -> list[str]:
+    return rows["caveat"].fillna("").tolist() if "caveat" in rows else [""] * len(rows)
 
 
 def verdict(row: "pd.Series[Any]") -> str:
@@ -138,7 +151,9 @@ def _page(comparison: Comparison) -> Page:
     return Page(f"{b.name} against {a.name}", [
         Text(f"A is {a.name}, B is {b.name}. {headline(comparison)}"),
         page.Table(answer(comparison)),
-        *(Text(note) for note in notes(comparison)),
+        *(Text(remark) for side in dict.fromkeys((a.campaign, b.campaign))
+          for remark in effort.remarks(side)),
+        *(Text(note) for note in (*notes(comparison), *caveats(comparison))),
         *_figures(comparison),
         *tabled("Not compared, and why", refused(comparison)),
         Section("How to read it", [Text(HOW_TO_READ)]),

@@ -94,7 +94,8 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
             found = bootstrap.ratio(times[0], times[1], confidence=confidence)
             row |= {"ratio": found.value, "ratio_low": found.low, "ratio_high": found.high,
                     "visible": visible(found), "verdict": verdict(found)}
-    columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS)]
+    columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS),
+               *(["caveat"] if any("caveat" in row for row in rows) else [])]
     table = pd.DataFrame(rows, columns=columns).assign(repeat=0)
     return table.astype({"processes_a": "Int64", "processes_b": "Int64"})
 
@@ -224,9 +225,15 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
             reasons.append(f"{letter.upper()}: {side.name} has no such workload")
             continue
         row |= {f"{column}_{letter}": found[column] for column in OF_A_SIDE}
+        if found["caveat"]:
+            row["caveat"] = "; ".join(filter(None, [
+                row.get("caveat"), f"{letter.upper()}: {found['caveat']}"]))
         if found["status"] != "ok" or found["verified"] != "yes":
             state = "not verified" if found["status"] == "ok" else found["status"]
             reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
+    tiers = [found["tuning"] for _, found in (a, b) if found is not None]
+    if len(set(tiers)) > 1:
+        reasons.append(f"A is {tiers[0]} and B is {tiers[1]}: a ratio compares rows of one tier")
     if row.get("processes_a") and row.get("processes_b"):
         unlike = sameness.unlike(row["strategy_a"], row["strategy_b"])
         row["losses"] = "" if unlike else _losses(a[0].campaign, b[0].campaign, row)

@@ -4,7 +4,7 @@ Rows compare only within a group: they differ in nothing but framework, release 
 varies between groups is a column of a table. What does not is said once, by `throughout`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,11 @@ from analysis.statistics import bootstrap
 from analysis.trials.summary import times_of, without_diverged
 
 GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data"]
+# Without the tier, to compare each framework at its best.
+ACROSS_TIERS = [column for column in GROUP if column != "tuning"]
 ALWAYS = ("network", "batch")
+# Behind a row that has a caveat, which stands below the table.
+MARK = "†"
 FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
     "fastest", "slower", "no difference seen", "too few processes to tell")
 SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
@@ -24,8 +28,9 @@ DATA = {"device": "batches already on the device",
         "host": "batches copied from host memory each step", "real": "a real data set"}
 
 
-def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
-    """Compare each verified trial with the fastest verified one of its group.
+def relative(campaign: Campaign, trials: pd.DataFrame,
+             keys: Sequence[str] = tuple(GROUP)) -> pd.DataFrame:
+    """Compare each verified trial with the fastest verified one of its group, which has its `keys`.
 
     Columns: GROUP, contestant, framework, strategy, trial, relative_speed (1 is the fastest's,
     smaller is slower) with _low and _high, and verdict: fastest, slower, `NO_DIFFERENCE` where the
@@ -35,7 +40,7 @@ def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
     ranked = trials.assign(contestant=contestants(trials))[trials["verified"] == "yes"]
     columns = [*GROUP, "contestant", "framework", "strategy", "trial"]
     found = []
-    for _, group in ranked.groupby(GROUP, sort=False, dropna=False):
+    for _, group in ranked.groupby(list(keys), sort=False, dropna=False):
         group = group.sort_values("step_seconds")
         best = times_of(campaign, group["trial"].iloc[0])
         for place, (_, trial) in enumerate(group.iterrows()):
@@ -51,6 +56,16 @@ def relative(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*columns, *SPEEDS, "verdict"])
 
 
+def at_best(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return each contestant's fastest verified row of its tiers; none where all have one tier."""
+    ranked = trials[trials["verified"] == "yes"]
+    if ranked["tuning"].nunique() < 2:
+        return ranked.iloc[:0]
+    keys = [contestants(trials)[ranked.index], *ACROSS_TIERS]
+    fastest = ranked.groupby(keys, sort=False, dropna=False)["step_seconds"].idxmin()
+    return ranked.loc[fastest]
+
+
 def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
     """Name each row's framework, with its release and strategy where the table has several of them.
 
@@ -63,6 +78,23 @@ def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
     several = strategies.groupby(trials["framework"]).transform("nunique") > 1
     names = names.where(~several, (names + " " + trials["strategy"]).str.strip())
     return (names + " " + trials["side"]).str.strip() if "side" in trials else names
+
+
+def marked(trials: pd.DataFrame) -> "pd.Series[str]":
+    """Name each row's contestant, with a mark behind it if the row has a caveat."""
+    names = contestants(trials)
+    return names.where(trials["caveat"] == "", names + f" {MARK}")
+
+
+def caveats(trials: pd.DataFrame) -> list[str]:
+    """Return a note for each row with a caveat, for below a table that has its mark."""
+    return [f"{MARK} {label}: {caveat}."
+            for label, caveat in zip(labels(trials), trials["caveat"], strict=True) if caveat]
+
+
+def is_marked(table: pd.DataFrame) -> bool:
+    """Return whether a table of texts has a row with a caveat."""
+    return any(MARK in str(cell) for cells in table.to_numpy() for cell in cells)
 
 
 def throughout(trials: pd.DataFrame) -> str:
@@ -100,7 +132,7 @@ def table(
         kept: Any = slice(None)) -> pd.DataFrame:
     """List the group and the contestant of each row that is `kept`, then what `cells` says of it.
     """
-    shown = trials.assign(contestant=contestants(trials))[kept]
+    shown = trials.assign(contestant=marked(trials))[kept]
     lines = [{**row[GROUP], "framework": row["contestant"], **cells(row)}
              for _, row in shown.iterrows()]
     return without_constants(pd.DataFrame(lines), trials)

@@ -13,6 +13,7 @@ from analysis.explain import words
 from analysis.explain.gap import Gap
 from analysis.explain.waterfall import waterfall
 from analysis.records.reader import Campaign
+from analysis.trials import caveats
 from analysis.trials.breakdown import RESIDUAL
 
 HOW_TO_READ = (
@@ -80,6 +81,7 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
         Notes(words.sentences(gap)),
         page.Figure("explain", partial(waterfall, gap)),
         page.Table(parts(gap)),
+        *(Text(caveat, note=True) for caveat in told(gap, campaigns)),
         Text(f"A is {gap.a.name} (`{a['trial']}`), B is {gap.b.name} (`{b['trial']}`).", note=True),
         *tabled("By phase", phases(gap),
                 "What each phase adds to a step, timed as nested variants of it and not traced."),
@@ -88,6 +90,15 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
         *(Section(f"Where the numbers of {campaign.meta['name']} come from",
                   provenance.parts(campaign.meta)) for campaign in campaigns),
     ])
+
+
+def told(gap: Gap, campaigns: list[Campaign]) -> list[str]:
+    """Return the caveats on the two trials."""
+    found = {trial: caveat for campaign in campaigns
+             for trial, caveat in caveats.by_trial(campaign).items()}
+    sides = {side.name: side.breakdown.trial["trial"] for side in (gap.a, gap.b)}
+    return [f"A caveat on {name}: {found[trial]}."
+            for name, trial in sides.items() if trial in found]
 
 
 def _times(gap: Gap, table: pd.DataFrame) -> dict[str, list[str]]:

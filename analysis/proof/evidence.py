@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.records.reader import Campaign
 from analysis.traces import kernels as names
 
 COLUMNS = ("payload_h2d_bytes_per_step", "payload_d2h_bytes_per_step", "idle_share",
@@ -24,6 +25,8 @@ ALLOWED = {
 MIXED = ("bf16", "fp16")
 # Share of the product time of known arithmetic that mixed precision must spend in the declared one.
 MOST = 0.5
+# What decides a row's arithmetic. Its trace speaks for rows that differ in nothing of this.
+ALIKE = ("framework", "release", "network", "device_kind", "precision", "tuning")
 # Share of the product time without known arithmetic from which a reader is told.
 SILENT = 0.1
 
@@ -48,6 +51,28 @@ def columns(kernels: pd.DataFrame, step_seconds: float, ranks: int = 1) -> dict[
         "unclassified_share":
             unknown / launched["seconds_per_step"].sum() if len(launched) else 0.0,
     }
+
+
+def contradicted(campaign: Campaign) -> dict[str, list[str]]:
+    """Return for each trial why its arithmetic is not the declared one; nothing without evidence.
+
+    One traced process speaks for its trial. A trial without a trace is judged by traced ones that
+    are `ALIKE`, since neither the batch nor the devices decide the arithmetic.
+    """
+    traces = {trial["trial"]: campaign.rows("kernels", trial["trial"]) for trial in campaign.trials}
+    own = {trial["trial"]: reasons_against(trial, traces[trial["trial"]])
+           for trial in campaign.trials}
+    first: dict[tuple[str, ...], list[str]] = {}
+    for trial in campaign.trials:
+        if name := own[trial["trial"]] and trial["trial"]:
+            said = [f"{reason} (in the trace of {name})" for reason in own[name]]
+            first.setdefault(tuple(trial[key] for key in ALIKE), said)
+    return {trial["trial"]: own[trial["trial"]] if _is_traced(traces[trial["trial"]]) else
+            first.get(tuple(trial[key] for key in ALIKE), []) for trial in campaign.trials}
+
+
+def _is_traced(kernels: pd.DataFrame) -> bool:
+    return bool(kernels["class"].isin(names.CLASSES).any())
 
 
 def reasons_against(trial: Mapping[str, Any], kernels: pd.DataFrame) -> list[str]:

@@ -30,11 +30,12 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "peak_memory_bytes": float, "build_seconds": float, "proof_seconds": float, "started": str,
     "release": str, "device_name": str, "log": str, "copies_error": float,
     "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
+    "settings": str,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 # Columns that campaigns of earlier releases do not have.
-LATE = ("proof_seconds", *STRENGTH)
+LATE = ("proof_seconds", *STRENGTH, "settings")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -86,7 +87,8 @@ class Campaign:
     `processes` has a row per finished process; `windows`, `counters` and `phases` hold the rows of
     these processes. `kernels` holds the trace of each trial and `operators` its profile on a CPU,
     with the same columns. In campaigns of earlier releases one worker proved all processes of a
-    trial: they have no `proves_each_process`.
+    trial: they have no `proves_each_process`. Those without `tells_settings` do not say what a
+    tier sets.
     """
 
     folder: Path
@@ -98,6 +100,7 @@ class Campaign:
     operators: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
     phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
     proves_each_process: bool = False
+    tells_settings: bool = False
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -136,9 +139,8 @@ def read(folder: str | Path) -> Campaign:
     # A resumed campaign may repeat a failed process.
     processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
     proves_each_process = set(STRENGTH) <= set(processes)
-    late = {name: _numbers(processes[name], folder / "processes.csv", float)
-            if name in processes else math.nan for name in LATE}
-    processes = processes.assign(**late)
+    tells_settings = "settings" in processes
+    processes = processes.assign(**{name: _late(processes, name, folder) for name in LATE})
     finished = processes[["trial", "process"]]
     key = ["trial", "process", "variant", "window"]
     phases = tables["phases"].drop_duplicates(key, keep="last")
@@ -148,7 +150,7 @@ def read(folder: str | Path) -> Campaign:
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
                     operators=_ended(tables["operators"]),
-                    proves_each_process=proves_each_process)
+                    proves_each_process=proves_each_process, tells_settings=tells_settings)
 
 
 def _classed(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -205,6 +207,14 @@ def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
             table[name] = _numbers(table[name], file, kind)
     # A copy holds columns of one type together, which makes it several times as fast to search.
     return table.copy()
+
+
+def _late(processes: pd.DataFrame, name: str, folder: Path) -> Any:
+    """Return a late column in its type, or what stands for it in an earlier campaign."""
+    if PROCESS_COLUMNS[name] is str:
+        return processes.get(name, "")
+    return _numbers(processes[name], folder / "processes.csv", float) \
+        if name in processes else math.nan
 
 
 def _numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any]":

@@ -27,9 +27,10 @@ from analysis.report import (
     scaling_plots,
     speed_up,
     tables,
+    tiers,
 )
 from analysis.statistics import bootstrap
-from analysis.trials import counters, phases, summary
+from analysis.trials import counters, effort, phases, summary
 
 # This many contestants still fit side by side in a terminal.
 SIDE_BY_SIDE = 3
@@ -56,6 +57,10 @@ PROOFS = {
 
 # The sections of tables: name of the table, heading, notes above and below it.
 SECTIONS = (
+    ("best", "Each framework at its best",
+     "Each framework's fastest verified row of all tiers. Only this table compares across tiers.",
+     ""),
+    ("settings", "What each tier sets", "", ""),
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
@@ -135,7 +140,7 @@ def terminal_table(campaign: Campaign) -> Table:
     if not side_by_side:
         for place in range(1, len(frame)):
             table.rows[place - 1].end_section = bool(frame.iloc[place, 0])
-    caption = [ranking.throughout(trials)]
+    caption = [ranking.throughout(trials), *effort.remarks(campaign), *ranking.caveats(trials)]
     for row in tables.refused(trials).to_dict("records"):
         caption.append(f"{row['framework']}, {row['network']}, batch {row['batch']}: "
                        f"{row['verdict']}: {row['reason']}")
@@ -163,12 +168,15 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     derived = {
         "speed_up": (speed_up, speed_up.by_trial(campaign, trials)), "gpu_time": (gpu_time, times),
         "limits": (roofline, roofline.by_trial(campaign, trials))}
-    steps = phases.table(campaign, trials)
+    steps, best = phases.table(campaign, trials), ranking.at_best(trials)
     found = {"answer": tables.answer(trials, speeds), "times": tables.times(trials, speeds),
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     found |= {"proof": tables.proof(trials)} if campaign.proves_each_process else {}
-    more = {"traffic": _traffic(campaign, trials), "reasons": reasons.table(campaign, speeds),
+    across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
+    more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
+            "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
+            "reasons": reasons.table(campaign, speeds),
             "strategies": scaling.winners(campaign, trials),
             "scaling": scaling.table(scaled) if len(scaled) else scaled,
             "phases": scaling.phase_table(steps) if len(steps) else steps,
@@ -186,18 +194,22 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     words = {"strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
              "unscaled": unscaled, "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}
+    notes = {name: " ".join(ranking.caveats(trials)) if ranking.is_marked(table) else ""
+             for name, table in found.items()}
     parts: list[Part] = [
         Text(headline(trials) + (f" Throughout: {throughout}." if throughout else "")),
+        *(Text(remark) for remark in effort.remarks(campaign)),
         page.Table(found["answer"]),
-        Text("Time per mini-batch and its 95 % interval." + below * (len(found["refused"]) > 0),
-             note=True),
+        Text("Time per mini-batch and its 95 % interval." + below * (len(found["refused"]) > 0)
+             + f" {notes['answer']}".rstrip(), note=True),
         *(page.Figure(slug + name, draw) for name, draw in figures.items()),
-        *tabled("Not ranked, and why", found["refused"]),
+        *tabled("Not ranked, and why", found["refused"], after=notes["refused"]),
         *([Section("What makes this machine's numbers less trustworthy", concerns)]
           if concerns else []),
     ]
     for name, heading, before, after in SECTIONS:
-        parts += tabled(heading, found.get(name), before.format(**words), after.format(**words))
+        below = f"{after.format(**words)} {notes.get(name, '')}".strip()
+        parts += tabled(heading, found.get(name), before.format(**words), below)
         if name == "scaling" and name not in found and unscaled:
             parts.append(Section(heading, [Text(unscaled)]))
     parts.append(Section("Where the numbers come from", provenance.parts(meta)))

@@ -3,7 +3,7 @@
 A row that is not verified is shown and never ranked. What all rows have in common has no column.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,16 @@ from analysis.display.numbers import (
     span,
     with_span,
 )
-from analysis.display.ranking import FASTEST, GROUP, NO_DIFFERENCE, SLOWER, TOO_FEW, contestants
+from analysis.display.ranking import (
+    FASTEST,
+    GROUP,
+    MARK,
+    NO_DIFFERENCE,
+    SLOWER,
+    TOO_FEW,
+    contestants,
+    marked,
+)
 from analysis.records.reader import STRENGTH
 
 # Column of trials.csv: heading and units.
@@ -35,11 +44,12 @@ CHECKS = {"gpm_ratio": "PCIe received: GPM / counters",
           "energy_counter_ratio": "energy: counter / power"}
 
 
-def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
-    """Put the contestants side by side, a row a group, with a verdict.
+def answer(trials: pd.DataFrame, speeds: pd.DataFrame,
+           keys: Sequence[str] = tuple(GROUP)) -> pd.DataFrame:
+    """Put the contestants side by side, a row a group of equal `keys`, with a verdict.
 
     `speeds` is what `ranking.relative` returns. Batches that their devices cannot share belong
-    to no group; `refused` lists them.
+    to no group; `refused` lists them. Without the tier among the keys, each time names its tier.
     """
     trials = trials.assign(contestant=contestants(trials))
     order = list(dict.fromkeys(trials["contestant"]))
@@ -47,12 +57,13 @@ def answer(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     shared = _shared(trials)
     trials = trials[shared] if shared.any() else trials
     lines = []
-    for key, group in trials.groupby(GROUP, sort=False, dropna=False):
+    for key, group in trials.groupby(list(keys), sort=False, dropna=False):
         cells = {f"{trial['contestant']} ({unit})": _time(trial, scale)
+                 + ("" if "tuning" in keys else f", {trial['tuning']}")
                  for _, trial in group.iterrows()}
         verdict = _verdict(speeds[speeds["trial"].isin(group["trial"])])
-        lines.append({**dict(zip(GROUP, key, strict=True)), **cells, "verdict": verdict})
-    columns = [*GROUP, *(f"{name} ({unit})" for name in order), "verdict"]
+        lines.append({**dict(zip(keys, key, strict=True)), **cells, "verdict": verdict})
+    columns = [*keys, *(f"{name} ({unit})" for name in order), "verdict"]
     return ranking.without_constants(pd.DataFrame(lines, columns=columns).fillna(""), trials)
 
 
@@ -81,7 +92,7 @@ def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     """
     unit, scale = best_unit(trials["step_seconds"], TIME_UNITS)
     speed = _speeds(speeds)
-    table = trials.assign(contestant=contestants(trials), ranked=trials["verified"] == "yes")
+    table = trials.assign(contestant=marked(trials), ranked=trials["verified"] == "yes")
     lines: list[dict[str, Any]] = []
     for key, group in table.groupby(GROUP, sort=False, dropna=False):
         common = dict(zip(GROUP, key, strict=True))
@@ -118,7 +129,7 @@ def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> 
     `checks` is `counters.cross_check` by trial. A link also carries headers and commands. Columns
     that are empty in all rows are left out.
     """
-    known = trials.assign(framework=contestants(trials))
+    known = trials.assign(framework=marked(trials))
     known = known[known[list(TRAFFIC)].notna().any(axis=1)]
     table = known[[*GROUP, "framework"]].copy()
     for column, (name, units) in TRAFFIC.items():
@@ -127,9 +138,10 @@ def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> 
     payload = known["payload_h2d_bytes_per_step"].replace(0, np.nan)
     table["PCIe received / copied"] = (known["pcie_rx_bytes_per_step"] / payload).map(number)
     throttled = known["throttled_windows"].astype("object")
+    timed = known["windows"] + known["warm_up_windows"] * known["processes"]
     table["throttled windows"] = [
         f"{count} of {windows}" if count is not pd.NA else ""
-        for count, windows in zip(throttled, known["windows"], strict=True)]
+        for count, windows in zip(throttled, timed, strict=True)]
     for check, heading in CHECKS.items():
         table[heading] = [number(checks.get(trial, {}).get(check)) for trial in known["trial"]]
     kept = [column for column in table if column in GROUP or (table[column] != "").any()]
@@ -142,7 +154,7 @@ def refused(trials: pd.DataFrame) -> pd.DataFrame:
     verdict = kept["status"].where(kept["status"] != "ok", "not verified")
     whole = kept["global_batch"].astype(str) + " over " + kept["devices"].astype(str)
     batch = kept["batch"].astype(object).where(_shared(kept), whole)
-    table = kept[GROUP].assign(batch=batch, framework=contestants(trials)[kept.index],
+    table = kept[GROUP].assign(batch=batch, framework=marked(trials)[kept.index],
                                verdict=verdict, reason=kept["reason"])
     return ranking.without_constants(table, trials)
 
@@ -150,7 +162,7 @@ def refused(trials: pd.DataFrame) -> pd.DataFrame:
 def remarks(trials: pd.DataFrame) -> pd.DataFrame:
     """List remarks on ranked trials: failed processes, missing intervals, looser comparisons."""
     kept = trials[(trials["verified"] == "yes") & (trials["reason"] != "")]
-    table = kept[GROUP].assign(framework=contestants(trials)[kept.index],
+    table = kept[GROUP].assign(framework=marked(trials)[kept.index],
                                remark=kept["reason"])
     return ranking.without_constants(table, trials)
 
@@ -165,7 +177,8 @@ def _time(trial: "pd.Series[Any]", scale: float) -> str:
     if trial["status"] != "ok":
         return str(trial["status"])
     ends = trial[["step_seconds", "step_seconds_low", "step_seconds_high"]] / scale
-    return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified")
+    mark = f" {MARK}" if trial["caveat"] else ""
+    return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified") + mark
 
 
 def _seen_from(share: float) -> str:

@@ -14,8 +14,10 @@ from analysis.records import packed
 from analysis.site import grids, index, markdown
 from analysis.site.grids import Grid
 from analysis.site.writer import Site
+from analysis.trials import caveats
 
-RAW = ("trials.csv", "processes.csv", "campaign.json", "SHA256SUMS", *packed.RAW_TABLES)
+RAW = ("trials.csv", caveats.FILE, "processes.csv", "campaign.json", "SHA256SUMS",
+       *packed.RAW_TABLES)
 MOST_ROWS = 2000  # of a table in a page; a longer one is a link to its CSV
 
 Tables = list[tuple[str, Grid]]

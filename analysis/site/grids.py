@@ -47,6 +47,11 @@ class Grid:
     columns: list[str]
     rows: list[list[Cell]]
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether a row has the mark of a caveat."""
+        return any(ranking.MARK in cell.text for row in self.rows for cell in row)
+
 
 @dataclass(frozen=True)
 class Published:
@@ -96,6 +101,7 @@ def every_row(campaigns: Sequence[Published]) -> Grid:
             verdict = "verified" if row["verified"] == "yes" else "not verified"
             cells = {
                 **{name: cell(row[name]) for name in ROWS if name in row},
+                "framework": Cell(row["framework"] + f" {ranking.MARK}" * bool(row["caveat"])),
                 "time (ms)": _time(row, page) if ok else Cell(str(row["status"]), page),
                 "95 % interval (ms)": Cell(_interval(row) if ok else ""),
                 "samples per second": cell(number(row["samples_per_second"]) if ok else ""),
@@ -134,8 +140,9 @@ def by_release(campaigns: Sequence[Published]) -> Groups:
 
 def release_rows(groups: Groups, links: Mapping[tuple[str, str], str]) -> Grid:
     """Return the rows of `by_release`; `links` by campaign and trial."""
-    rows = [[Cell(label), cell(row["release"]), _time(row, links[row["campaign"], row["trial"]]),
-             Cell(_interval(row)), Cell(row["campaign"])]
+    rows = [[Cell(label), cell(row["release"] + f" {ranking.MARK}" * bool(row["caveat"])),
+             _time(row, links[row["campaign"], row["trial"]]), Cell(_interval(row)),
+             Cell(row["campaign"])]
             for label, found in groups for _, row in found.iterrows()]
     return Grid(RELEASES, rows)
 
@@ -180,7 +187,8 @@ def comparison(table: pd.DataFrame, links: Mapping[str, str]) -> Grid:
         "B / A": numbers["ratio"].map(number),
         "interval": list(map(span, numbers["ratio_low"], numbers["ratio_high"])),
         "visible from (%)": (100 * numbers["visible"]).map(number),
-        "verdict": table["verdict"], "reason": table["reason"]})
+        "verdict": table["verdict"], "reason": table["reason"],
+        "caveat": table.get("caveat", "")})
     made = grid(shown.loc[:, (shown != "").any()])
     for side in ("A", "B"):
         if f"{side} (ms)" in made.columns:

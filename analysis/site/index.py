@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.display.ranking import MARK
 from analysis.records import packed
 from analysis.site import findings
 from analysis.site.grids import Published, hardware
@@ -138,6 +139,8 @@ def readme(results: Path) -> str:
                      folder.name)
         row = [f"[{folder.name}]({place})", *cells]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    if any(MARK in line for line in lines):
+        lines += ["", f"{MARK} The report of the folder says which rows, since when, and why."]
     return "\n".join(lines) + "\n"
 
 
@@ -152,6 +155,8 @@ def _campaign_line(folder: Path) -> list[str]:
     count = f"{', '.join(map(str, devices))} x " if devices[-1] > 1 else ""
     on = " and ".join(hardware(meta["machine"], kind) for kind in rows["device_kind"].unique())
     verified = f"{(rows['verified'] == 'yes').sum()} of {len(rows)}"
+    told = (rows["caveat"] != "").sum() if "caveat" in rows else 0
+    verified += f", {told} with a caveat {MARK}" if told else ""
     verified += "" if meta["finished"] else ", interrupted"
     frameworks = _several(rows["framework"] + " " + rows["release"])
     return [what, count + on, frameworks, verified, str(meta["started"])[:10]]
@@ -199,6 +204,7 @@ def _of_campaign(published: Published) -> Card:
     on = " and ".join(published.hardware(kind) for kind in dict.fromkeys(rows["device_kind"]))
     question, say = _asked(published)
     verified = f"{(rows['verified'] == 'yes').sum()} of {len(rows)} rows verified"
+    verified += f", {told} with a caveat" if (told := (rows["caveat"] != "").sum()) else ""
     facts = " · ".join([on, published.campaign.meta["started"][:10], verified])
     return Card(question, published.name, published.title,
                 f"campaigns/{published.name}/index.html", say(published), facts,

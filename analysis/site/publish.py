@@ -22,8 +22,11 @@ from analysis.report import report, tables
 from analysis.site import figures, folders, grids, index
 from analysis.site.grids import Grid, Published
 from analysis.site.writer import Site
+from analysis.trials import effort
 
 SECTIONS = {  # of a campaign's page: a table of its report, the heading, and the plots below it
+    "best": ("Each framework at its best", ()),
+    "settings": ("What each tier sets", ()),
     "scaling": ("How it scales", ("throughput", "efficiency")),
     "strategies": ("Which strategy of aggregation is fastest", ()),
     "phases": ("Parts of a step", ("phases",)),
@@ -37,11 +40,13 @@ SECTIONS = {  # of a campaign's page: a table of its report, the heading, and th
     "proof": ("What the proof of each row sees", ()),
 }
 ROWS_TEXT = Markup("<p>Times of different hardware, precisions or settings cannot be compared: "
-                   "choose one of each above the columns.</p>")
+                   "choose one of each above the columns. "
+                   f"{ranking.MARK}: the row has a caveat, which its page says.</p>")
 RELEASES_TEXT = Markup(
     "<p>A ratio above 1 means that the second release is slower. Verdicts come from interleaved "
     "processes and say what difference could have been seen. Rows of two campaigns were measured "
-    "at two times.</p>")
+    "at two times. "
+    f"{ranking.MARK}: the row has a caveat, which its page says.</p>")
 
 
 def publish(results: Path, out: Path, audits: Mapping[str, str],
@@ -95,7 +100,8 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
     site.write(f"campaigns/{published.name}/index.html", "campaign.html.j2", published.title,
                figures=drawn, raw=raw, audit=audit, place=published.name,
                headline=report.headline(rows), throughout=ranking.throughout(rows),
-               answer=grids.answer(published), files=folders.raw_files(home),
+               answer=grids.answer(published), caveats=ranking.caveats(rows),
+               effort=effort.remarks(published.campaign), files=folders.raw_files(home),
                more=index.is_other(home), hardware=index.facts_of(home), sections=_sections(home),
                refused=grids.linked(refused, "verdict", refused_links),
                times=grids.linked(times, "time per", times_links),

@@ -18,7 +18,7 @@ from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
-from analysis.trials import counters, phases
+from analysis.trials import caveats, counters, phases
 
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
@@ -28,7 +28,7 @@ COLUMNS = (
     "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step", "trial",
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
-    *reader.STRENGTH,
+    *reader.STRENGTH, "settings", "caveat",
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -53,7 +53,10 @@ def rewrite(folder: str | Path) -> pd.DataFrame:
 
 def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
-    kept = table if campaign.proves_each_process else table.drop(columns=list(reader.STRENGTH))
+    unknown = {"settings": not campaign.tells_settings,
+               "caveat": not caveats.is_there(campaign.folder),
+               **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process)}
+    kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
 
 
@@ -61,18 +64,23 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     """Derive a row a trial, with `COLUMNS` in their order; NA where nothing was measured."""
     campaign = without_diverged(campaign)
     judged = sameness.judge(campaign)
+    contradicted = evidence.contradicted(campaign)
     rows = []
     for trial in campaign.trials:
-        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", "")}
+        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", ""),
+                                                                "settings": ""}
         processes = campaign.rows("processes", trial["trial"])
         if (processes["status"] == "ok").any():
-            row |= _measured(campaign, trial, processes, judged[trial["trial"]])
+            against = [*judged[trial["trial"]].reasons, *contradicted[trial["trial"]]]
+            own = sameness.Judged(against, judged[trial["trial"]].remarks)
+            row |= _measured(campaign, trial, processes, own)
         else:
             row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0}
             row |= _refused(trial, processes)
         row["reason"] = "; ".join(filter(None, [row["reason"], *_dirt(campaign)]))
         rows.append(row)
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
+    table = caveats.apply(table, campaign)
     return table.astype(dict.fromkeys(WHOLE, "Int64"))
 
 
@@ -144,13 +152,13 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     step = bootstrap.estimate(times)
     windows = campaign.rows("windows", trial["trial"])
     windows = windows.merge(ok[["trial", "process"]])
-    used = windows[windows["window"] >= 0]
+    dropped = warm_up.leading(timed(campaign, trial["trial"]))
+    used = windows[windows["window"] >= dropped]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.rows("kernels", trial["trial"])
     around = campaign.rows("counters", trial["trial"])
-    against = [*judged.reasons, *timer.reasons(windows, around),
-               *evidence.reasons_against(trial, kernels)]
+    against = [*judged.reasons, *timer.reasons(windows, around)]
     parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
     remarks = [*_remarks(trial, processes, judged.remarks), *_sharing(campaign, trial),
@@ -163,7 +171,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
         "samples_per_second": trial["global_batch"] / step.value,
-        "warm_up_windows": warm_up.leading(timed(campaign, trial["trial"])),
+        "warm_up_windows": dropped,
+        "settings": "; ".join(filter(None, dict.fromkeys(ok["settings"]))),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ERRORS},

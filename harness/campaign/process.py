@@ -56,7 +56,8 @@ class Process:
                 row.update(_identity(worker.ask("hello", session.suite.limits.start)))
                 self._tell("building")
                 began = time.monotonic()
-                row.update(parameters=session.build(worker, trial),
+                built = session.build(worker, trial)
+                row.update(parameters=int(built["parameters"]), settings=settings_of(built),
                            build_seconds=time.monotonic() - began)
                 self._prove(worker)
                 session.feed(worker, trial)
@@ -189,6 +190,11 @@ def now() -> str:
 
 def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
     return {"release": hello.get("release", ""), "device_name": hello.get("device_name", "")}
+
+
+def settings_of(built: Mapping[str, Any]) -> str:
+    """Write what a runner's tier sets as one text; "" of a runner that does not say."""
+    return "; ".join(" ".join(str(each).split()) for each in built.get("settings") or ())
 
 
 def _number(windows: list[dict[str, Any]]) -> None:

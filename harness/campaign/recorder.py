@@ -28,7 +28,7 @@ PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check",
     "check_reason", "loss_error", "gradient_error", "trajectory_error", "peak_memory_bytes",
     "build_seconds", "proof_seconds", "started", "release", "device_name", "log", "copies_error",
-    "proof_rate_error", "proof_frozen_share", "proof_gradient_error")
+    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "settings")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
                   "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {

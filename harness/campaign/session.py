@@ -101,12 +101,11 @@ class Session:
         """Start a worker for `trial`, as `harness.workers.launch.start` does."""
         return launch.start(self.environment(trial), trial, log, module, extra)
 
-    def build(self, worker: Worker, trial: Trial) -> int:
-        """Let a worker build a trial's network; return its parameters."""
+    def build(self, worker: Worker, trial: Trial) -> dict[str, Any]:
+        """Let a worker build a trial's network; return its parameters and the tier's settings."""
         network = networks.get(trial.network)
-        built = worker.ask("build", self.suite.limits.build, network=network.to_json(),
-                           batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial))
-        return int(built["parameters"])
+        return worker.ask("build", self.suite.limits.build, network=network.to_json(),
+                          batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial))
 
     def prove(self, worker: Worker, trial: Trial, parameters: int) -> Verdict:
         """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""

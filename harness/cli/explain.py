@@ -71,7 +71,7 @@ def explain(options: ExplainOptions) -> None:
     with writing(folder):
         paths = report.write(found, campaigns, folder)
     console.print(report.terminal_table(found))
-    for sentence in words.sentences(found):
+    for sentence in [*words.sentences(found), *report.told(found, campaigns)]:
         say(sentence)
     say(f"Page: {paths[-1]}")
 

@@ -172,6 +172,7 @@ def audit(folders: Annotated[list[Path], typer.Argument(
     Exit 1 if something differs.
     """
     from analysis.audit import audit
+    from analysis.audit.remarks import remarks
 
     total = 0
     for folder in folders:
@@ -181,6 +182,8 @@ def audit(folders: Annotated[list[Path], typer.Argument(
         for file, row, column, expected, found in findings:
             place = ", ".join(filter(None, [file, row, column]))
             say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
+        for remark in remarks(folder):
+            say(f"  remark: {remark}")
         for note in filter(None, [audit.unchecked(folder), audit.origin(folder)]):
             dim(f"  {note}")
     if total:

@@ -158,6 +158,20 @@ def test_a_refused_row_is_not_verified_and_the_others_are(made, tmp_path):
     assert rows.loc[refused, "reason"].startswith("declared fp32, but ")
 
 
+def test_one_trace_speaks_for_rows_that_differ_in_batch_or_data_but_not_in_tier(made, tmp_path):
+    name = made.meta["trials"][0]["trial"]
+    alike = made.add_trial("pytorch", "alexnet_cifar", 64)
+    other = made.add_trial("pytorch", "alexnet_cifar", 64, tuning="tuned")
+    own = made.add_trial("pytorch", "alexnet_cifar", 32)
+    folder = made.write(tmp_path)
+    refused = recorded("jax", "fcn5-fp32-stock-default_precision", name)
+    pd.concat([refused, recorded("jax", "fcn5-fp32-stock", own)]).to_csv(
+        folder / "kernels.csv", index=False)
+    rows = summary.summarise(reader.read(folder)).set_index("trial")
+    assert rows.loc[[name, alike, other, own], "verified"].tolist() == ["no", "no", "yes", "yes"]
+    assert f"(in the trace of {name})" in rows.loc[alike, "reason"]
+
+
 def test_a_trace_that_was_cut_off_is_left_out(made, tmp_path):
     whole, cut = (trial["trial"] for trial in made.meta["trials"])
     folder = made.write(tmp_path)

@@ -62,4 +62,6 @@ def test_what_was_left_out_is_stated_and_enters_no_time(made, tmp_path):
     assert rows.loc[name, "reason"].startswith("warm-up: the first timed window of each process left out, 5")
     assert rows.loc[name, "step_seconds"] == pytest.approx(honest.loc[name, "step_seconds"], rel=0.005)
     assert [len(windows) for windows in summary.times_of(campaign, name)] == [4] * 5
+    timed = [row["steps"] for row in made.windows_of(name) if row["window"] > 0]
+    assert rows.loc[name, ["windows", "steps"]].tolist() == [20, sum(timed)]
     assert name in ranking.relative(campaign, rows.reset_index())["trial"].tolist()

@@ -108,6 +108,8 @@ def test_failed_processes_are_not_timed(made, tmp_path):
             window["step_seconds"] = 1e6
     row = row_of(made, tmp_path)
     assert row["step_seconds_high"] < 1 and row["windows"] == 20
+    assert row["steps"] == sum(window["steps"] for window in made.windows_of(PYTORCH)
+                               if window["window"] >= 0 and window["process"] < 4)
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", ""])

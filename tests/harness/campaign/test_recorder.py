@@ -12,6 +12,7 @@ from analysis.display import provenance
 from analysis.records import reader as reading
 from analysis.records.reader import SCHEMA, TRIAL_KEYS
 from harness.campaign.events import Outcome
+from harness.campaign.process import settings_of
 from harness.campaign.recorder import MEASURES, PROCESS_COLUMNS, WINDOW_COLUMNS, Recorder
 from harness.errors import WrongUse
 from harness.plan.planner import Machine, Trial, make_trials
@@ -47,7 +48,8 @@ def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
             "trajectory_error": float("nan"), "peak_memory_bytes": 2**53 - 1,
             "build_seconds": 1 / 3, "started": "2026-01-01T00:00:00+00:00", "release": "1.0",
             "device_name": 'a "quoted", name', "log": "logs/log", "copies_error": 3.1e-7, "proof_seconds": 0.7,
-            "proof_rate_error": 0.01, "proof_frozen_share": 0.1 + 0.2, "proof_gradient_error": float("inf"), **values}
+            "proof_rate_error": 0.01, "proof_frozen_share": 0.1 + 0.2, "proof_gradient_error": float("inf"),
+            "settings": "channels_last; fused", **values}
 
 
 def window(trial: str, number: int, index: int, **values: Any) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def reasons(folder: Path) -> list[str]:
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
     open_records.append(Outcome({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, []))
-    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 18 * ","
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 19 * ","
 
 
 def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):
@@ -229,3 +231,9 @@ def test_what_other_sources_measure_is_noted_once_and_in_every_row(tmp_path):
     assert resumed.meta()["resumed"] == ["with other sources of dlbench (SHA-256 bbbbbbbbbbbb)"]
     assert [reason.rpartition("; ")[2] for reason in reasons(tmp_path)] == [f"resumed {resumed.meta()['resumed'][0]}"] * 2
     assert ("resumed", resumed.meta()["resumed"][0]) in provenance.facts(reading.read(tmp_path).meta)
+
+
+def test_what_a_tier_sets_is_one_text_and_empty_from_a_runner_that_does_not_say():
+    assert settings_of({"parameters": 3, "settings": ["channels_last", "XLA:\n jit"]}) == \
+        "channels_last; XLA: jit"
+    assert settings_of({"parameters": 3}) == ""
