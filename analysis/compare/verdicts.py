@@ -231,9 +231,10 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
         if found["status"] != "ok" or found["verified"] != "yes":
             state = "not verified" if found["status"] == "ok" else found["status"]
             reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
-    tiers = [found["tuning"] for _, found in (a, b) if found is not None]
-    if len(set(tiers)) > 1:
-        reasons.append(f"A is {tiers[0]} and B is {tiers[1]}: a ratio compares rows of one tier")
+    rows = [found for _, found in (a, b) if found is not None]
+    if all(len({found[key] for found in rows}) > 1 for key in ("framework", "tuning")):
+        reasons.append(f"A is {rows[0]['tuning']} and B is {rows[1]['tuning']}: "
+                       "two frameworks compare within a tier only")
     if row.get("processes_a") and row.get("processes_b"):
         unlike = sameness.unlike(row["strategy_a"], row["strategy_b"])
         row["losses"] = "" if unlike else _losses(a[0].campaign, b[0].campaign, row)

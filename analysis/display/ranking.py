@@ -106,9 +106,9 @@ def throughout(trials: pd.DataFrame) -> str:
             parts.append(DATA[value])
         elif column == "tuning":
             parts.append(f"{value} tuning")
-        elif not pd.isna(value):
+        else:
             parts.append(one_setting(column, value))
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def setting(trial: "pd.Series[Any]", trials: pd.DataFrame, dropped: Iterable[str] = ()) -> str:
@@ -144,8 +144,8 @@ def without_constants(table: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame
 
 
 def one_setting(column: str, value: Any) -> str:
-    """Write a setting, as in "2 devices"; nothing for a missing one."""
-    if pd.isna(value):
+    """Write a setting, as in "2 devices"; nothing for a missing one or a framework's default."""
+    if pd.isna(value) or (column == "threads" and value == 0):
         return ""
     text = SETTINGS.get(column, "{}").format(value)
     return text.removesuffix("s") if column in ("devices", "threads") and value == 1 else text

@@ -6,7 +6,7 @@ from analysis.display import ranking
 from analysis.records.reader import Campaign
 
 TIERS = ("stock", "compiled", "tuned", "uncompiled")
-NOTHING, NONE = "nothing", "-"
+NOTHING, NONE = "defaults", "-"
 
 
 def table(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:

@@ -280,3 +280,15 @@ def test_a_repeat_keeps_its_own_proofs_and_takes_those_that_were_made_once_for_a
     repeats = verdicts.repeats_of(reader.read(made.write(tmp_path)))
     checks = [each.processes["check"].tolist() for each in repeats]
     assert checks == ([["same", "same"], ["different", "same"]] if proves_each else [["same", ""]] * 2)
+
+
+def test_two_frameworks_compare_within_a_tier_and_one_across_its_tiers(draw_records, side):
+    def of(framework, tuning):
+        made = draw_records(networks=())
+        made.add_trial(framework, "alexnet_cifar", 128, tuning=tuning)
+        return side(made, f"{framework}-{tuning}")
+    stock = of("pytorch", "stock")
+    assert only(verdicts.compare(stock, of("pytorch", "tuned")))["verdict"] == NO_DIFFERENCE
+    row = only(verdicts.compare(stock, of("tensorflow", "tuned")))
+    assert (row["verdict"], row["reason"]) == (
+        NOT_COMPARED, "A is stock and B is tuned: two frameworks compare within a tier only")

@@ -129,3 +129,7 @@ def test_many_contestants_are_listed_from_the_fastest_down(smoke, tmp_path):
     first = groups[0][groups[0]["verified"] == "yes"].sort_values("step_seconds")
     assert listed["framework"].tolist()[: len(first)] == first["framework"].tolist()
     assert listed["relative speed"][0] == "1, the fastest"
+
+
+def test_a_framework_that_chooses_its_threads_names_none():
+    assert (ranking.one_setting("threads", 0), ranking.one_setting("threads", 2)) == ("", "2 threads")

@@ -31,7 +31,7 @@ def test_each_tier_says_what_it_sets_and_a_missing_one_has_a_dash_with_the_reaso
     assert table.to_dict("records") == [
         {"framework": "pytorch", "stock": "eager; cuDNN LSTM (lstm32)",
          "tuned": "eager; channels_last; cuDNN LSTM (lstm32)"},
-        {"framework": "jax", "stock": "nothing", "tuned": f"- ({REASON})"}]
+        {"framework": "jax", "stock": "defaults", "tuned": f"- ({REASON})"}]
 
 
 def test_settings_are_a_column_of_trials_only_where_runners_say_them(campaign, made, tmp_path):
