@@ -62,20 +62,29 @@ class LimitsOf:
     def __init__(self, questions: Questions):
         self.questions = questions
         self.known: dict[tuple[str, int], dict[str, Any]] = {}
+        self.ready: dict[tuple[str, int, str, str], Limits] = {}
         self.locks: dict[tuple[str, int], threading.Lock] = {}
 
     def of(self, question: Question, kind: str, precision: str) -> Limits:
         """Return the limits for the gradients of one kind of weights. Raises Failed."""
         key = question.network.name, question.samples
         with self.locks.setdefault(key, threading.Lock()):
-            found = self.known.setdefault(key, kept(question.network, question.samples))
-            if f"{precision} {kind}" not in found:
-                found[f"{precision} {kind}"] = derive(self.questions, question.network,
-                                                      question.samples, kind, precision)
-                keep(question.network, question.samples, found, cache())
+            if (*key, kind, precision) not in self.ready:
+                self.ready[*key, kind, precision] = self._limits(question, kind, precision)
+            return self.ready[*key, kind, precision]
+
+    def _limits(self, question: Question, kind: str, precision: str) -> Limits:
+        network, samples = question.network, question.samples
+        key = network.name, samples
+        if key not in self.known:
+            self.known[key] = kept(network, samples)
+        found = self.known[key]
+        if f"{precision} {kind}" not in found:
+            found[f"{precision} {kind}"] = derive(self.questions, network, samples, kind, precision)
+            keep(network, samples, found, cache())
         spread = found[f"{precision} {kind}"]
         floor = FLOOR + COMMON.get(precision, 0.0)
-        convolutions = {layer.name for layer in question.network.layers if layer.op == "conv2d"}
+        convolutions = {layer.name for layer in network.layers if layer.op == "conv2d"}
         tensors = {}
         for name, errors in spread["tensors"].items():
             coefficient, norm, distance = (FACTOR * error + floor for error in errors)

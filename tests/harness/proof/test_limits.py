@@ -61,6 +61,15 @@ def test_kept_limits_hold_and_are_numbers_for_each_tensor_and_statistic(name):
         assert (errors >= 0).all()
 
 
+def test_kept_limits_are_read_once_however_many_tensors_ask(judge, monkeypatch):
+    """Each reading hashes the reference's code: 337 of them were most of ResNet-56's proof."""
+    reads = []
+    monkeypatch.setattr(limits, "kept", lambda *_: reads.append(1) or {"fp32 plain": DERIVED})
+    question, found = judge.questions.question(networks.get("tiny_fcn"), 1, 1, 0), LimitsOf(judge.questions)
+    assert found.of(question, "plain", "fp32") is found.of(question, "plain", "fp32")
+    assert len(reads) == 1
+
+
 @pytest.mark.parametrize("change", [
     lambda described: described.update(learning_rate=0.02),
     lambda described: described["layers"][0]["attributes"].update(units=17)])
