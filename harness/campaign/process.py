@@ -53,7 +53,7 @@ class Process:
             row["log"] = f"{session.logs.name}/{worker.log.name}"
             session.live.add(worker)
             try:
-                row.update(_identity(worker.ask("hello", session.suite.limits.start)))
+                row.update(_identity(session.greet(worker, trial)))
                 self._tell("building")
                 began = time.monotonic()
                 built = session.build(worker, trial)
@@ -137,7 +137,7 @@ class Process:
         """Take a worker from the pool. One that died or hung there ends and costs no trial."""
         while worker := self.session.pool.take(self.trial):
             try:
-                worker.ask("hello", self.session.suite.limits.start)
+                self.session.greet(worker, self.trial)
                 return worker
             except Failed:
                 worker.end()

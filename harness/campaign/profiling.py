@@ -15,6 +15,7 @@ from harness.campaign.session import Session
 from harness.campaign.tracing import Pass, record
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
+from harness.workers.answers import Profiled
 
 # Otherwise MXNet's profiler sees bulks of operators.
 UNBULKED = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0"}
@@ -30,7 +31,7 @@ def profile(session: Session, trial: Trial) -> list[dict[str, Any]]:
     """Profile a trial on one device; return its rows for operators.csv, or one with the reason."""
     if trial.devices > 1:
         return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": ONE_DEVICE}]
-    return record(session, trial, Pass("profile", UNBULKED, rows_of))
+    return record(session, trial, Pass("profile", Profiled, UNBULKED, rows_of))
 
 
 def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from harness.workers.alive import LiveWorkers
 from harness.workers.launch import task_of
 from harness.workers.pool import WorkerPool
 from harness.workers.scratch import make_large_folder
-from harness.workers.worker import Worker
+from harness.workers.worker import Failed, Worker
 
 NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
 
@@ -100,6 +100,14 @@ class Session:
               extra: Mapping[str, str] | None = None) -> Worker:
         """Start a worker for `trial`, as `harness.workers.launch.start` does."""
         return launch.start(self.environment(trial), trial, log, module, extra)
+
+    def greet(self, worker: Worker, trial: Trial) -> dict[str, Any]:
+        """Return what a worker says of itself. Raises Failed if it has another release."""
+        hello = worker.ask("hello", self.suite.limits.start)
+        if (release := hello.get("release", "")) != trial.release:
+            raise Failed("protocol", f"answer to 'hello': release: came {release!r}, expected "
+                                     f"{trial.release!r}")
+        return hello
 
     def build(self, worker: Worker, trial: Trial) -> dict[str, Any]:
         """Let a worker build a trial's network; return its parameters and the tier's settings."""

@@ -4,8 +4,8 @@ The worker is not timed, because recording costs time. If it fails, the trial ke
 the reason is recorded. Its trace (runners/tracer.py) becomes rows of kernels.csv.
 """
 
-import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,15 @@ from harness.campaign.session import Session
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
+from harness.workers.answers import Asked, Recorded, Traced, read
+from harness.workers.files import AnswerFolder
 from harness.workers.launch import variables
 from harness.workers.scratch import make_large_folder
 from harness.workers.worker import Failed, Unsupported
 
 WARM_UP_STEPS = 16  # enough to compile, choose algorithms and fill the allocator's pools
 STEPS = 10
+OUT, MOST_BYTES = "trace.json", 2**30
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Pass:
     """A command that records steps, the variables it needs, and how its file becomes rows."""
 
     command: str
+    model: type[Recorded]
     variables: Mapping[str, str]
     rows_of: Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]
 
@@ -44,7 +48,7 @@ def wanted(suite: Suite, trial: Trial) -> bool:
 def trace(session: Session, trial: Trial) -> list[dict[str, Any]]:
     """Trace a trial; return its rows for kernels.csv, or one row with the reason."""
     extra = visible_copies(session.environment(trial), trial)
-    return record(session, trial, Pass("trace", extra, rows_of))
+    return record(session, trial, Pass("trace", Traced, extra, rows_of))
 
 
 def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
@@ -53,15 +57,18 @@ def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
     log = session.logs / f"{trial.trial}-{asked.command}.log"
     log.unlink(missing_ok=True)
     try:
-        with (make_large_folder() as folder,
+        with (make_large_folder() as large, AnswerFolder(Path(large)) as folder,
               session.start(trial, log, extra=asked.variables) as worker):
-            out = Path(folder) / "trace.json"
-            worker.ask("hello", session.suite.limits.start)
+            session.greet(worker, trial)
             session.build(worker, trial)
             session.feed(worker, trial)
             worker.ask("run", session.suite.limits.window, steps=WARM_UP_STEPS)
-            worker.ask(asked.command, session.suite.limits.window, steps=STEPS, out=str(out))
-            return asked.rows_of(trial.trial, json.loads(out.read_text(encoding="utf-8")))
+            command = Asked(asked.command, {"steps": STEPS}, time.monotonic())
+            worker.ask(asked.command, session.suite.limits.window, steps=STEPS,
+                       out=str(folder.path(OUT)))
+            with folder.open(OUT, MOST_BYTES) as file:
+                found = read(asked.model, file.read(), command)
+            return asked.rows_of(trial.trial, found)
     except (Unsupported, Failed) as why:
         return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": str(why)}]
 

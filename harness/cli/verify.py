@@ -72,7 +72,7 @@ def prove(session: Session, trial: Trial) -> Verdict:
     log = session.logs / f"{trial.trial}-proof.log"
     try:
         with session.start(trial, log) as worker, session.live.holding(worker):
-            worker.ask("hello", session.suite.limits.start)
+            session.greet(worker, trial)
             return session.judge.judge(worker, networks.get(trial.network), task_of(trial))
     except Unsupported as refusal:
         return Verdict("unsupported", str(refusal))

@@ -11,7 +11,7 @@ import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -124,16 +124,23 @@ def save_batches(path: Path, inputs: np.ndarray, targets: np.ndarray) -> None:
 
 def mapped(path: Path) -> dict[str, np.ndarray]:
     """Map the arrays of an uncompressed .npz by name, read-only. Raises ValueError if compressed.
+    """
+    with open(path, "rb") as file:
+        return mapped_from(file)
+
+
+def mapped_from(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Map the arrays of an open .npz, as `mapped` does. Reads no pickled objects.
 
     np.load copies in small pieces between which threads pass Python's lock, so several checks at a
     time would wait for each other. One map a file, because each map holds a file descriptor.
     """
     arrays = {}
-    whole = np.memmap(path, np.uint8, "r")
-    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+    whole = np.memmap(file, np.uint8, "r")
+    with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{path}: {member.filename} is compressed")
+                raise ValueError(f"{file.name}: {member.filename} is compressed")
             file.seek(member.header_offset + LOCAL_HEADER_LENGTHS)
             file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
             version = np.lib.format.read_magic(file)

@@ -32,6 +32,7 @@ from harness.proof.questions import (
     samples_of,
 )
 from harness.workers.alive import LiveWorkers
+from harness.workers.files import AnswerFolder
 from harness.workers.worker import Failed, Unsupported, Worker
 
 DRAWS = 3  # of weights and samples, before gradients that rounding could explain are different
@@ -190,7 +191,7 @@ class Proof:
                               judge.limit) as found:
                 self._compare(found)
         except plays.Misfit as misfit:
-            self.exact_faults.append(str(misfit))
+            self.exact_faults.append(misfit.reason)
             return Verdict("different", "; ".join(self.exact_faults), parameters)
         if question.devices > 1:
             apart = copies.compare(self.worker, question.devices, judge.limit)
@@ -505,19 +506,13 @@ class Proof:
     def _later_moves(self) -> None:
         """Refuse if the steps after a strategy's whole ones moved too little."""
         question, whole, allowed = self.question, *LATER[self.strategy]
-        out = question.file(f"later-{id(self)}")
-        try:
-            self.worker.ask("train", self.judge.limit, weights=str(question.file(PLAIN)), start=0,
-                            steps=LATER_STEPS, samples=str(question.file("samples")),
-                            out=str(out), residence=self.residence)
-            ours = {name: arrays.mapped(out)[f"{LATER_STEPS}/parameters/{name}"]
-                    for name in self.network.parameter_shapes}
+        with AnswerFolder(question.folder) as folder:
+            trainer = plays.Trainer(self.worker, question, self.residence, self.judge.limit, folder)
+            ours = trainer.train(question.file(PLAIN), 0, LATER_STEPS).parameters[-1]
             early, late = (self.judge.questions.answer(question, PLAIN, steps)[1]
                            for steps in (whole, LATER_STEPS))
             errors = distances.later_errors(self.network, whole, (
                 ours, early, late, arrays.mapped(question.file(PLAIN))))
-        finally:
-            out.unlink(missing_ok=True)
         strays = {name: error for name, error in errors.items()
                   if not error <= max(allowed, self._limit_of(name).distance)}
         if strays:

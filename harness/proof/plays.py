@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import uuid4
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,11 +22,16 @@ from harness.proof.questions import (
     SMOOTH,
     Question,
 )
+from harness.workers.failures import Failed
+from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
 
 
-class Misfit(Exception):
+class Misfit(Failed):
     """A parameter is missing or has another shape, which NumPy might broadcast."""
+
+    def __init__(self, reason: str):
+        super().__init__("protocol", reason, answered=True)
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,38 @@ class Plays:
     again: Play | None = None  # the first step of `plain` once more, with other dropout masks
 
 
+class Trainer:
+    """Lets a worker that has built a network train, and reads what it saves in `folder`."""
+
+    def __init__(self, worker: Worker, question: Question, residence: str, limit: float,
+                 folder: AnswerFolder):
+        self.worker = worker
+        self.question = question
+        self.residence = residence
+        self.limit = limit
+        self.folder = folder
+        self.files = 0
+
+    @property
+    def last(self) -> Path:
+        """Where the last answer lies."""
+        return self.folder.path(f"{self.files}.npz")
+
+    def train(self, weights: Path, start: int, steps: int, prefix: str = "") -> Play:
+        """Train `steps` steps. Raises Misfit, and Failed and Unsupported as the worker does."""
+        self.files += 1
+        answer = self.worker.ask("train", self.limit, weights=str(weights), start=start,
+                                 steps=steps, samples=str(self.question.file("samples")),
+                                 out=str(self.last), residence=self.residence, prefix=prefix)
+        with self.folder.open(self.last.name, _most_bytes(self.question.network, steps)) as file:
+            found = _arrays(file)
+        play = Play(answer["losses"], *(
+            [_named(found, f"{step}/{kind}/") for step in range(1, steps + 1)]
+            for kind in ("parameters", "statistics")))
+        _refuse_misfits(self.question.network, play)
+        return play
+
+
 @contextmanager
 def played(worker: Worker, question: Question, residence: str, steps: int,
            limit: float) -> Iterator[Plays]:
@@ -58,48 +95,61 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
 
     Raises Misfit, and Failed and Unsupported as the worker does.
     """
-    files: list[Path] = []
+    with AnswerFolder(question.folder) as folder:
+        trainer = Trainer(worker, question, residence, limit, folder)
 
-    def train(weights: Path, start: int, steps: int, prefix: str = "") -> Play:
-        files.append(question.folder / f"proof-{uuid4().hex}.npz")
-        answer = worker.ask("train", limit, weights=str(weights), start=start, steps=steps,
-                            samples=str(question.file("samples")), out=str(files[-1]),
-                            residence=residence, prefix=prefix)
-        found = arrays.mapped(files[-1])
-        return Play(answer["losses"], *(
-            [_named(found, f"{step}/{kind}/") for step in range(1, steps + 1)]
-            for kind in ("parameters", "statistics")))
+        def of(kind: str, steps: int) -> Play:
+            return trainer.train(question.file(kind), FIRST_BATCH[kind], steps)
 
-    def of(kind: str, steps: int) -> Play:
-        return train(question.file(kind), FIRST_BATCH[kind], steps)
+        def own_steps_of(answer: Path, first: int) -> list[Play]:
+            return [trainer.train(answer, (first + step) % BATCHES, 1, f"{step}/parameters/")
+                    for step in range(1, steps)]
 
-    def own_steps_of(answer: Path, first: int) -> list[Play]:
-        return [train(answer, (first + step) % BATCHES, 1, f"{step}/parameters/")
-                for step in range(1, steps)]
-
-    dropout = question.network.has_dropout
-    try:
+        dropout = question.network.has_dropout
         plain = of(PLAIN, 1 if dropout else steps)
-        answer = files[-1]
-        _refuse_misfits(question.network, plain.parameters[0])
+        answer = trainer.last
         smooth = of(SMOOTH, 1) if SMOOTH in question.kinds else None
         calibrated = of(CALIBRATED, steps if dropout else 1)
         if dropout:
-            own, again = own_steps_of(files[-1], FIRST_BATCH[CALIBRATED]), of(PLAIN, 1)
+            own, again = own_steps_of(trainer.last, FIRST_BATCH[CALIBRATED]), of(PLAIN, 1)
         else:
             own, again = own_steps_of(answer, FIRST_BATCH[PLAIN]), None
         yield Plays(plain, calibrated, smooth, own, again)
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
 
 
-def _refuse_misfits(network: networks.Network, found: dict[str, np.ndarray]) -> None:
-    for name, shape in network.parameter_shapes.items():
-        if name not in found:
-            raise Misfit(f"no parameter of {name} was answered")
-        if found[name].shape != shape:
-            raise Misfit(f"the parameter of {name} has shape {found[name].shape}, not {shape}")
+def _most_bytes(network: networks.Network, steps: int) -> int:
+    """Return more than `steps` steps can take: two float64 for each parameter, and names."""
+    return steps * (16 * network.parameter_count + 2048 * len(network.parameter_shapes)) + 65536
+
+
+def _arrays(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Map the arrays that a worker saved. Raises Failed."""
+    try:
+        found = arrays.mapped_from(file)
+    except Exception as error:  # whatever zipfile and NumPy make of a broken file
+        raise Failed("protocol", "the file of answers cannot be read: "
+                                 f"{type(error).__name__}: {error}") from None
+    if not found:
+        raise Failed("protocol", "the file of answers holds no array")
+    for name, value in found.items():
+        if value.dtype.kind != "f":
+            raise Failed("protocol", f"the file of answers: {name}: came {value.dtype}, expected "
+                                     "floating point")
+    return found
+
+
+def _refuse_misfits(network: networks.Network, play: Play) -> None:
+    for found in play.parameters:
+        for name, shape in network.parameter_shapes.items():
+            if name not in found:
+                raise Misfit(f"no parameter of {name} was answered")
+            if found[name].shape != shape:
+                raise Misfit(f"the parameter of {name} has shape {found[name].shape}, not {shape}")
+    for found in play.statistics:
+        for name, value in found.items():
+            wanted = network.parameter_shapes.get(f"{name.partition('.')[0]}.scale")
+            if value.shape != wanted:
+                raise Misfit(f"the running statistic {name} has shape {value.shape}, not {wanted}")
 
 
 def _named(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

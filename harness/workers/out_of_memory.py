@@ -10,6 +10,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.workers.files import read_from
+
+MOST_BYTES = 2**24  # that are searched at a time
 # With and without the place in the source: both were seen on an H200.
 MESSAGE = re.compile(r"(OP_REQUIRES failed at \S+ : |op_kernel\.cc:\d+\] )"
                      r"(RESOURCE_EXHAUSTED|Resource exhausted): "
@@ -22,7 +25,7 @@ class MemoryMessages:
     def __init__(self, log: Path, clock: Callable[[], float]):
         self.log = log
         self.clock = clock
-        self.place = log.stat().st_size
+        self.place = _size(log)
         self.line = ""
         self.seen = 0.0
 
@@ -33,10 +36,18 @@ class MemoryMessages:
         return self.line if self.clock() - self.seen >= age else ""
 
     def _read(self) -> None:
-        with self.log.open("rb") as file:
-            file.seek(self.place)
-            # The rest of a line that is still being written comes later.
-            whole, end, _ = file.read().rpartition(b"\n")
+        # A framework that floods its log is not followed: its last words count.
+        self.place = max(self.place, _size(self.log) - MOST_BYTES)
+        # The rest of a line that is still being written comes later.
+        whole, end, _ = read_from(self.log, self.place, MOST_BYTES).rpartition(b"\n")
         self.place += len(whole + end)
         if found := MESSAGE.search(whole.decode(errors="replace")):
             self.line, self.seen = found[0].strip(), self.clock()
+
+
+def _size(log: Path) -> int:
+    """Return the bytes of a log; 0 if it is gone, because a worker may have removed it."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0

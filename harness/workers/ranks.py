@@ -7,38 +7,50 @@ mean. A rank that dies, hangs or disagrees is one `Failed` that names it; if one
 
 import contextlib
 import json
+import math
 import queue
 import socket
 import statistics
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from harness.environments.recipes import Parallel
+from harness.workers.answers import LONGEST_LINE, Asked, check, greeting, parse
+from harness.workers.failures import Failed, Unsupported
 from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import (
     KILLED,
     POLL_SECONDS,
-    Failed,
-    Unsupported,
+    WAITING_LINES,
     Worker,
     cpu_seconds,
     oom_kills,
-    parse,
+    put_all,
 )
 
 GRACE_SECONDS = 1.0  # until the death that made another rank fail is seen
 LAST_WORDS_SECONDS = 3.0  # for a launcher to log why a rank ended, or to end after its ranks
 CLEARING_SECONDS = 10.0  # for a launcher to clean up: 1 to 2.3 s, more than 3 on a busy machine
 
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean; nan where some are infinite with either sign."""
+    with contextlib.suppress(ValueError, OverflowError):
+        return statistics.fmean(values)
+    return math.nan
+
+
 # What ranks may answer differently; everything else must be equal.
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "start": min, "stop": max, "loss": statistics.fmean, "peak_memory_bytes": max,
+    "start": min, "stop": max, "loss": mean, "peak_memory_bytes": max,
     "idle_seconds": max, "pid": lambda values: values[0],
-    "losses": lambda values: [statistics.fmean(of_step) for of_step in zip(*values, strict=True)],
+    "losses": lambda values: [mean(of_step) for of_step in zip(*values, strict=True)],
     "hashes": lambda values: [value for hashes in values for value in hashes],
 }
 
@@ -68,8 +80,8 @@ class Ranks(Worker):
                  variables: Mapping[str, str] | None = None, **options: Any):
         self.launch = launch
         # (rank, line)
-        self.lines: queue.SimpleQueue[tuple[int, str | None]]  # type: ignore[assignment]
-        self.lines = queue.SimpleQueue()
+        self.lines: queue.Queue[tuple[int, str | None]]  # type: ignore[assignment]
+        self.lines = queue.Queue(WAITING_LINES * launch.ranks)
         self.links: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
         self.closed = False
@@ -87,6 +99,7 @@ class Ranks(Worker):
         while len(self.links) < self.launch.ranks:  # before the first command
             self._next(command, deadline, limit, set(self.links))
         line = json.dumps({"id": self.number, "command": command, **arguments}) + "\n"
+        asked = Asked(command, arguments, time.monotonic())
         for link in self.links.values():
             with contextlib.suppress(OSError):  # the end of its lines shows that a rank is gone
                 link.sendall(line.encode())
@@ -101,10 +114,13 @@ class Ranks(Worker):
                 self.end()  # the others wait for the rank that refused
                 raise Unsupported(refusal) from None
             if message.get("id") == self.number:
-                answers[rank] = self._checked(command, rank, message)
-                if refusal is None and answers[rank]["status"] == "unsupported":
-                    refusal = answers[rank]["reason"]
+                try:
+                    answers[rank] = self._checked(asked, rank, message)
+                except Unsupported as why:
+                    answers[rank], refusal = {}, refusal or str(why)
                     deadline = min(deadline, self.clock() + self.timeouts.shortage)
+        if refusal is not None:
+            raise Unsupported(refusal)
         self.closed = command == "close"
         return merged(command, [answers[rank] for rank in sorted(answers)])
 
@@ -166,17 +182,21 @@ class Ranks(Worker):
 
     def _listen(self, link: socket.socket) -> None:
         """Pass on the lines of a rank; the first one says which rank it is."""
-        with contextlib.suppress(ValueError, OSError), link.makefile("r") as lines:
-            first = next(lines, "{}")
-            said = json.loads(first)
-            rank = said.get("rank")
-            if rank not in range(self.launch.ranks) or rank in self.links:
+        with link.makefile("r", encoding="utf-8", errors="replace") as file:
+            lines = iter(partial(file.readline, LONGEST_LINE + 1), "")
+            first = next(lines, "")
+            try:
+                said = greeting(first)
+            except Failed:
+                self.lines.put((-1, first))
                 return
-            self.pids[rank], self.links[rank] = said["pid"], link
+            rank = said.rank
+            if rank >= self.launch.ranks or rank in self.links:
+                return
+            self.pids[rank], self.links[rank] = said.pid, link
             self.lines.put((rank, first))
             with contextlib.suppress(ValueError, OSError):
-                for line in lines:
-                    self.lines.put((rank, line))
+                put_all(lines, lambda line: self.lines.put((rank, line)))
             self.lines.put((rank, None))
 
     def _next(self, command: str, deadline: float, limit: float,
@@ -193,6 +213,8 @@ class Ranks(Worker):
             else:
                 if line is None:
                     raise self._death_of(rank, command)
+                if rank < 0:  # nobody knows who says it
+                    greeting(line)
                 self.signs[rank] = self.clock()
                 message = parse(line)
                 if "beat" not in message:
@@ -214,17 +236,18 @@ class Ranks(Worker):
                     raise self._silent(f"rank {rank}: '{command}'")
                 self.signs[rank], self.used[rank] = self.clock(), now
 
-    def _checked(self, command: str, rank: int, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer that is no failure. If another rank died, its death is the failure."""
-        if answer["status"] not in ("ok", "unsupported"):
+    def _checked(self, asked: Asked, rank: int, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Check an answer. If a rank failed because another died, that death is the failure."""
+        try:
+            return check(message, asked, f"rank {rank}: ")
+        except Failed:
             with contextlib.suppress(queue.Empty):
                 until = self.clock() + GRACE_SECONDS
                 while (left := until - self.clock()) > 0:
                     other, line = self.lines.get(timeout=left)
                     if line is None:
-                        raise self._death_of(other, command)
-            raise Failed(answer["kind"], f"rank {rank}: {answer['reason']}", answered=True)
-        return {key: value for key, value in answer.items() if key != "id"}
+                        raise self._death_of(other, asked.command) from None
+            raise
 
     def _death_of(self, rank: int, command: str) -> Failed:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -240,13 +263,7 @@ class Ranks(Worker):
 
 
 def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the answers of all ranks, in their order.
-
-    Raises Unsupported if one refuses, Failed if they disagree.
-    """
-    for answer in answers:
-        if answer["status"] == "unsupported":
-            raise Unsupported(answer["reason"])
+    """Merge the answers of all ranks, in their order. Raises Failed if they disagree."""
     one = {}
     for key, value in answers[0].items():
         values = [answer.get(key) for answer in answers]
@@ -257,5 +274,4 @@ def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]
             raise Failed("different", f"rank {rank} answers '{command}' with {key} {values[rank]}, "
                                       f"rank 0 with {value}")
         one[key] = value
-    del one["status"]
     return one

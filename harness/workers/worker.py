@@ -15,8 +15,9 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -25,6 +26,9 @@ import psutil
 
 from harness.environments.containers import Container
 from harness.workers import scratch
+from harness.workers.answers import LONGEST_LINE, Asked, check, parse
+from harness.workers.failures import Failed, Unsupported
+from harness.workers.files import tail
 from harness.workers.out_of_memory import MemoryMessages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,28 +36,13 @@ SILENCE_SECONDS = 60.0
 # For an answer after a message about memory: TensorFlow retries other allocations for 10 s.
 SHORTAGE_SECONDS = 20.0
 POLL_SECONDS = 0.5
+LOG_BYTES = 8000  # of the end of a log, for its last words
+WAITING_LINES = 64  # that the driver has not read; then a worker that says more has to wait
 KILLING_SECONDS = 30.0  # for killed processes to end; one within a broken GPU driver never does
 TOKEN = "DLBENCH_WORKER"
 KILLED = "the kernel's out-of-memory killer ended the worker"
 DRIVER = "DLBENCH_DRIVER"  # the driver's process, to recognize a worker whose driver is gone
 OURS = (TOKEN, "DLBENCH_CORES", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONNOUSERSITE")
-
-
-class Unsupported(Exception):
-    """The worker's framework cannot do what was asked; the message is its reason."""
-
-
-class Failed(Exception):
-    """A failure; `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol.
-
-    A worker that `answered` with its failure is still alive.
-    """
-
-    def __init__(self, kind: str, reason: str, answered: bool = False):
-        super().__init__(f"{kind}: {reason}")
-        self.kind = kind
-        self.reason = reason
-        self.answered = answered
 
 
 @dataclass(frozen=True)
@@ -115,21 +104,14 @@ class Worker:
         self.last_sign = self.clock()
         self.memory = MemoryMessages(self.log, self.clock)
         message = json.dumps({"id": self.number, "command": command, **arguments})
+        asked = Asked(command, arguments, time.monotonic())
         try:
             assert self.process.stdin is not None
             self.process.stdin.write(message + "\n")
             self.process.stdin.flush()
         except OSError:
             raise self._death(command) from None
-        answer = self._wait(command, self.clock() + limit, limit)
-        status = answer.pop("status", None)
-        if status == "unsupported":
-            raise Unsupported(answer["reason"])
-        if status == "failed":
-            raise Failed(answer["kind"], answer["reason"], answered=True)
-        if status != "ok":
-            raise Failed("protocol", f"answer to '{command}' has status {status!r}")
-        return answer
+        return check(self._wait(command, self.clock() + limit, limit), asked)
 
     def end(self) -> None:
         """End the worker and every process that it started, also those that left its session."""
@@ -168,15 +150,18 @@ class Worker:
             variables = os.environ
         process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file,
-                                   text=True, env=variables)
-        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+                                   encoding="utf-8", errors="replace", env=variables)
+        self.lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
         self.reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self.reader.start()
         return process
 
     def _close_wire(self) -> None:
         """Close the wire of a worker that has ended."""
-        self.reader.join(timeout=5)  # nobody holds the pipe any more, so it has ended
+        until = time.monotonic() + 5  # nobody holds the pipe any more, so the reader ends
+        while self.reader.is_alive() and time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):  # it may wait until its lines are read
+                self.lines.get(timeout=0.01)
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -197,7 +182,7 @@ class Worker:
         return " | ".join(self._said()[-lines:])[-600:]
 
     def _said(self) -> list[str]:
-        text = self.log.read_bytes()[-8000:].decode(errors="replace")
+        text = tail(self.log, LOG_BYTES).decode(errors="replace")
         return [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
 
     def _wait(self, command: str, deadline: float, limit: float) -> dict[str, Any]:
@@ -257,8 +242,8 @@ class Worker:
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
         with contextlib.suppress(ValueError, OSError):
-            for line in process.stdout:
-                self.lines.put(line)
+            lines = iter(partial(process.stdout.readline, LONGEST_LINE + 1), "")
+            put_all(lines, self.lines.put)
         self.lines.put(None)
 
     def _death(self, command: str) -> Failed:
@@ -286,14 +271,12 @@ def _environment(variables: Mapping[str, str], cores: str, token: str) -> dict[s
     }
 
 
-def parse(line: str) -> dict[str, Any]:
-    try:
-        answer = json.loads(line)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise Failed("protocol", f"not a line of JSON: {line.strip()[:200]!r}")
-    return answer
+def put_all(lines: Iterable[str], put: Callable[[str], None]) -> None:
+    """Pass lines on, up to the first that is too long: what follows it would be its rest."""
+    for line in lines:
+        put(line)
+        if len(line) > LONGEST_LINE:
+            break
 
 
 def processes_with(token: str) -> list[psutil.Process]:

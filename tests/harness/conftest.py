@@ -1,5 +1,6 @@
 """A campaign of seconds: runners of tests.faults stand in for frameworks, without a build."""
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from harness.environments import recipes, store
 from harness.environments.recipes import Framework
 from harness.environments.store import Environment
 from harness.errors import WrongUse
+from harness.workers import answers
 from tests.parallel import parallel_of
 
 
@@ -50,6 +52,12 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
         return built
 
     return make
+
+
+@pytest.fixture
+def made_up_clock(monkeypatch) -> None:
+    """Let workers answer times of another clock than the driver's."""
+    monkeypatch.setattr(answers, "CLOCK_SECONDS", math.inf)
 
 
 @pytest.fixture

@@ -204,12 +204,13 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
 
 
 @pytest.fixture
-def bisect(monkeypatch, capsys, tmp_path, stand_in):
+def bisect(monkeypatch, capsys, tmp_path, stand_in, made_up_clock):
     """Run the command in this process and a folder of its own, with a suite of seconds; its releases are all alike."""
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
     stand_in(same="reference:Simulated")
+    monkeypatch.setattr(Session, "greet", lambda self, worker, trial: worker.ask("hello", 60))
     load = recipes.load
 
     def load_with_releases(name, folder=None):

@@ -42,7 +42,7 @@ def dlbench(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
-def sides(stand_in):
+def sides(stand_in, made_up_clock):
     return stand_in(same="reference:Simulated", slow="reference:Slower5", slower="reference:Slower50", broken="wire:Raises",
                     nesterov="reference:Nesterov")
 
@@ -239,7 +239,7 @@ def test_a_threshold_that_is_no_share_is_wrong_use(text):
         parse_threshold(text)
 
 
-def test_interpreters_may_be_named_by_release(stand_in, dlbench):
+def test_interpreters_may_be_named_by_release(stand_in, dlbench, made_up_clock):
     stand_in(one="reference:Simulated")
     release = np.__version__
     code, _, (row,) = live(dlbench, f"one=={release}", "one", "--interpreter", f"one=={release}={sys.executable}")

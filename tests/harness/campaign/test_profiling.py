@@ -15,6 +15,7 @@ from harness.data import arrays
 from harness.environments import recipes
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
+from harness.workers import answers
 from harness.workers.worker import Failed, Unsupported, Worker
 
 TRIAL = Trial(framework="good", release="1", network="tiny_fcn", batch=4, devices=1, device_kind="cpu", threads=1,
@@ -76,7 +77,8 @@ def test_each_profiler_sees_where_a_step_goes(framework, interpreter_of, tmp_pat
         worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
         worker.ask("run", limit=300, steps=4)
         worker.ask("profile", limit=300, steps=10, out=str(tmp_path / "profile.json"))
-    rows = pd.DataFrame(profiling.rows_of("one", pd.read_json(tmp_path / "profile.json", typ="series").to_dict()))
+    written = answers.read(answers.Profiled, (tmp_path / "profile.json").read_bytes(), answers.Asked("profile", {"steps": 10}, 0.0))
+    rows = pd.DataFrame(profiling.rows_of("one", written))
     seconds = rows.groupby("class")["exposed_seconds_per_step"].sum()
     busy, wall = (rows.loc[rows["class"] == kind, "seconds_per_step"].item() for kind in ("busy", "wall"))
     assert {"matrix product", "convolution", "reduction", "element-wise"} <= set(rows["class"])

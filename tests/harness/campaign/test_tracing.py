@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -22,7 +23,7 @@ from harness.plan.suite import Suite
 from tests.parallel import parallel_of
 
 FAKE_CUPTI = str(Path(__file__).parents[2] / "fake_cupti")
-TRIAL = Trial(framework="good", release="1", network="tiny_fcn", batch=4, devices=1, device_kind="cuda", threads=1,
+TRIAL = Trial(framework="good", release=np.__version__, network="tiny_fcn", batch=4, devices=1, device_kind="cuda", threads=1,
               precision="fp32", tuning="stock", data="host", learning_rate=0.1, parameters=1, flops_per_step=1, dropout=False,
               processes_planned=1)
 ON_TWO = replace(TRIAL, devices=2, ranks=2, batch=2)
@@ -38,7 +39,7 @@ def session(tmp_path, monkeypatch):
         monkeypatch.setattr(recipes, "load", lambda name, folder=None: runner)
         suite = Suite.model_validate({"networks": "tiny_fcn", **suite})
         variables = {"PYTHONPATH": FAKE_CUPTI} if variables is None else variables
-        ready = {"good==1": Environment("good", "1", "cuda", Path(sys.executable), "key", "3.11", (), variables, "built")}
+        ready = {f"good=={np.__version__}": Environment("good", np.__version__, "cuda", Path(sys.executable), "key", "3.11", (), variables, "built")}
         return Session(suite, ready, tmp_path / "logs", Inputs(tmp_path, 1), None)
 
     return make
@@ -91,12 +92,12 @@ def test_two_ranks_without_cupti_are_a_reason_at_once(session):
 
 def test_an_environment_that_could_not_be_built_is_a_reason(session):
     made = session("traced")
-    row, = tracing.trace(replace(made, environments={"good==1": BuildFailed("no wheel\nlog")}), TRIAL)
+    row, = tracing.trace(replace(made, environments={f"good=={np.__version__}": BuildFailed("no wheel\nlog")}), TRIAL)
     assert row["reason"] == "crashed: its environment could not be built: no wheel"
 
 
 def test_xlas_own_flags_are_kept_and_its_command_buffers_are_off(session, monkeypatch):
-    environment = session("traced").environments["good==1"]
+    environment = session("traced").environments[f"good=={np.__version__}"]
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert tracing.visible_copies(environment, TRIAL) == {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")

@@ -36,7 +36,7 @@ def trial(devices, kind="cpu", **changes):
 
 
 @pytest.fixture
-def simulated(monkeypatch):
+def simulated(monkeypatch, made_up_clock):
     """Let simulated links stand in for PyTorch's, which one process drives."""
     recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
     stand_in = Framework(title="PyTorch", runner="tests.faults.reference", distributions=["numpy"], default=np.__version__,

@@ -210,7 +210,7 @@ def test_a_launcher_is_told_to_end_once_however_many_end_its_ranks(ranks, monkey
 
 
 def test_answers_merge_by_their_meaning():
-    ok = {"status": "ok", "steps": 2}
+    ok = {"steps": 2}
     answers = [{**ok, "start": 1.0, "stop": 5.0, "loss": 2.0, "losses": [1.0, 2.0], "peak_memory_bytes": 7, "hashes": ["a"]},
                {**ok, "start": 0.5, "stop": 4.0, "loss": 4.0, "losses": [3.0, 4.0], "peak_memory_bytes": 9, "hashes": ["b", "c"]}]
     assert merged("run", answers) == {"steps": 2, "start": 0.5, "stop": 5.0, "loss": 3.0, "losses": [2.0, 3.0],
@@ -219,13 +219,8 @@ def test_answers_merge_by_their_meaning():
 
 def test_ranks_that_disagree_are_different():
     with pytest.raises(Failed) as caught:
-        merged("build", [{"status": "ok", "parameters": 861}, {"status": "ok", "parameters": 862}])
+        merged("build", [{"parameters": 861}, {"parameters": 862}])
     assert (caught.value.kind, caught.value.reason) == ("different", "rank 1 answers 'build' with parameters 862, rank 0 with 861")
-
-
-def test_what_one_rank_refuses_all_refuse():
-    with pytest.raises(Unsupported, match="no NCCL here"):
-        merged("build", [{"status": "ok", "parameters": 861}, {"status": "unsupported", "reason": "no NCCL here"}])
 
 
 def test_a_command_line_of_another_program_names_the_interpreter_and_the_number():

@@ -1,0 +1,358 @@
+"""What a worker may answer: one model for each command, checked before anybody reads the answer.
+
+Whatever does not fit raises Failed with the kind `protocol` and names the field. Keys that no model
+has are dropped: a runner may say more than the driver reads, and nothing of it reaches a record.
+"""
+
+import json
+import reprlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from analysis.records.text import one_line
+from harness.workers.failures import Failed, Unsupported
+
+LONGEST_LINE = 4 * 2**20  # characters; the longest true answer is a point's of a study, some kB
+LONGEST_MESSAGE = 300
+# All processes of a machine share the clock; its readings differ by its resolution.
+CLOCK_SECONDS = max(1e-6, time.get_clock_info("monotonic").resolution)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("a line of printable characters")
+    return text
+
+
+def _flat(text: Any) -> Any:
+    return one_line(text) if isinstance(text, str) else text
+
+
+Count = Annotated[int, Field(ge=0, le=2**50)]
+Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0)]  # inf where training broke down
+Line = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+Text = Annotated[str, BeforeValidator(_flat)]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Window = Annotated[list[Moment], Field(min_length=2, max_length=2)]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A command that was sent, and when the driver sent it by the clock that all share."""
+
+    command: str
+    arguments: Mapping[str, Any]
+    sent: float
+
+
+def _asked(info: ValidationInfo) -> Asked:
+    return cast(Asked, info.context)
+
+
+class Answer(BaseModel):
+    """An answer that says nothing but that it is done."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class Refusal(Answer):
+    reason: Text
+
+
+class Failure(Answer):
+    kind: Literal["different", "out_of_memory", "crashed"]
+    reason: Text
+
+
+class Greeting(Answer):
+    """A rank's first line, before any command."""
+
+    rank: Annotated[int, Field(ge=0)]
+    pid: Annotated[int, Field(ge=1, le=2**31)]
+
+
+Version = Line | int | bool | None
+
+
+class Hello(Answer):
+    pid: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    python: Line = ""
+    numpy: Line = ""
+    keras: Line | None = None
+    release: Line = ""
+    device_name: Line = ""
+    libraries: Annotated[dict[Line, Version | list[Line]], Field(max_length=200)] = {}
+
+
+class Built(Answer):
+    parameters: Count
+    settings: Annotated[list[Text], Field(max_length=100)] = []
+
+
+class Timed(Answer):
+    steps: Count
+    start: Moment
+    stop: Moment
+
+    @model_validator(mode="after")
+    def _as_asked(self, info: ValidationInfo) -> "Timed":
+        _check_steps(self.steps, _asked(info))
+        _check_windows([[self.start, self.stop]], _asked(info))
+        return self
+
+
+class Ran(Timed):
+    loss: float  # of a run that diverged: nan or inf
+    peak_memory_bytes: Count
+
+
+class Transferred(Timed):
+    idle_seconds: Moment
+
+    @model_validator(mode="after")
+    def _moved(self) -> "Transferred":
+        if self.idle_seconds >= self.stop - self.start:
+            raise ValueError(f"idle_seconds: came {self.idle_seconds!r}, expected less than the "
+                             "window")
+        return self
+
+
+class BuiltPart(Answer):
+    """A part of the step that was built and not run."""
+
+    steps: Literal[0]
+
+
+class Trained(Answer):
+    losses: list[float]
+
+    @model_validator(mode="after")
+    def _as_asked(self, info: ValidationInfo) -> "Trained":
+        _check_count("losses", self.losses, _asked(info).arguments["steps"])
+        return self
+
+
+class Apart(Answer):
+    share: Share
+    beyond: Share
+
+
+class Copies(Answer):
+    hashes: Annotated[list[Digest], Field(max_length=4096)]
+    apart: dict[Line, Apart] = {}
+
+
+class Windows(Answer):
+    windows: list[Window]
+
+    @model_validator(mode="after")
+    def _as_asked(self, info: ValidationInfo) -> "Windows":
+        arguments = _asked(info).arguments
+        count = arguments["windows"] if "windows" in arguments else len(arguments["runs"])
+        _check_count("windows", self.windows, count)
+        _check_windows(self.windows, _asked(info))
+        return self
+
+
+class Candidate(Answer):
+    status: Literal["ok", "unsupported", "failed"]
+    reason: Text = ""
+    operations: Annotated[int, Field(ge=1, le=2**50)] | None = None
+    error: float | None = None
+    workspace_bytes: Count | None = None
+    rank: Count | None = None
+
+    @model_validator(mode="after")
+    def _measurable(self) -> "Candidate":
+        if self.status == "ok" and self.operations is None:
+            raise ValueError("operations: missing")
+        return self
+
+
+class Placed(Answer):
+    candidates: dict[Line, Candidate]
+
+
+class Opened(Answer):
+    links: dict[Line, Text] = {}
+
+
+class Spread(Answer):
+    loss: float
+    tensors: dict[Line, Annotated[list[float], Field(min_length=3, max_length=3)]]
+
+
+class Masks(Answer):
+    loss: Annotated[list[float], Field(min_length=2, max_length=2)]
+    tensors: dict[Line, Annotated[list[float], Field(min_length=6, max_length=6)]]
+
+
+class MaskedHead(Answer):
+    mean: float
+    deviation: float
+
+
+class Activity(Answer):
+    count: Count
+    seconds: Moment
+
+
+class Kernel(Activity):
+    name: Text
+
+
+class Copy(Activity):
+    kind: Text
+    bytes: Count
+
+
+class Recorded(Answer):
+    """The file that a worker writes of a few steps."""
+
+    steps: Count
+    wall_seconds: Moment
+
+    @model_validator(mode="after")
+    def _as_asked(self, info: ValidationInfo) -> "Recorded":
+        _check_steps(self.steps, _asked(info))
+        return self
+
+
+class Traced(Recorded):
+    kernels: list[Kernel]
+    copies: list[Copy]
+    # Number, start, end.
+    timeline: list[Annotated[list[Count], Field(min_length=3, max_length=3)]]
+    busy_seconds: Moment
+    span_seconds: Moment
+
+    @model_validator(mode="after")
+    def _refers(self) -> "Traced":
+        rows = len(self.kernels) + len(self.copies)
+        for number, start, end in self.timeline:
+            if number >= rows or start > end:
+                raise ValueError(f"timeline: came {[number, start, end]}, expected one of {rows} "
+                                 "activities, its start and its end")
+        return self
+
+
+Name = Annotated[str | int, BeforeValidator(_flat)]
+
+
+class Profiled(Recorded):
+    # Operator, thread, start, end.
+    spans: list[tuple[Text, Name, Finite, Finite]]
+
+
+# Other commands answer nothing.
+ANSWERS: Mapping[str, type[Answer]] = {
+    "hello": Hello, "build": Built, "run": Ran, "train": Trained, "copies": Copies, "phase": Timed,
+    "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
+    "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
+    "masked_head": MaskedHead}
+
+
+def parse(line: str) -> dict[str, Any]:
+    """Read a line of the wire. Raises Failed if it is no object or too long."""
+    if len(line) > LONGEST_LINE:
+        raise Failed("protocol", f"a line of more than {LONGEST_LINE:,} characters: "
+                                 f"{line[:100]!r}")
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise Failed("protocol", f"not a line of JSON: {line.strip()[:200]!r}")
+    return answer
+
+
+def check(answer: Mapping[str, Any], asked: Asked, who: str = "") -> dict[str, Any]:
+    """Return the fields of an answer. Raises Unsupported, or Failed where `who` begins the reason.
+
+    A worker that failed by its own word has answered, and lives.
+    """
+    status, name = answer.get("status"), f"{who}answer to '{asked.command}'"
+    if status == "unsupported":
+        raise Unsupported(str(_valid(Refusal, answer, name)["reason"]))
+    if status == "failed":
+        failure = _valid(Failure, answer, name)
+        raise Failed(failure["kind"], f"{who}{failure['reason']}", answered=True)
+    if status != "ok":
+        raise Failed("protocol", f"{name}: status: came {reprlib.repr(status)}, expected ok, "
+                                 "unsupported or failed")
+    model = ANSWERS.get(asked.command, Answer)
+    if asked.command == "phase" and not asked.arguments["steps"]:
+        model = BuiltPart
+    return _valid(model, answer, name, asked)
+
+
+def greeting(line: str) -> Greeting:
+    """Read a rank's first line. Raises Failed."""
+    return Greeting(**_valid(Greeting, parse(line), "a rank's first line"))
+
+
+def read(model: type[Recorded], text: bytes, asked: Asked) -> dict[str, Any]:
+    """Read the JSON that a worker wrote for a command. Raises Failed."""
+    return _valid(model, text, f"the file of '{asked.command}'", asked)
+
+
+def _valid(model: type[Answer], answer: Mapping[str, Any] | bytes, name: str,
+           asked: Asked | None = None) -> dict[str, Any]:
+    try:
+        if isinstance(answer, bytes):
+            found = model.model_validate_json(answer, context=asked)
+        else:
+            found = model.model_validate(answer, context=asked)
+    except ValidationError as error:
+        reason = one_line(f"{name}: {sentence(error)}", LONGEST_MESSAGE)
+        raise Failed("protocol", reason) from None
+    return found.model_dump(exclude_unset=True)
+
+
+def sentence(error: ValidationError) -> str:
+    """Say of the first fault which field it is, what came and what was expected."""
+    fault = error.errors(include_url=False)[0]
+    if fault["type"] == "value_error" and not fault["loc"]:
+        return str(fault["ctx"]["error"])
+    field = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "missing":
+        return f"{field}: missing"
+    wanted = str(fault["ctx"]["error"]) if fault["type"] == "value_error" else fault["msg"]
+    wanted = wanted.removeprefix("Input should be ").removeprefix("Input should ")
+    return f"{field}: came {reprlib.repr(fault['input'])}, expected {wanted}"
+
+
+def _check_count(field: str, values: Sequence[Any], wanted: int) -> None:
+    if len(values) != wanted:
+        raise ValueError(f"{field}: came {len(values)}, expected {wanted}")
+
+
+def _check_steps(steps: int, asked: Asked) -> None:
+    if steps != asked.arguments["steps"]:
+        raise ValueError(f"steps: came {steps}, expected {asked.arguments['steps']}")
+
+
+def _check_windows(windows: Sequence[Sequence[float]], asked: Asked,
+                   clock: Callable[[], float] = time.monotonic) -> None:
+    """Hold windows against the time between command and answer."""
+    earliest, latest = asked.sent - CLOCK_SECONDS, clock() + CLOCK_SECONDS
+    for start, stop in windows:
+        if not earliest <= start < stop <= latest:
+            raise ValueError(f"start and stop: came {start!r} and {stop!r}, expected one after the "
+                             f"other between the command, {asked.sent!r}, and its answer, "
+                             f"{clock()!r}")
