@@ -147,6 +147,8 @@ def mapped_from(file: BinaryIO) -> dict[str, np.ndarray]:
             read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
                            else np.lib.format.read_array_header_2_0)
             shape, columns_first, dtype = read_header(file)
+            if dtype.hasobject:  # its bytes would be taken for addresses
+                raise ValueError(f"{file.name}: {member.filename} holds objects")
             order: Literal["C", "F"] = "F" if columns_first else "C"
             name = member.filename.removesuffix(".npy")
             arrays[name] = np.ndarray(shape, dtype, whole, file.tell(), order=order)

@@ -52,9 +52,10 @@ class AnswerFolder:
             descriptor = os.open(name, SAFELY, dir_fd=self.descriptor)
         except OSError as error:
             raise Failed("protocol", f"the file of answers: {error.strerror}") from None
+        if fault := fault_of(os.fstat(descriptor), most):
+            os.close(descriptor)
+            raise Failed("protocol", f"the file of answers: {fault}")
         with os.fdopen(descriptor, "rb") as file:
-            if fault := fault_of(os.fstat(descriptor), most):
-                raise Failed("protocol", f"the file of answers: {fault}")
             yield file
 
 
@@ -81,9 +82,13 @@ def tail(file: Path, size: int) -> bytes:
 
 def read_from(file: Path, place: int, size: int) -> bytes:
     """Return at most `size` bytes from `place` on, or before the end if `place` is negative."""
-    with contextlib.suppress(OSError), os.fdopen(os.open(file, SAFELY), "rb") as opened:
-        found = os.fstat(opened.fileno())
-        if stat.S_ISREG(found.st_mode):
+    with contextlib.suppress(OSError):
+        descriptor = os.open(file, SAFELY)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(descriptor)
+            return b""
+        with os.fdopen(descriptor, "rb") as opened:
             opened.seek(max(0, found.st_size + place) if place < 0 else place)
             return opened.read(size)
     return b""

@@ -45,7 +45,7 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
                   progress: Callable[[str], None]) -> Environment:
             built.append(framework)
             return Environment(framework, release, device, Path(sys.executable), framework, "3.11",
-                               (), {}, "built")
+                               (f"numpy=={np.__version__}",), {}, "built")
 
         monkeypatch.setattr(recipes, "load", load)
         monkeypatch.setattr(store, "build", build)

@@ -26,6 +26,7 @@ from harness.campaign.bisection import (
     step_of,
     write,
 )
+from harness.campaign.session import Session
 from harness.cli import compare as cli_compare
 from harness.cli import main
 from harness.environments import recipes
