@@ -1,18 +1,18 @@
 """Reads a YAML file into a pydantic model, with one clear message for every error.
 
-The message names the file, the key and the remedy, and suggests the closest known key. A repeated
-key is an error too: PyYAML would silently keep the last.
+The message names the file, the key and the remedy, and suggests the closest known key.
 """
 
 import difflib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.errors import WrongUse
+from harness import plain_yaml
+from harness.errors import MOST_CHARACTERS, WrongUse, brief
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -34,14 +34,14 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read the mapping in `path`. Raises WrongUse without a file, a mapping or valid YAML."""
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        data = plain_yaml.read(path)
     except FileNotFoundError:
         others = sorted(other.name for other in path.parent.glob("*.yaml"))
         raise WrongUse(f"{short(path)}: no such file{did_you_mean(path.name, others)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"{short(path)}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise WrongUse(f"{short(path)}: not valid YAML: {error}") from None
+    except plain_yaml.NotPlain as error:
+        raise WrongUse(f"{short(path)}: not valid YAML: {brief(str(error), 200)}") from None
     if not isinstance(data, dict):
         raise WrongUse(f"{short(path)}: must be a mapping of keys to values, "
                        f"is {type(data).__name__}")
@@ -55,7 +55,16 @@ def validate(data: dict[str, Any], model: type[Model], source: str) -> Model:
     except ValidationError as error:
         faults = [f"{source}: {_sentence(fault, model)}"
                   for fault in error.errors(include_url=False)]
-        raise WrongUse("\n".join(faults)) from None
+        raise WrongUse(_list(faults)) from None
+
+
+def _list(faults: Sequence[str]) -> str:
+    """Return one fault a line, as many as a message holds."""
+    lengths = accumulate(len(fault) + 1 for fault in faults)
+    shown = max(1, sum(length <= MOST_CHARACTERS - 40 for length in lengths))
+    more = len(faults) - shown
+    rest = [f"and {more:,} more {'fault' if more == 1 else 'faults'}"] if more else []
+    return "\n".join([brief(faults[0], MOST_CHARACTERS - 40), *faults[1:shown], *rest])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -75,10 +84,11 @@ def short(path: Path) -> str:
 
 def _sentence(fault: Any, model: type[BaseModel]) -> str:
     *parents, last = fault["loc"] or ("",)
-    key = ".".join(str(part) for part in fault["loc"])
+    key = brief(".".join(str(part) for part in fault["loc"]), 60)
     if fault["type"] == "extra_forbidden":
         owner = _model_at(model, parents)
-        return f"{key}: unknown key{did_you_mean(str(last), owner.model_fields if owner else ())}"
+        known = owner.model_fields if owner else ()
+        return f"{key}: unknown key{did_you_mean(str(last)[:60], known)}"
     if fault["type"] == "missing":
         return f"{key}: this key is missing; add it"
     # A validator's own words need no quotation of the value.
@@ -88,7 +98,8 @@ def _sentence(fault: Any, model: type[BaseModel]) -> str:
     unquoted = fault["type"] == "string_type" and isinstance(fault["input"], int | float)
     quotes = ('; YAML reads it as a number or a truth value, so put it in "quotes"'
               if unquoted else "")
-    return f"{key}: {message}, is {fault['input']!r}{quotes}{_default(model, fault['loc'])}"
+    message, found = brief(message, 160), brief(repr(fault["input"]), 60)
+    return f"{key}: {message}, is {found}{quotes}{_default(model, fault['loc'])}"
 
 
 def _default(model: type[BaseModel], place: Sequence[str | int]) -> str:
@@ -115,17 +126,3 @@ def _model_at(model: Any, parts: list[Any]) -> type[BaseModel] | None:
     inner = [_model_at(argument, parts[1:]) or _model_at(argument, parts)
              for argument in get_args(model)]
     return next((found for found in inner if found), None)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """PyYAML's safe loader, with a key written twice as an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key} is written twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)

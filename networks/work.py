@@ -118,6 +118,18 @@ def activation_bytes(network: Network) -> int:
                              if layer.op not in ("flatten", "dropout"))
 
 
+def least_step_bytes(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> int:
+    """Bytes that a training step of one mini-batch certainly holds at a time.
+
+    Weights and momentum in fp32, and once what the products read, which their backward pass reads
+    again: 8 x parameters + element_bytes x batch x (sizes of the products' inputs).
+    """
+    read = {source for layer in network.layers if layer.op in ("dense", "conv2d", "lstm")
+            for source in layer.inputs}
+    values = sum(math.prod(network.shape_of(source)) for source in read)
+    return 2 * parameter_bytes(network) + element_bytes * batch * values
+
+
 def parameter_bytes(network: Network) -> int:
     """Bytes of all trained tensors in float32: what one gradient aggregation moves."""
     return FLOAT_BYTES * network.parameter_count

@@ -3,6 +3,7 @@
 A failed process is a row. Only wrong input stops a campaign, before anything starts.
 """
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +27,7 @@ from harness.environments.store import Environment
 from harness.errors import WrongUse
 from harness.machine import hardware
 from harness.machine.preflight import pass_gate
+from harness.plan import memory
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
 from harness.workers.worker import Failed
@@ -44,10 +46,13 @@ def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
     planned: list[Trial] = []
     for kind in kinds:
         releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
-        here = Machine(kind, machine["cpu"]["allowed"], len(visible))
+        here = Machine(kind, machine["cpu"]["allowed"], len(visible),
+                       machine["memory"]["total_bytes"],
+                       min((gpu["memory_bytes"] or math.inf for gpu in visible), default=None))
         trials = make_trials(suite, releases, here,
                              lambda name: data_sets.available(name) is not None)
         planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]
+    memory.refuse_all(planned, suite_file)
     return Plan(suite, suite_file, planned, machine, kinds[-1], allow_dirty=allow_dirty)
 
 

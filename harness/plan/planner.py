@@ -12,6 +12,7 @@ from typing import Any
 
 import networks
 from harness.environments import recipes
+from harness.plan import memory
 from harness.plan.suite import Skip, Suite
 from networks import work
 
@@ -74,6 +75,9 @@ class Machine:
     device_kind: str
     cores: int
     devices: int
+    memory_bytes: int | None = None
+    # Of the smallest GPU.
+    device_memory_bytes: float | None = None
 
 
 def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
@@ -100,7 +104,9 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         strategy=strategy, global_batch=whole,
                         ranks=devices if _in_ranks(spec) else 1,
                     )
-                    if reason := _refusal(trial, machine, has_set):
+                    reason = _refusal(trial, machine, has_set) or memory.refusal(
+                        trial, machine.memory_bytes, machine.device_memory_bytes, suite.check.batch)
+                    if reason:
                         trial = replace(trial, status="unsupported", reason=reason)
                     trials.append(trial)
     wanted = [trial for trial in trials if not any(_skipped(trial, skip) for skip in suite.skip)]

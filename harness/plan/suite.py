@@ -4,6 +4,7 @@ Every key has a default, and below it a docstring that the documentation's page 
 `harness.plan.planner` turns a suite into trials.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,28 +12,41 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 import networks
+from harness import plain_yaml
 from harness.data import data_sets
 from harness.environments import recipes as frameworks
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
+# Beyond any machine or patience: a larger number is a slip.
+MOST_THREADS, MOST_DEVICES, MOST_JOBS, MOST_REPEATS = 4096, 4096, 1024, 100_000
+LONGEST_WINDOW, LONGEST_LIMIT = 3600, 7 * 86400
+MOST_TRIALS = 5000
 
-def _no_truth_value(value: Any) -> Any:
+
+def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError(f"input should be a number, is {value}, which YAML reads as a truth value")
+    if isinstance(value, str):
+        raise ValueError(f"input should be a number, is the text {brief(repr(value), 60)}")
     return value
 
 
 def _threads(value: Any) -> Any:
-    if value != "all" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ValueError("input should be a whole number greater than 0, or all, "
-                         f"is {value!r}; the default is all")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value != "all" and not (whole and 0 < value <= MOST_THREADS):
+        raise ValueError(f"input should be a whole number from 1 to {MOST_THREADS}, or all, "
+                         f"is {brief(repr(value), 60)}; the default is all")
     return value
 
 
-WholeNumber = Annotated[int, BeforeValidator(_no_truth_value)]
+WholeNumber = Annotated[int, BeforeValidator(_number)]
 PositiveInt = Annotated[WholeNumber, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_truth_value)]
+Repeats = Annotated[PositiveInt, Field(le=MOST_REPEATS)]
+Jobs = Annotated[PositiveInt, Field(le=MOST_JOBS)]
+Devices = Annotated[PositiveInt, Field(le=MOST_DEVICES)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
+Seconds = Annotated[Positive, Field(le=LONGEST_LIMIT)]
 Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
@@ -77,22 +91,22 @@ class Skip(Strict):
 class Check(Strict):
     """The proof of sameness that each process gives before and after its timed windows."""
 
-    batch: PositiveInt = 2
+    batch: Repeats = 2
     """Samples of one device, repeated to fill the timed batch. The reference computes them."""
-    steps: PositiveInt = 2
+    steps: Annotated[PositiveInt, Field(le=1000)] = 2
     """Optimizer steps that are compared one by one. Momentum shows from the second on."""
 
 
 class Limits(Strict):
     """Seconds after which a worker counts as hung."""
 
-    start: PositiveFloat = 300
+    start: Seconds = 300
     """Importing the framework, from a cold disk cache."""
-    build: PositiveFloat = 900
+    build: Seconds = 900
     """Building the network, compilers included."""
-    check: PositiveFloat = 900
+    check: Seconds = 900
     """One answer of the reference, or the few steps of one play of the proof."""
-    window: PositiveFloat = 600
+    window: Seconds = 600
     """One window. The first one compiles."""
 
 
@@ -104,7 +118,7 @@ class Suite(Strict):
     `dlbench run configs/smoke.yaml devices=1,2 batch=64 check.steps=5`.
     """
 
-    title: str = ""
+    title: Annotated[str, Field(max_length=200)] = ""
     """The report's title."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
     """Names, or releases as in pytorch==2.12.0."""
@@ -114,7 +128,7 @@ class Suite(Strict):
     """Samples in a mini-batch of one device. Empty: each network's own."""
     device: Literal["auto", "cpu", "cuda", "both"] = "auto"
     """auto: cuda if a GPU is present. both: each trial on cpu and on cuda."""
-    devices: tuple[PositiveInt, ...] = (1,)
+    devices: tuple[Devices, ...] = (1,)
     """How many devices train together."""
     scaling: tuple[Scaling, ...] = ("weak",)
     """weak: the batch on each device. strong: the batch split among them."""
@@ -134,19 +148,19 @@ class Suite(Strict):
     """device, host, real, or auto: real if the data set is present, else host."""
     skip: tuple[Skip, ...] = ()
     """Combinations to leave out, as in [{framework: jax, tuning: tuned}]."""
-    processes: PositiveInt = 5
+    processes: Repeats = 5
     """Repetitions: the unit of the confidence interval, which needs 3 and is honest from 5 on."""
-    interval: PositiveFloat | None = None
+    interval: Annotated[Positive, Field(le=1)] | None = None
     """As 0.02: run further processes until the interval is at most 2 % to either side."""
-    processes_most: PositiveInt = 20
+    processes_most: Repeats = 20
     """The limit of `interval`. A width that has not come by then rarely comes."""
-    windows: PositiveInt = 8
+    windows: Repeats = 8
     """Timed windows of a process."""
-    window_seconds: PositiveFloat = 0.5
+    window_seconds: Annotated[Positive, Field(le=LONGEST_WINDOW)] = 0.5
     """Shortest timed window. Timer and synchronization then cost below 0.1 %."""
     telemetry: bool = True
     """Sample traffic, energy and clocks. false shows that sampling changes nothing."""
-    seed: WholeNumber = 1
+    seed: Annotated[WholeNumber, Field(ge=0)] = 1
     """Of weights, batches and execution order."""
     trace: bool = True
     """On CUDA devices: trace each trial's kernels in one more worker (kernels.csv), never timed."""
@@ -156,9 +170,9 @@ class Suite(Strict):
     """Measure the machine's matrix-product peak: gives mfu and a bound on every row."""
     check: Check = Check()
     """The proof of sameness."""
-    check_jobs: PositiveInt = 1
+    check_jobs: Jobs = 1
     """Networks that the reference answers for at a time, before anything is timed."""
-    prepare_jobs: PositiveInt = 1
+    prepare_jobs: Jobs = 1
     """Processes that get ready at a time. They share device memory and are timed one by one."""
     keep_workers: bool = False
     """Let a worker serve one process of several similar trials: ranks of many GPUs start slowly."""
@@ -218,12 +232,30 @@ class Suite(Strict):
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")
+        for spec in self.interpreters:
+            try:
+                frameworks.parse(spec)
+            except WrongUse as error:
+                raise ValueError(f"interpreters: {error}") from None
+        self._refuse_many()
         known = ("auto", "device", "host", "real", *data_sets.names())
         of_networks = [each for choice in self.networks.values() for each in choice.data]
         for data in (*self.data, *of_networks):
             if data not in known:
                 raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
         return self
+
+
+    def _refuse_many(self) -> None:
+        """Raise ValueError for more combinations than anyone waits for."""
+        keys = ("frameworks", "devices", "scaling", "strategies", "threads")
+        each = math.prod(len(set(getattr(self, key))) for key in keys)
+        count = sum(each * math.prod(len(set(getattr(choice, key) or getattr(self, key))) or 3
+                                     for key in ("batches", "precisions", "tunings", "data"))
+                    for choice in self.networks.values())
+        if count > MOST_TRIALS:
+            raise ValueError(f"{count:,} combinations, at most {MOST_TRIALS:,} are planned: "
+                             "shorten the lists")
 
 
 def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
@@ -235,7 +267,8 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
     for override in overrides or []:
         key, equals, _ = override.partition("=")
         if not equals:
-            raise WrongUse(f"override '{override}': write key=value, for example devices=1,2")
+            raise WrongUse(f"override '{brief(override, 60)}': write key=value, "
+                           "for example devices=1,2")
         _override(data, key.strip(), _value(override))
     return validate(data, Suite, short(path))
 
@@ -275,10 +308,10 @@ def _drop(data: dict[str, Any], key: str) -> None:
 def _value(override: str) -> Any:
     text = override.partition("=")[2]
     try:
-        return yaml.safe_load(f"[{text}]") if "," in text else yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise WrongUse(f"override '{override}': its value is not YAML "
-                       f"({str(error).splitlines()[0]}); write one value, or several with one "
+        return plain_yaml.parse(f"[{text}]" if "," in text else text)
+    except plain_yaml.NotPlain as error:
+        raise WrongUse(f"override '{brief(override, 60)}': its value is not YAML "
+                       f"({brief(str(error), 150)}); write one value, or several with one "
                        "comma between two, as in devices=1,2") from None
 
 

@@ -238,7 +238,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["run", "/no/suite.yaml"], "dlbench: /no/suite.yaml: no such file"),
     (["run", "{suite}", "bach=4"], "dlbench: {suite}: bach: unknown key; did you mean batches? Known: "),
     (["run", "{suite}", "batch"], "dlbench: override 'batch': write key=value, for example devices=1,2"),
-    (["run", "{suite}", "networks=[fcn5"], "dlbench: override 'networks=[fcn5': its value is not YAML (while parsing a flow "),
+    (["run", "{suite}", "networks=[fcn5"], "dlbench: override 'networks=[fcn5': its value is not YAML (line 1: "),
     (["run", "{suite}", "networks.[fcn5].batch=2"],
      "dlbench: {suite}: networks: unknown network [fcn5]; did you mean fcn5?"),
     (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),

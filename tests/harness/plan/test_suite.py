@@ -118,14 +118,14 @@ def test_an_override_with_dots_changes_one_network(load):
     *[([f"{key}=true"], f"{{file}}: {key}: input should be a number, is True") for key in (
         "seed", "window_seconds", "interval", "check.steps", "limits.start")],
     (["window_seconds=.inf"], "{file}: window_seconds: input should be a finite number, is inf; the default is 0.5"),
-    *[([f"threads={value}"], f"{{file}}: threads.0: input should be a whole number greater than 0, or all, is {shown}")
+    *[([f"threads={value}"], f"{{file}}: threads.0: input should be a whole number from 1 to 4096, or all, is {shown}")
       for value, shown in (("many", "'many'"), ("0", "0"), ("2.5", "2.5"), ("true", "True"))],
     (["devices=0"], "{file}: devices.0: input should be greater than 0, is 0; the default is 1"),
     (["scaling=strange"], "{file}: scaling.0: input should be 'weak' or 'strong', is 'strange'; the default is weak"),
     (["limits.build=0"], "{file}: limits.build: input should be greater than 0, is 0; the default is 900"),
     (["batch=-4"], "{file}: batches.0: input should be greater than 0, is -4"),
     (["networks.fcn5.batch=-4"], "{file}: networks.fcn5.batches.0: input should be greater than 0, is -4"),
-    (["batch=many"], "{file}: batches.0: input should be a valid integer, "),
+    (["batch=many"], "{file}: batches.0: input should be a number, is the text 'many'"),
     (["precision=fp8"], "{file}: precisions.0: input should be 'fp32', 'tf32', 'bf16' or 'fp16', is 'fp8'"),
     (["device=gpu"], "{file}: device: input should be 'auto', 'cpu', 'cuda' or 'both', is 'gpu'"),
     (["skip=[{}]"], "{file}: skip.0: an entry without a value would skip everything"),
@@ -136,8 +136,8 @@ def test_an_override_with_dots_changes_one_network(load):
     (["networks.fcn5=512"], "{file}: networks.fcn5: "),
     (["processes"], "override 'processes': write key=value, for example devices=1,2"),
     (["processes.more=3"], "override 'processes.more': 'processes' is not a mapping, so nothing below it can be set"),
-    (["devices=[1,"], "override 'devices=[1,': its value is not YAML (while parsing a flow sequence); write one value, "),
-    (["devices=1,,2"], "override 'devices=1,,2': its value is not YAML (while parsing a flow node); write one value, or several "),
+    (["devices=[1,"], "override 'devices=[1,': its value is not YAML (line 1: expected ',' or ']', but got '<stream end>'); write one value, "),
+    (["devices=1,,2"], "override 'devices=1,,2': its value is not YAML (line 1: expected the node content, but found ','); write one value, or several "),
 ])
 def test_a_wrong_override_is_refused_with_file_key_and_remedy(load, tmp_path, overrides: list[str], message: str):
     with pytest.raises(WrongUse) as caught:
