@@ -15,6 +15,7 @@ from harness import plain_yaml
 from harness.errors import MOST_CHARACTERS, WrongUse, brief
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+MOST_FAULTS = 10
 
 
 class Strict(BaseModel):
@@ -53,16 +54,16 @@ def validate(data: dict[str, Any], model: type[Model], source: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        faults = [f"{source}: {_sentence(fault, model)}"
-                  for fault in error.errors(include_url=False)]
-        raise WrongUse(_list(faults)) from None
+        first = [f"{source}: {_sentence(fault, model)}"
+                 for fault in error.errors(include_url=False)[:MOST_FAULTS]]
+        raise WrongUse(_list(first, error.error_count())) from None
 
 
-def _list(faults: Sequence[str]) -> str:
-    """Return one fault a line, as many as a message holds."""
+def _list(faults: Sequence[str], count: int) -> str:
+    """Return one fault a line, as many as a message holds of all `count`."""
     lengths = accumulate(len(fault) + 1 for fault in faults)
     shown = max(1, sum(length <= MOST_CHARACTERS - 40 for length in lengths))
-    more = len(faults) - shown
+    more = count - shown
     rest = [f"and {more:,} more {'fault' if more == 1 else 'faults'}"] if more else []
     return "\n".join([brief(faults[0], MOST_CHARACTERS - 40), *faults[1:shown], *rest])
 

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 
 MANIFEST = "SHA256SUMS"
+# Names the driver that measures into a folder; a killed one leaves it.
+LOCK = ".lock"
 CHECKOUT = Path(__file__).resolve().parents[2]
 SOURCE_FOLDERS = ("configs", "networks", "runners", "harness", "analysis")
 SOURCE_KINDS = (".py", ".yaml", ".j2")

@@ -124,10 +124,11 @@ def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequenc
     groups = grids.by_release(campaigns)
     shown = []
     for folder in compared:
-        meta = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))["comparison"]
-        table = packed.text_table(folder / "compare.csv")
-        shown.append((f"{meta['a']} against {meta['b']}",
-                      grids.comparison(table, pages[folder.name])))
+        table, title = packed.text_table(folder / "compare.csv"), folder.name
+        if (folder / "campaign.json").exists():
+            meta = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))
+            title = f"{meta['comparison']['a']} against {meta['comparison']['b']}"
+        shown.append((title, grids.comparison(table, pages.get(folder.name, {}))))
     if groups:
         shown.append(("The same workload on the same hardware",
                       grids.release_rows(groups, links)))

@@ -18,7 +18,7 @@ from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
 from harness.campaign.pipeline import Pipeline
 from harness.campaign.process import now
-from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing
+from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_missing
 from harness.campaign.rounds import Rounds
 from harness.campaign.session import Environments, Plan, Session
 from harness.data import data_sets
@@ -30,6 +30,7 @@ from harness.machine.preflight import pass_gate
 from harness.plan import memory
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
+from harness.records import lock
 from harness.workers.worker import Failed
 
 # Variables of the driver that workers inherit and that change what is measured.
@@ -38,6 +39,25 @@ INHERITED = ("NCCL_", "GLOO_", "XLA_", "CUDA_")
 
 def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
     """Plan a suite for this machine; start and build nothing. Raises WrongUse for wrong input."""
+    plan = prepare_side(suite, suite_file, allow_dirty)
+    refuse_idle(plan)
+    return plan
+
+
+def refuse_idle(plan: Plan) -> None:
+    """Raise WrongUse for the interpreter of a release that no trial of `plan` is of."""
+    planned = {(trial.framework, trial.release) for trial in plan.trials}
+    for spec in plan.suite.interpreters:
+        named = recipes.parse(spec)
+        releases = sorted(release for framework, release in planned if framework == named[0])
+        if "==" in spec and named[1] not in releases:
+            there = f"{named[0]} {', '.join(releases)}" if releases else f"no {named[0]}"
+            raise WrongUse(f"interpreter of {spec}: no trial uses it, the suite plans {there}; "
+                           f"add frameworks={spec}, or leave the interpreter out")
+
+
+def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
+    """Plan a suite, or one side of a comparison, whose other side may use an interpreter too."""
     machine = hardware.describe()
     kinds: list[recipes.Device] = ["cpu", "cuda"]
     if suite.device != "both":
@@ -61,22 +81,24 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
 
     Raises WrongUse, before anything starts, if the folder or the machine is not fit for it.
     """
-    if not resume:
-        refuse_existing(folder)
-    dirty = pass_gate(plan.machine, plan.gpus, plan.allow_dirty)
-    trials = [trial.trial for trial in plan.trials]
-    recorder = Recorder.resume(folder, trials, _conditions(plan)) if resume else None
-    with Session.open(plan, listener, folder / "logs") as session:
-        recorder = recorder or _begin(plan, folder, session)
-        recorder.add("dirty", dirty)
-        recorder.update(telemetry=session.sampler.describe())
-        with recorder.in_agreement():
-            ran = _run_processes(plan, session, recorder)
-        if ran:
-            _measure_peaks_again(plan, session, recorder)
-    recorder.update(finished=now())
-    recorder.summarise()
-    manifest.write_manifest(folder)
+    refuse = refuse_missing if resume else refuse_existing
+    refuse(folder)
+    with lock.held(folder):
+        refuse(folder)
+        dirty = pass_gate(plan.machine, plan.gpus, plan.allow_dirty)
+        trials = [trial.trial for trial in plan.trials]
+        recorder = Recorder.resume(folder, trials, _conditions(plan)) if resume else None
+        with Session.open(plan, listener, folder / "logs") as session:
+            recorder = recorder or _begin(plan, folder, session)
+            recorder.add("dirty", dirty)
+            recorder.update(telemetry=session.sampler.describe())
+            with recorder.in_agreement():
+                ran = _run_processes(plan, session, recorder)
+            if ran:
+                _measure_peaks_again(plan, session, recorder)
+        recorder.update(finished=now())
+        recorder.summarise()
+        manifest.write_manifest(folder)
 
 
 def _begin(plan: Plan, folder: Path, session: Session) -> Recorder:

@@ -4,6 +4,7 @@ A live comparison is an ordinary campaign whose trials carry a side, A or B, so 
 be compared with itself. `harness.cli.compare` reads what it shows from the records.
 """
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -29,7 +30,7 @@ class Request:
 
 def is_recorded(word: str) -> bool:
     """Whether a word names a campaign's folder and not a framework."""
-    return (Path(word) / "campaign.json").exists() or "/" in word
+    return os.path.isfile(Path(word) / "campaign.json") or "/" in word
 
 
 def prepare(request: Request, allow_dirty: bool = False) -> Plan:
@@ -37,7 +38,7 @@ def prepare(request: Request, allow_dirty: bool = False) -> Plan:
     if request.repeats > 1 and request.a != request.b:
         raise WrongUse("--repeats: calibrates a machine with a release against itself; "
                        f"{request.a} and {request.b} are two")
-    a, b = (campaign.prepare(_suite(request, side), short(request.suite_file), allow_dirty)
+    a, b = (campaign.prepare_side(_suite(request, side), short(request.suite_file), allow_dirty)
             for side in (request.a, request.b))
     suite = a.suite.model_copy(update={
         "frameworks": (*a.suite.frameworks, *b.suite.frameworks),
@@ -46,7 +47,9 @@ def prepare(request: Request, allow_dirty: bool = False) -> Plan:
     trials = [replace(trial, side=side) for side, plan in (("A", a), ("B", b))
               for trial in plan.trials]
     comparison = {"a": request.a, "b": request.b, "repeats": request.repeats}
-    return replace(a, suite=suite, trials=trials, comparison=comparison)
+    plan = replace(a, suite=suite, trials=trials, comparison=comparison)
+    campaign.refuse_idle(plan)
+    return plan
 
 
 def split_side(word: str) -> tuple[str, str]:

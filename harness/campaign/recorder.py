@@ -206,9 +206,16 @@ class Recorder(Folder):
 
 def refuse_existing(folder: Path) -> None:
     """Raise WrongUse if `folder` holds a campaign already."""
-    if (folder / "campaign.json").exists():
+    if os.path.lexists(folder / "campaign.json"):
         raise WrongUse(f"{folder} holds a campaign already: go on with --resume, "
                        "or name another folder with --out")
+
+
+def refuse_missing(folder: Path) -> None:
+    """Raise WrongUse if `folder` holds no campaign to go on with."""
+    if not os.path.isfile(folder / "campaign.json"):
+        raise WrongUse(f"{folder / 'campaign.json'}: no such file; name a folder that "
+                       "`dlbench run` wrote, such as results/<campaign>")
 
 
 def refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

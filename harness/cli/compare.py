@@ -36,7 +36,7 @@ class CompareOptions(Measuring):
         metavar="SHARE", help="Exit 1 if B is shown to be slower by more than this, as in 3%.")
     ] = None
     repeats: Annotated[int, typer.Option(
-        min=1, help="Of a release against itself: calibrate this machine.")] = 1
+        min=1, max=1000, help="Of a release against itself: calibrate this machine.")] = 1
     across_machines: Annotated[bool, typer.Option(
         "--across-machines", help="Compare campaigns of different hardware.")] = False
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from harness.cli.options import Out
+from harness.cli.options import Out, folder_of
 from harness.cli.terminal import console, new_folder, say, writing
 from harness.errors import WrongUse
 from harness.plan.suite import Precision, Tuning
@@ -26,7 +26,8 @@ Side = Annotated[str, typer.Option(
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
     folders: Annotated[list[Path], typer.Argument(
-        metavar="CAMPAIGN [CAMPAIGN]", help="One that holds both trials, or A's and B's.")]
+        metavar="CAMPAIGN [CAMPAIGN]", parser=folder_of,
+        help="One that holds both trials, or A's and B's.")]
     a: Side
     b: Side
     network: Annotated[str, typer.Option(help="As in fcn5.")] = ""

@@ -4,7 +4,6 @@ Exit codes: 0 done; 1 the answer is no (a difference, failed rows); 2 wrong use 
 message and no traceback.
 """
 
-import errno
 import faulthandler
 import json
 import signal
@@ -24,10 +23,13 @@ from rich.table import Table
 
 import networks
 from harness.cli import compare, explain, publish, study
-from harness.cli.options import Interpreter, Measuring, Overrides, command, words
+from harness.cli.options import Interpreter, Measuring, Overrides, command, folder_of, words
 from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
 from harness.environments.interpreters import named
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief, printable
+from harness.plan.suite import MOST_JOBS
+from harness.records import lock
+from harness.studies.study import DEVICES, known
 
 if TYPE_CHECKING:
     from harness.campaign.session import Plan
@@ -49,7 +51,7 @@ command(app)(explain.explain)
 app.command()(publish.publish)
 app.command()(publish.pack)
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the shell
+LONGEST_WORD = 2000  # of the command line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +61,11 @@ class VerifyOptions:
     frameworks: Annotated[str, typer.Option(
         help="Names or releases with commas.")] = "pytorch,tensorflow"
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="FILE.csv", help="Also write the verdicts here.")] = None
+        "--out", metavar="FILE.csv", parser=folder_of, help="Also write the verdicts here.")] = None
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32"
     tuning: Annotated[str, typer.Option(help="stock, compiled, tuned or uncompiled.")] = "stock"
-    jobs: Annotated[int, typer.Option(min=1, help="Checks at a time.")] = 1
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="Checks at a time.")] = 1
     devices: Annotated[str, typer.Option(
         help="Devices that train together; several numbers with commas.")] = "1"
     interpreter: Interpreter = None
@@ -114,6 +116,8 @@ def verify(options: VerifyOptions) -> None:
         "networks": words(options.networks) or networks.names(), "precisions": options.precision,
         "tunings": options.tuning, "devices": words(options.devices),
         "interpreters": named(options.interpreter)}
+    if options.out:
+        verify.probe(options.out)
     rows = verify.verify(wanted, console, options.jobs)
     if options.out:
         verify.write(rows, options.out)
@@ -125,7 +129,7 @@ def verify(options: VerifyOptions) -> None:
 def run(options: RunOptions) -> None:
     """Run a suite: a campaign with records, a table and a page."""
     from harness.campaign import campaign
-    from harness.campaign.recorder import refuse_existing
+    from harness.campaign.recorder import refuse_existing, refuse_missing
     from harness.cli.progress import Display, count
     from harness.plan.planner import execution_order
     from harness.plan.suite import load_suite
@@ -137,12 +141,12 @@ def run(options: RunOptions) -> None:
     if options.resume and options.out is None:
         raise WrongUse("--resume: name the campaign's folder with --out DIR")
     plan = campaign.prepare(suite, str(file), options.allow_dirty)
+    folder = options.out or new_folder(file.stem)
+    (refuse_missing if options.resume else refuse_existing)(folder)
+    lock.probe(folder)
     if options.dry_run:
         _print_plan(plan)
         return
-    folder = options.out or new_folder(file.stem)
-    if not options.resume:
-        refuse_existing(folder)
     work = execution_order(plan.trials, suite.processes, suite.seed)
     say(f"{suite.title or file.stem}: {count(len(plan.trials), 'trial')}, "
         f"{count(len(work), 'process', 'es')}{_count_traces(plan)}, records in {folder}")
@@ -155,9 +159,9 @@ def run(options: RunOptions) -> None:
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", help="Campaigns, as `dlbench run` wrote them.")],
+        metavar="DIR...", parser=folder_of, help="Campaigns, as `dlbench run` wrote them.")],
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="DIR",
+        "--out", metavar="DIR", parser=folder_of,
         help="Default: the campaign's folder; of several, `report` beside the first.")] = None,
 ) -> None:
     """Make tables, plots and a page from campaigns' records."""
@@ -166,7 +170,7 @@ def report(
 
 @app.command()
 def audit(folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", help="Campaigns, as published.")]) -> None:
+        metavar="DIR...", parser=folder_of, help="Campaigns, as published.")]) -> None:
     """Derive every published number from the raw records again, and check hashes and records.
 
     Exit 1 if something differs.
@@ -198,7 +202,7 @@ def list_environments() -> None:
     table = Table("framework", "release", "device", "Python", "packages", "folder")
     for each in store.list_environments():
         table.add_row(each.framework, each.release, each.device, each.python,
-                      str(len(each.packages)), str(each.interpreter.parents[1]))
+                      str(len(each.packages)), escape(str(each.interpreter.parents[1])))
     none = f"No environments under {store.root()}: dlbench env build pytorch"
     console.print(table if table.row_count else none)
 
@@ -213,6 +217,7 @@ def build_environments(
     from harness.environments import recipes, store
     from harness.machine import hardware
 
+    known([device], DEVICES, "--device")
     kind = choose_device(device, hardware.describe())
     for framework, release in [recipes.parse(spec) for spec in specs]:
         built = store.build(framework, release, kind, dim)
@@ -313,19 +318,33 @@ def main() -> None:
     with suppress(RuntimeError, OSError, ValueError):
         faulthandler.enable()
     try:
+        _refuse_odd_words(sys.argv[1:])
         app()
     except (WrongUse, networks.UnknownNetwork, BadRecords) as error:
         _end(str(error))
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno in lock.NO_ROOM:
+            folder = tempfile.gettempdir()
+            _end(f"{error.filename or folder}: {error.strerror}: make room there. Temporary files "
+                 f"are in {folder}; TMPDIR names another folder. Finished processes are kept: "
+                 "`dlbench run ... --out DIR --resume` goes on with them")
+        if error.filename is None or error.filename2 is not None:
             raise
-        folder = tempfile.gettempdir()
-        _end(f"{error.filename or folder}: {error.strerror}: make room there. Temporary files are "
-             f"in {folder}; TMPDIR names another folder. Finished processes are kept: "
-             "`dlbench run ... --out DIR --resume` goes on with them")
+        _end(f"{error.filename}: {error.strerror}; name another file or folder")
+
+
+def _refuse_odd_words(words: list[str]) -> None:
+    """Raise WrongUse for words that no option takes and that could not be shown in a message."""
+    for number, word in enumerate(words, start=1):
+        if len(word) > LONGEST_WORD:
+            raise WrongUse(f"word {number} of the command line has {len(word):,} characters; "
+                           f"at most {LONGEST_WORD:,} are read")
+        if printable(word) != word or "\n" in word:
+            raise WrongUse(f"word {number} of the command line, {brief(ascii(word), 60)}: "
+                           "has characters that cannot be printed; remove them")
 
 
 def _end(message: str) -> None:
-    Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {escape(message)}",
-                               highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {escape(brief(message))}",
+                               highlight=False, emoji=False, soft_wrap=True)
     sys.exit(2)

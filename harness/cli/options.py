@@ -1,6 +1,7 @@
 """Options that several commands share, and `command`: a dataclass of options becomes a command."""
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -10,15 +11,34 @@ import typer
 
 Options = TypeVar("Options")
 
+MOST_COUNT, LONGEST_WINDOW, MOST_GFLOP = 100_000, 3600, 1e9
+
+
+def folder_of(text: str | Path) -> Path:
+    """Refuse an empty name, which would mean the working folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("is empty; name a folder, or . for this one")
+    return Path(text)
+
+
+def finite(value: float | None) -> float | None:
+    """Refuse NaN, which lies within every range."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
+
 Campaigns = Annotated[list[Path] | None, typer.Option(
-    "--campaign", metavar="DIR", help="A campaign whose kernels.csv shows what frameworks call.")]
+    "--campaign", metavar="DIR", parser=folder_of,
+    help="A campaign whose kernels.csv shows what frameworks call.")]
 Out = Annotated[Path | None, typer.Option(
-    "--out", metavar="DIR", help="Default: a new folder under results/.")]
+    "--out", metavar="DIR", parser=folder_of, help="Default: a new folder under results/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(
     metavar="[KEY=VALUE]...", help="As in devices=1,2 batch=64.")]
 Processes = Annotated[int, typer.Option(
-    min=1, help="Repetitions in new processes; an interval needs three or more.")]
-WindowSeconds = Annotated[float, typer.Option(min=0, help="Length of a timed window.")]
+    min=1, max=MOST_COUNT, help="Repetitions in new processes; an interval needs three or more.")]
+WindowSeconds = Annotated[float, typer.Option(
+    min=0, max=LONGEST_WINDOW, callback=finite, help="Length of a timed window.")]
 Interpreter = Annotated[list[str] | None, typer.Option(
     "--interpreter", metavar="FRAMEWORK[==RELEASE]=PATH",
     help="An interpreter that has the framework already.")]

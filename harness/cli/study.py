@@ -11,16 +11,29 @@ import typer
 
 import networks
 from analysis.records import manifest, packed, reader
-from harness.cli.options import Campaigns, Measuring, Processes, WindowSeconds, command, words
+from harness.cli.options import (
+    LONGEST_WINDOW,
+    MOST_COUNT,
+    MOST_GFLOP,
+    Campaigns,
+    Measuring,
+    Processes,
+    WindowSeconds,
+    command,
+    finite,
+    folder_of,
+    words,
+)
 from harness.cli.terminal import Notes, interruptible, new_folder, say
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
+from harness.plan.suite import MOST_THREADS
 from harness.studies import aggregation, conv, gemm, layers
 from harness.studies.recorder import StudyRecorder, merge
 from harness.studies.study import Effort, Place, Study, known, place_of, run
 
 Batch = Annotated[int | None, typer.Option(
-    min=1, help="Default: the campaign's, else the middle one of the network's.")]
+    min=1, max=MOST_COUNT, help="Default: the campaign's, else the middle one of the network's.")]
 study_app = typer.Typer(no_args_is_help=True, help="The experiments behind the analysis.")
 
 
@@ -37,7 +50,7 @@ class OperationOptions(StudyOptions):
     """Options of every study of operations."""
 
     threads: Annotated[int | None, typer.Option(
-        min=1, help="Of a worker on a CPU. Default: all cores.")] = None
+        min=1, max=MOST_THREADS, help="Of a worker on a CPU. Default: all cores.")] = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")] = False
 
     def place(self, frameworks: Sequence[str]) -> Place:
@@ -53,7 +66,7 @@ class GemmOptions(OperationOptions):
         help="With commas. Default: fp32,tf32,bf16,fp16, on a CPU fp32.")] = ""
     batch: Batch = None
     largest: Annotated[float | None, typer.Option(
-        metavar="GFLOP", help="Leave larger products out. Default on a CPU: 5, except for the "
+        metavar="GFLOP", min=0, max=MOST_GFLOP, callback=finite, help="Leave larger products out. Default on a CPU: 5, except for the "
         "article's.")] = None
     campaigns: Campaigns = None
     window_seconds: WindowSeconds = 0.002
@@ -66,19 +79,22 @@ class ConvOptions(OperationOptions):
     sweep: Annotated[bool, typer.Option(
         "--sweep", help="fbcunn's sweep of 8,232 layers instead of networks.")] = False
     sample: Annotated[int | None, typer.Option(
-        min=1, help="Only so many layers of the sweep, drawn by a seed.")] = None
+        min=1, max=MOST_COUNT, help="Only so many layers of the sweep, drawn by a seed.")] = None
     part: Annotated[str, typer.Option(
         metavar="I/N", help="Only the I-th of N parts, to use several devices.")] = "1/1"
     passes: Annotated[str, typer.Option(help="With commas.")] = ",".join(conv.PASSES)
     math: Annotated[str, typer.Option(help="fma, tf32 or both; on a CPU only fma.")] = ""
     batch: Batch = None
     largest: Annotated[float | None, typer.Option(
-        metavar="GFLOP", help="Leave larger ones out. Default on a CPU: 5.")] = None
+        metavar="GFLOP", min=0, max=MOST_GFLOP, callback=finite,
+        help="Leave larger ones out. Default on a CPU: 5.")] = None
     campaigns: Campaigns = None
     processes: Processes = 1
     window_seconds: Annotated[float | None, typer.Option(
-        min=0, help="Length of a timed window. Default: 0.002, in a sweep 0.0005.")] = None
-    windows: Annotated[int, typer.Option(min=1, help="Timed windows of an algorithm.")] = 3
+        min=0, max=LONGEST_WINDOW, callback=finite,
+        help="Length of a timed window. Default: 0.002, in a sweep 0.0005.")] = None
+    windows: Annotated[int, typer.Option(
+        min=1, max=MOST_COUNT, help="Timed windows of an algorithm.")] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,23 +105,23 @@ class LayersOptions(OperationOptions):
     layouts: Annotated[str, typer.Option(help="With commas.")] = ",".join(layers.LAYOUTS)
     layers: Annotated[str, typer.Option(help="With commas. Default: all.")] = ""
     batch: Annotated[int | None, typer.Option(
-        min=2, help="Default: the layer's own; on a CPU a sixteenth of it.")] = None
+        min=2, max=MOST_COUNT, help="Default: the layer's own; on a CPU a sixteenth of it.")] = None
     window_seconds: WindowSeconds = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregationOptions(StudyOptions):
     campaigns: Annotated[list[Path] | None, typer.Argument(
-        metavar="[CAMPAIGN]...", help="Recorded campaigns on several devices, whose aggregation "
-        "is to be explained.")] = None
+        metavar="[CAMPAIGN]...", parser=folder_of,
+        help="Recorded campaigns on several devices, whose aggregation is to be explained.")] = None
     devices: Annotated[str, typer.Option(
         help="Numbers of devices with commas. Default: 1, 2, 4 ... of those here.")] = ""
     windows: Annotated[int, typer.Option(
-        min=1, help="Timed windows of a transfer in a process.")] = 5
+        min=1, max=MOST_COUNT, help="Timed windows of a transfer in a process.")] = 5
     window_seconds: WindowSeconds = 0.02
     largest: Annotated[int | None, typer.Option(
-        min=1, metavar="MIB", help="Largest transfer. Default: 256 between GPUs, 64 on a CPU.")
-    ] = None
+        min=1, max=2**20, metavar="MIB",
+        help="Largest transfer. Default: 256 between GPUs, 64 on a CPU.")] = None
     again: Annotated[Path | None, typer.Option(
         "--again", metavar="DIR", help="Measure nothing: derive the study in DIR again from its "
         "links, with these campaigns.")] = None
@@ -187,7 +203,7 @@ def study_aggregation(options: AggregationOptions) -> None:
     # A suite's window is longer than 0.
     suite_effort = {**effort, "window_seconds": options.window_seconds or 1e-6}
     folder = options.out or new_folder("aggregation")
-    if (folder / "study.json").exists():
+    if os.path.lexists(folder / "study.json"):
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, "
                        f"or derive it again with --again {folder}")
     plan = aggregation.plan(options.devices, options.device, named(options.interpreter),
@@ -206,10 +222,12 @@ def study_aggregation(options: AggregationOptions) -> None:
 @study_app.command("show")
 def show_study(
     folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", help="A study's folder; of a study in parts, all folders.")],
+        metavar="DIR...", parser=folder_of,
+        help="A study's folder; of a study in parts, all folders.")],
     campaigns: Campaigns = None,
     out: Annotated[Path | None, typer.Option(
-        "--out", metavar="DIR", help="Of several parts: the folder of the whole.")] = None,
+        "--out", metavar="DIR", parser=folder_of,
+        help="Of several parts: the folder of the whole.")] = None,
 ) -> None:
     """Make the page of a recorded study again, for example with the kernels of a later campaign."""
     from analysis.studies import conv, gemm, layers
@@ -259,7 +277,7 @@ def _derive(folder: Path, campaigns: Sequence[Path]) -> None:
     """Write the fits, predictions and page of a measured study of aggregation."""
     from analysis.aggregation import report
 
-    if not (folder / "study.json").exists() or not packed.find(folder / "links.csv").exists():
+    if not os.path.isfile(folder / "study.json") or not packed.find(folder / "links.csv").exists():
         raise WrongUse(f"{folder}: no study of aggregation; "
                        "name a folder that `dlbench study aggregation` wrote")
     recorder = StudyRecorder(folder)

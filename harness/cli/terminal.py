@@ -6,14 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from harness.campaign.events import Listener
-from harness.errors import WrongUse
+from harness.errors import printable
+from harness.records import lock
 
-console = Console()
+
+class Terminal(Console):
+    """Prints text without what would steer the terminal, and without emoji."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+console = Terminal(emoji=False)
 
 
 def say(text: str, style: str | None = None) -> None:
@@ -39,12 +50,10 @@ def new_folder(name: str) -> Path:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raise WrongUse if the block cannot write into `folder`."""
-    try:
+    """Raise WrongUse, at once if possible, if the block cannot write into `folder`."""
+    lock.probe(folder)
+    with lock.writing(folder):
         yield
-    except OSError as error:
-        raise WrongUse(f"{error.filename or folder}: {error.strerror}; "
-                       "name another folder with --out") from None
 
 
 @contextmanager

@@ -4,6 +4,8 @@ It prints a verdict for each and a matrix of all of them.
 """
 
 import csv
+import errno
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,20 @@ def prove(session: Session, trial: Trial) -> Verdict:
         return Verdict("unsupported", str(refusal))
     except Failed as failure:
         return Verdict("different", str(failure), failure=failure.kind)
+
+
+def probe(path: Path) -> None:
+    """Raise WrongUse if the verdicts could not be written to `path` after the proofs."""
+    there = os.path.lexists(path)
+    try:
+        if there and not path.is_file():
+            raise OSError(errno.EINVAL, "not a regular file")
+        path.open("a").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise WrongUse(f"--out {path}: cannot be written ({error.strerror}); name another file"
+                       ) from None
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:

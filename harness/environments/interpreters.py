@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief
 
 PROBE_SECONDS = 20
 # The base interpreter, not a shim or an activated virtual environment: both may be gone tomorrow.
@@ -102,7 +102,9 @@ def named(options: list[str] | None) -> dict[str, Path]:
     for option in options or []:
         match = re.fullmatch(r"([^=]+(?:==[^=]+)?)=([^=].*)", option)
         if not match:
-            raise WrongUse(f"--interpreter {option}: write FRAMEWORK=PATH, "
+            raise WrongUse(f"--interpreter {brief(option, 100)}: write FRAMEWORK=PATH, "
                            "for example pytorch=/usr/bin/python3")
+        if match[1] in found:
+            raise WrongUse(f"--interpreter {match[1]}: given twice; name one")
         found[match[1]] = Path(match[2])
     return found

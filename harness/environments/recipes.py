@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from harness.environments import containers
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief
 from harness.validation import CHECKOUT, Strict, did_you_mean, load_yaml
 
 FOLDER = CHECKOUT / "configs" / "frameworks"
@@ -158,7 +158,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 def load(name: str, folder: Path = FOLDER) -> Framework:
     """Read the file of one framework. Raises WrongUse with the closest name if there is none."""
     if name not in names(folder):
-        raise WrongUse(f"framework {name}: unknown{did_you_mean(name, names(folder))}")
+        raise WrongUse(f"framework {brief(name, 60)}: unknown{did_you_mean(name, names(folder))}")
     return load_yaml(folder / f"{name}.yaml", Framework)
 
 
@@ -174,7 +174,7 @@ def parse(specification: str, folder: Path = FOLDER) -> tuple[str, str]:
     name, separator, release = specification.strip().partition("==")
     framework = load(name.strip(), folder)
     if separator and not _is_version(release.strip()):
-        raise WrongUse(f"{specification}: a release is written as in "
+        raise WrongUse(f"{brief(specification, 60)}: a release is written as in "
                        f"{name.strip()}=={framework.default}")
     return name.strip(), release.strip() or framework.default
 
@@ -200,7 +200,7 @@ def _repin(package: str, old: str, new: str) -> str:
 
 
 def _is_version(text: str) -> bool:
-    return bool(re.fullmatch(r"\d[\w.+!-]*", text))
+    return bool(re.fullmatch(r"\d[\w.+!-]{0,40}", text, re.ASCII))
 
 
 def _version_key(version: str) -> tuple[int, ...]:

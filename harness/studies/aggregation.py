@@ -24,6 +24,7 @@ from harness.errors import WrongUse
 from harness.machine import hardware
 from harness.machine.preflight import pass_gate
 from harness.plan.planner import Trial
+from harness.records import lock
 from harness.studies import study
 from harness.studies.recorder import StudyRecorder
 from harness.workers.launch import start, task_of
@@ -94,17 +95,18 @@ def plan(devices: str, device: str, interpreters: Mapping[str, Path], allow_dirt
 
 def run(planned: Plan, effort: Effort, folder: Path, listener: Listener) -> None:
     """Measure the links of every group of devices into `folder`."""
-    dirty = pass_gate(planned.machine, planned.gpus, planned.allow_dirty)
     recorder = StudyRecorder(folder)
     settings = {"devices": [trial.devices for trial in planned.trials],
                 "largest_mib": effort.largest_bytes // 2**20}
-    with Session.open(planned, listener, folder / "logs") as session:
-        recorder.begin({**campaign.first_page(planned, folder, session.environments),
-                        "study": "aggregation", "effort": asdict(effort), "settings": settings,
-                        "dirty": dirty}, {})
-        environment = session.environment(planned.planned[0])
-        sweep(groups_of(planned.trials), environment, effort, folder, listener.note)
-    recorder.update(finished=now())
+    with lock.held(folder):
+        dirty = pass_gate(planned.machine, planned.gpus, planned.allow_dirty)
+        with Session.open(planned, listener, folder / "logs") as session:
+            recorder.begin({**campaign.first_page(planned, folder, session.environments),
+                            "study": "aggregation", "effort": asdict(effort), "settings": settings,
+                            "dirty": dirty}, {})
+            environment = session.environment(planned.planned[0])
+            sweep(groups_of(planned.trials), environment, effort, folder, listener.note)
+        recorder.update(finished=now())
 
 
 def groups_of(trials: Sequence[Trial]) -> list[Group]:

@@ -25,8 +25,9 @@ from harness.campaign.session import Plan, Session
 from harness.errors import WrongUse
 from harness.machine.preflight import pass_gate
 from harness.plan.suite import Suite
+from harness.records import lock
 from harness.studies.recorder import StudyRecorder, open_study
-from harness.validation import did_you_mean
+from harness.validation import did_you_mean, validate
 from harness.workers.cores import THREAD_VARIABLES
 from harness.workers.worker import Failed, Unsupported, Worker
 
@@ -96,7 +97,7 @@ def plan(frameworks: Iterable[str], device: str, interpreters: Mapping[str, Path
     known([device], DEVICES, "--device")
     wanted = {"frameworks": list(frameworks), "networks": ["tiny_fcn"], "device": device,
               "data": "device", "interpreters": dict(interpreters), "telemetry": False, **keys}
-    return campaign.prepare(Suite.model_validate(wanted), "", allow_dirty)
+    return campaign.prepare(validate(wanted, Suite, "dlbench study"), "", allow_dirty)
 
 
 def place_of(frameworks: Iterable[str], device: str, threads: int | None,
@@ -125,24 +126,29 @@ def run(study: Study, place: Place, folder: Path, resume: bool, listener: Listen
 
     Raises WrongUse, before anything starts, if the folder or the machine is not fit for it.
     """
-    if (folder / "study.json").exists() and not resume:
+    if os.path.lexists(folder / "study.json") and not resume:
         raise WrongUse(f"{folder} holds a study already: go on with --resume, "
                        "or name another folder with --out")
-    dirty = pass_gate(place.plan.machine, place.plan.gpus, place.plan.allow_dirty)
     points = {point["point"]: point for bench in study.benches for point in bench.points}
-    with Session.open(place.plan, listener, folder / "logs") as session:
-        page = {**first_page(study, place, folder, session), "dirty": dirty}
-        recorder = open_study(folder, page, points)
-        refuse_elsewhere(folder / "study.json", recorder.meta(), page)
-        finished = study_reader.finished(folder)
-        for process in range(study.effort.processes):
-            for bench in study.benches:
-                todo = [point for point in bench.points
-                        if (bench.framework, process, point["point"]) not in finished]
-                begin = partial(_worker, bench, process, place, session, recorder)
-                _run_process(study, process, replace(bench, points=todo), begin, recorder,
-                             listener.note)
-    recorder.update(finished=now())
+    with lock.held(folder):
+        dirty = pass_gate(place.plan.machine, place.plan.gpus, place.plan.allow_dirty)
+        with Session.open(place.plan, listener, folder / "logs") as session:
+            page = {**first_page(study, place, folder, session), "dirty": dirty}
+            recorder = open_study(folder, page, points)
+            refuse_elsewhere(folder / "study.json", recorder.meta(), page)
+            _run_processes(study, place, session, recorder)
+        recorder.update(finished=now())
+
+
+def _run_processes(study: Study, place: Place, session: Session, recorder: StudyRecorder) -> None:
+    finished = study_reader.finished(recorder.folder)
+    for process in range(study.effort.processes):
+        for bench in study.benches:
+            todo = [point for point in bench.points
+                    if (bench.framework, process, point["point"]) not in finished]
+            begin = partial(_worker, bench, process, place, session, recorder)
+            _run_process(study, process, replace(bench, points=todo), begin, recorder,
+                         session.listener.note)
 
 
 def first_page(study: Study, place: Place, folder: Path, session: Session) -> dict[str, Any]:

@@ -10,32 +10,35 @@ from scripts.fuzzing import suites
 from scripts.fuzzing.attempt import Ended, attempt
 
 LONG = "x" * 5000
+# Longer than the name of a file may be, and than a message.
+NAME = "y" * 1500
 RECORDED = Path(__file__).parents[2] / "tests" / "analysis" / "recorded" / "h200-fcn5"
 # "{}" in a value stands for the scratch folder that `lay_out` fills.
 FOLDERS = ("", "{}/file", "{}/file/under", "/proc/out", "/dev/null", "/dev/null/out", "{}/" + LONG,
            "{}/loop", "{}/loop/out", "{}/fifo", "/sys/out", "{}/\x1b[31mred", "{}/\udcff",
-           "{}/a\nb")
+           "{}/a\nb", "{}/" + NAME)
 ABSENT = ("", "{}/none", "{}/file", "{}/fifo", "{}/loop", "{}/empty", "{}/[/x]", "{}/" + LONG,
-          "/dev/null", "{}/\x1b[31m", "{}/a\nb")
+          "/dev/null", "{}/\x1b[31m", "{}/a\nb", "{}/" + NAME)
 FILES = ("", "{}/none.yaml", "{}/empty", "{}/fifo", "{}/loop", "/dev/zero", "/dev/null",
-         "{}/" + LONG, "{}/\x1b[31m.yaml", "{}/random")
-INTEGERS = ("-1", "0", "1.5", "abc", "", "1e400", "nan", "9" * 30, LONG)
+         "{}/" + LONG, "{}/\x1b[31m.yaml", "{}/random", "{}/" + NAME)
+INTEGERS = ("-1", "0", "1.5", "abc", "", "1e400", "nan", "9" * 30, LONG,
+            NAME)
 FLOATS = ("-1", "nan", "inf", "-inf", "abc", "", "1e400", "1e300", LONG)
-NAMES = ("none_such", LONG, "\x1b[31mred", "[/x]", "a b", ":boom:", "../..", "tiny_fcn;ls", "\udcff")
+NAMES = ("none_such", LONG, "\x1b[31mred", "[/x]", "a b", ":boom:", "../..", "tiny_fcn;ls",
+         "\udcff", NAME)
 DEVICES = ("tpu", "", "gpu0", "CUDA:0", LONG, "\x1b[31m", "both!")
 RELEASES = ("pytroch", "pytorch==", "pytorch==x", "==1.0", "pytorch==" + "9." * 3000 + "9",
-            "pytorch==../..", "pytorch=2.13.0", "\x1b[31m", LONG, "[/x]", "pytorch:x")
+            "pytorch==../..", "pytorch=2.13.0", "\x1b[31m", LONG, "[/x]", "pytorch:x", NAME)
 INTERPRETERS = ("pytorch", "=", "pytorch=", "pytroch=/usr/bin/python3", "pytorch=/none/python",
                 "pytorch==2.11.0={python}", "pytorch={}/fifo", "pytorch={}", "pytorch=/dev/null",
                 "\x1b[31m=/x", "pytorch=" + LONG, LONG, "pytorch===/x")
-SHARES = ("abc", "-1%", "nan", "inf", "1000%", "", "%", "3%%%x", LONG)
+SHARES = ("abc", "-1%", "nan", "inf", "1000%", "", "%", "3%%%x", LONG, NAME)
 OVERRIDES = ("", "=", "seed", "seed=-1", "seed=1e400", "seed=1:30", "batch=5000000000000", "batch=",
              "devices=[1", "title=\x1b[31m", "x" * 5000 + "=1", "batch=" + LONG, "check=1",
              "check.=1", ".=1", "networks.=1", "networks.tiny_fcn=5", "networks..batch=1", "&a=*a",
              "seed=!!int abc", "seed=2026-02-30T25:61:61Z", "batch={? {a: 1}}", "a.b.c.d.e=1",
              "limits.window=1e300", "interpreters.pytroch=/x", "interpreters.pytorch=/none",
              "threads=1e9", "window_seconds=.nan", "skip=[{}]", "seed=" + "9" * 5000)
-LISTS = ("", ",", "a,,b", "1,x")
 COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = {
     "run": (("run", "{}/suite.yaml"), {
         "--out": FOLDERS, "--interpreter": INTERPRETERS, "": OVERRIDES, "--resume": ("",)}),
@@ -108,8 +111,6 @@ NAMED: Mapping[str, tuple[str, ...]] = {
     "show_out": ("study", "show", "{}/campaign", "--out", "{}/x"),
     "publish_into_others": ("publish", "--results", "{}/results", "--out", "{}/full"),
 }
-# What an odd value may also be: a word that a command takes.
-FINE = {("gemm", "--networks", "none"), ("dry", "--out", "{}/file")}
 
 
 def lay_out(folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""The folder that a campaign or study is measured into."""
