@@ -114,7 +114,8 @@ def verify(options: VerifyOptions) -> None:
     wanted = {
         "frameworks": words(options.frameworks), "device": options.device,
         "networks": words(options.networks) or networks.names(), "precisions": options.precision,
-        "tunings": options.tuning, "devices": words(options.devices),
+        "tunings": options.tuning,
+        "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
         "interpreters": named(options.interpreter)}
     if options.out:
         verify.probe(options.out)

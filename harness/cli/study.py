@@ -66,8 +66,8 @@ class GemmOptions(OperationOptions):
         help="With commas. Default: fp32,tf32,bf16,fp16, on a CPU fp32.")] = ""
     batch: Batch = None
     largest: Annotated[float | None, typer.Option(
-        metavar="GFLOP", min=0, max=MOST_GFLOP, callback=finite, help="Leave larger products out. Default on a CPU: 5, except for the "
-        "article's.")] = None
+        metavar="GFLOP", min=0, max=MOST_GFLOP, callback=finite,
+        help="Leave larger products out. Default on a CPU: 5, except for the article's.")] = None
     campaigns: Campaigns = None
     window_seconds: WindowSeconds = 0.002
 
