@@ -87,8 +87,8 @@ class Process:
         for _ in range(SINGLE_STEPS):
             last = self._window(worker, 1, "warm-up")
         length = 1
-        while last < suite.window_seconds:
-            length *= 2
+        while last < suite.window_seconds or length < suite.window_steps:
+            length = 2 * length if last < suite.window_seconds else suite.window_steps
             if length > LONGEST_WINDOW:
                 raise Failed("protocol", f"{LONGEST_WINDOW} steps in {last:.3g} s: the runner does "
                                          "not wait for its device")

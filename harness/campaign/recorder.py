@@ -39,8 +39,8 @@ OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # The reader returns floats for these, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
 # Keys of a suite that change what is measured and that trials do not show.
-MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "seed", "check",
-            "telemetry", "phases", "keep_workers")
+MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "window_steps",
+            "seed", "check", "telemetry", "phases", "keep_workers")
 SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows take seconds
 ANOTHER = "or begin another campaign with --out"
 
@@ -114,9 +114,9 @@ class Recorder(Folder):
         remedy = ("resume with the suite and overrides that began this campaign, "
                   "or begin another with --out")
         for key in MEASURES:
-            if suite[key] != begun[key]:
-                raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {begun[key]}: "
-                               f"{remedy}")
+            # An older campaign lacks the keys that came later.
+            if suite[key] != (was := begun.get(key, suite[key])):
+                raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {was}: {remedy}")
         for name, source in campaign.meta["data_sets"].items():
             if (here := sources.get(name, "not here")) != source:
                 raise WrongUse(f"{folder}: {name} was {source}, and is {here} now: "

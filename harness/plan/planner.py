@@ -130,8 +130,9 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
     """Guess one process's duration from the network's operations."""
     rate = GUESS_FLOPS[trial.device_kind] * (trial.threads if trial.device_kind == "cpu" else 1)
     step = trial.flops_per_step / rate
-    warm_up = 8 * step + 4 * max(suite.window_seconds, step)
-    windows = suite.windows * max(1.5 * suite.window_seconds, step)
+    window = max(suite.window_seconds, suite.window_steps * step)
+    warm_up = 8 * step + 4 * window
+    windows = suite.windows * max(1.5 * suite.window_seconds, window)
     parts = GUESS_PARTS * (windows + 4 * suite.window_seconds) if suite.phases else 0.0
     return GUESS_START_SECONDS + warm_up + windows + parts
 

@@ -158,6 +158,8 @@ class Suite(Strict):
     """Timed windows of a process."""
     window_seconds: Annotated[Positive, Field(le=LONGEST_WINDOW)] = 0.5
     """Shortest timed window. Timer and synchronization then cost below 0.1 %."""
+    window_steps: PositiveInt = 1
+    """Fewest steps of a timed window. Published rows of a GPU need 10."""
     telemetry: bool = True
     """Sample traffic, energy and clocks. false shows that sampling changes nothing."""
     seed: Annotated[WholeNumber, Field(ge=0)] = 1
