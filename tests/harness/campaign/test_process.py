@@ -6,6 +6,7 @@ from harness.campaign.events import Outcome
 from harness.campaign.process import Process
 from harness.plan.planner import Trial
 from harness.workers.worker import Failed
+from tests.harness.campaigns import run
 
 GREETED = {"device_name": "NVIDIA H200"}
 
@@ -44,3 +45,12 @@ def test_a_reference_that_hangs_says_nothing_of_the_gpus():
     with failing(trial, outcome)._noting_failures():
         raise Failed("timed_out", silence)
     assert (outcome.row["status"], outcome.row["reason"]) == ("failed", f"timed_out: {silence}")
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e-6, 10), (1e-6, 1)])
+def test_timed_windows_have_the_fewest_steps_that_the_suite_asks_for(tmp_path, stand_in, seconds, steps):
+    stand_in(one="reference")
+    done = run(tmp_path, frameworks="one", processes=1, window_seconds=seconds, window_steps=steps)
+    timed = done.windows[done.windows["window"] >= 0]
+    assert timed["steps"].tolist() == [steps, steps]
+    assert done.processes["window_steps"].tolist() == [steps]
