@@ -98,7 +98,8 @@ class Runner:
 
         They start at 0 and 1, and each step keeps the share `running` of them. The variance may be
         that of the batch or, with n - 1, that of its population. Of several devices the first
-        answers. Empty where the network has none or the framework's cannot be read.
+        answers. Empty where the network has none. Raises `Unsupported` if the framework's cannot be
+        read; the proof then says so.
         """
         return {}
 

@@ -94,20 +94,23 @@ class Session:
             timed_run(self.runner, 1)
             self.next_batch = (self.next_batch + 1) % self.batches
         self._load(weights, prefix)
-        losses, found = [], {}
+        losses, found, hidden = [], {}, ""
         for step in range(1, steps + 1):
             timed_run(self.runner, 1)
             losses.append(self.runner.loss())
-            for kind in ("parameters", "statistics") if self.rank == 0 else ():
-                for name, value in getattr(self.runner, kind)().items():
+            statistics, hidden = self._statistics()
+            # One rank writes: `copies` tells whether the others hold the same.
+            kinds = () if self.rank else (("parameters", self.runner.parameters()),
+                                          ("statistics", statistics))
+            for kind, values in kinds:
+                for name, value in values.items():
                     # A copy, because the next step may overwrite a view.
                     found["{}/{}/{}".format(step, kind, name)] = np.array(value)
-        # One rank writes: `copies` tells whether the others hold the same.
         if self.rank == 0:
             np.savez(out, **found)
         self.proving = samples, residence
         self.next_batch = (start + steps) % self.batches
-        return {"losses": losses}
+        return {"losses": losses, "hidden": hidden}
 
     def copies(self, units=0):
         """Hash the parameters of each device, and say how far `apart` they are if they differ.
@@ -171,6 +174,13 @@ class Session:
     def close(self):
         self.runner = None
         return {}
+
+    def _statistics(self):
+        """Return the running statistics, and why the framework's cannot be read, if so."""
+        try:
+            return self.runner.statistics(), ""
+        except Unsupported as error:
+            return {}, str(error)
 
     def _load(self, weights, prefix=""):
         with np.load(weights) as arrays:

@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))
 
 import networks  # noqa: E402
 from harness.environments import recipes, store  # noqa: E402
-from harness.proof.judge import Judge, Verdict  # noqa: E402
+from harness.proof.judge import Judge  # noqa: E402
+from harness.proof.verdict import Verdict  # noqa: E402
 from harness.workers.worker import Failed, Worker  # noqa: E402
 from tests.faults import training  # noqa: E402
 

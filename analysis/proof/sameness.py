@@ -55,7 +55,8 @@ def judge(campaign: Campaign) -> dict[str, Judged]:
         compared = not (each and trial.get("dropout"))
         reasons = [*(_check(processes) or (_unproven(proven) if each else [])),
                    *_parameters(proven, trial), *(_processes(losses, trial) if compared else [])]
-        judged[name] = Judged(reasons, _dropout(compared) if trial.get("dropout") else [])
+        judged[name] = Judged(reasons, [*(_dropout(compared) if trial.get("dropout") else []),
+                                        *_not_compared(proven)])
     for peers in _groups(trials.values()):
         sound = [trial for trial in peers if not judged[trial["trial"]].reasons
                  and not (each and trial.get("dropout"))]
@@ -159,6 +160,12 @@ def _dropout(compared: bool) -> list[str]:
         return ["dropout: losses compared at the first step only, "
                 f"within {100 * DROPOUT_LOSS:.0f} %"]
     return ["dropout: losses not compared with those of other rows, which drop other units"]
+
+
+def _not_compared(proven: pd.DataFrame) -> list[str]:
+    """Return what a proof that said `same` could not compare."""
+    said = proven.loc[proven["check"] == "same", "check_reason"]
+    return [reason for reason in said.fillna("").unique()[:1] if reason]
 
 
 def _parameters(processes: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:

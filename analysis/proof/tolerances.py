@@ -42,7 +42,7 @@ CHAOS = 0.5
 # Strategies that do not send the whole gradient: how far any tensor's move may be off after the
 # check's three steps. PowerSGD sends two of them whole and was 0.34 off with FCN-5 on four H200s;
 # bf16 was 0.19 off on three ranks (eight small networks, two batches, two seeds). One bit was 0.6
-# to 1.0 off and 3.0 in a bottleneck: no limit, so `harness.proof.judge` checks its first sum.
+# to 1.0 off and 3.0 in a bottleneck: no limit, so `harness.proof.lossy` checks its first sum.
 LOSSY = {"power_sgd": 0.7, "bf16_compress": 0.4, "one_bit": math.inf}
 # A strategy that sends its first steps whole is checked for `LATER_STEPS`: (steps sent whole, limit
 # of the others' moves). What is not sent at all is 1.0 off. PowerSGD was 0.12 to 0.60 off on two

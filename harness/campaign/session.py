@@ -18,7 +18,8 @@ from harness.environments import recipes, store
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.proof.judge import Judge, Verdict
+from harness.proof.judge import Judge
+from harness.proof.verdict import Verdict
 from harness.telemetry.sampler import Sampler, open_sampler
 from harness.workers import launch
 from harness.workers.alive import LiveWorkers

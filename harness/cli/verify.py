@@ -21,7 +21,7 @@ from harness.campaign.session import Session
 from harness.errors import WrongUse
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.proof.judge import Verdict
+from harness.proof.verdict import Verdict
 from harness.validation import validate
 from harness.workers.launch import task_of
 from harness.workers.worker import Failed, Unsupported

@@ -36,9 +36,13 @@ class Misfit(Failed):
 
 @dataclass(frozen=True)
 class Play:
-    """What a worker answered: its losses, and what each step left behind, by step and name."""
+    """What a worker answered: its losses, and what each step left behind, by step and name.
+
+    `hidden` says why the framework's running statistics cannot be read, if so.
+    """
 
     losses: list[float]
+    hidden: str
     parameters: list[dict[str, np.ndarray]]
     statistics: list[dict[str, np.ndarray]]
 
@@ -81,7 +85,7 @@ class Trainer:
                                  out=str(self.last), residence=self.residence, prefix=prefix)
         with self.folder.open(self.last.name, _most_bytes(self.question.network, steps)) as file:
             found = _arrays(file)
-        play = Play(answer["losses"], *(
+        play = Play(answer["losses"], answer.get("hidden", ""), *(
             [_named(found, f"{step}/{kind}/") for step in range(1, steps + 1)]
             for kind in ("parameters", "statistics")))
         _refuse_misfits(self.question.network, play)

@@ -140,6 +140,7 @@ class BuiltPart(Answer):
 
 class Trained(Answer):
     losses: list[float]
+    hidden: Text = ""  # why running statistics cannot be read
 
     @model_validator(mode="after")
     def _as_asked(self, info: ValidationInfo) -> "Trained":

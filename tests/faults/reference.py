@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from runners import protocol
+from runners.protocol import Unsupported
 from runners.reference import runner
 from runners.reference.runner import OPERATIONS, Runner
 from tests.faults import planted
@@ -135,6 +136,54 @@ class KinkFirst(Gradients):
         return gradient * (1 + 0.005 * name.startswith(self.layers[0]["name"] + "."))
 
 
+class Across(Gradients):
+    """Adds to one gradient what is at right angles to it: its coefficient stays right."""
+
+    tensor, size = "dense2.weight", 0.1
+
+    def changed(self, name, gradient):
+        if name != self.tensor or not gradient.any():
+            return gradient
+        across = np.roll(gradient, 1)
+        across = across - gradient * (across * gradient).sum() / np.square(gradient).sum()
+        return gradient + self.size * across * np.linalg.norm(gradient) / np.linalg.norm(across)
+
+
+class AcrossLittle(Across):
+    """Too little for the norm."""
+
+    size = 0.01
+
+
+class AcrossHead(Across):
+    """The head's bias moves in another direction."""
+
+    tensor = "dense4.bias"
+
+
+class HeadReads(Gradients):
+    """The head's weights learn from an input that is too large."""
+
+    def changed(self, name, gradient):
+        return gradient * (1.05 if name == "dense4.weight" else 1)
+
+
+class TwiceTheLoss(Runner):
+    """Answers twice its loss."""
+
+    def loss(self):
+        return 2 * super().loss()
+
+
+class SameMasks(Runner):
+    """Drops the same units after each load."""
+
+    def load(self, weights):
+        super().load(weights)
+        for attributes in self.attributes.values():
+            attributes["random"].seed(1)
+
+
 class LabelSmoothing(planted(Runner, runner, softmax_cross_entropy=smoothed)):
     """A tenth of each target is spread over all classes."""
 
@@ -240,10 +289,17 @@ class Transposed(Runner):
 
 
 class Untold(Runner):
-    """Its running statistics cannot be read."""
+    """Forgets to answer its running statistics."""
 
     def statistics(self):
         return {}
+
+
+class Hidden(Runner):
+    """Says that its running statistics cannot be read."""
+
+    def statistics(self):
+        raise Unsupported("the framework keeps them to itself")
 
 
 class NoMean(Runner):
@@ -252,6 +308,13 @@ class NoMean(Runner):
     def statistics(self):
         return {name: value for name, value in super().statistics().items()
                 if not name.endswith(".mean")}
+
+
+class NanVariance(Runner):
+    """A running variance is not a number."""
+
+    def statistics(self):
+        return dict(super().statistics(), **{"batch_norm1.variance": np.full(4, np.nan)})
 
 
 class Unbiased(Runner):

@@ -43,6 +43,13 @@ def test_one_check_that_says_different_outweighs_those_that_say_same(made, tmp_p
     assert judge(made, tmp_path) == {PYTORCH: ["different from the reference: gradient of dense1.weight"], TENSORFLOW: []}
 
 
+def test_what_a_proof_could_not_compare_is_a_remark(made, tmp_path):
+    for process in made.processes_of(PYTORCH):
+        process["check_reason"] = "running statistics were not compared: hidden"
+    assert judge(made, tmp_path) == {PYTORCH: [], TENSORFLOW: []}
+    assert remarks(made, tmp_path)[PYTORCH] == ["running statistics were not compared: hidden"]
+
+
 def test_a_process_that_failed_as_different_speaks_against_the_others(made, tmp_path):
     made.processes_of(PYTORCH)[3].update(status="failed", reason="different: layer conv2d1: output (32, 31, 31)")
     assert judge(made, tmp_path)[PYTORCH] == ["different: layer conv2d1: output (32, 31, 31)"]

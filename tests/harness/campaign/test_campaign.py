@@ -27,7 +27,7 @@ from harness.machine import preflight
 from harness.machine.hardware import Concern
 from harness.plan.planner import Machine, execution_order, make_trials
 from harness.plan.suite import Suite
-from harness.proof.judge import Verdict
+from harness.proof.verdict import Verdict
 from harness.telemetry.sampler import PERIODS
 from harness.workers.launch import variables
 from tests.harness.campaigns import SMALL, run, table

@@ -10,7 +10,7 @@ from analysis.statistics import bootstrap, calibration, warm_up
 from analysis.trials import breakdown, counters
 from harness.campaign import peaks, process, tracing
 from harness.plan.suite import Suite
-from harness.proof import judge, limits, questions
+from harness.proof import case, judge, limits, lossy, questions, verdict
 from harness.telemetry import sampler
 from harness.validation import CHECKOUT
 from harness.workers import worker
@@ -27,14 +27,14 @@ LATER, MAY_BE_MISSING = tolerances.LATER["power_sgd"]
 @pytest.mark.parametrize("page, sentence", [
     ("sameness", f"batch repeats {SUITE.check.batch} samples"),
     ("sameness", f"takes {SUITE.check.steps} steps from the drawn weights"),
-    ("sameness", f"must be right to {100 * judge.EXACT:.0f} %"),
+    ("sameness", f"must be right to {100 * case.EXACT:.0f} %"),
     ("sameness", f"runs {limits.DRAWS * limits.RUNS} times with numbers rounded at random"),
     ("sameness", f"{limits.FACTOR:.0f} times as far off as the farthest run, plus "
                  f"{limits.FLOOR * 2**24:.0f} u = {limits.FLOOR:.1e} with u = 2^-24"),
     ("sameness", f"convolution's distance may reach {limits.CONVOLUTION}"),
     ("sameness", f"With dropout, {questions.MASKS} runs with random masks"),
     ("sameness", f"{judge.DRAWS} draws in all"),
-    ("sameness", f"in tensors with {100 * judge.MOST_PARAMETERS:.0f} % of the parameters"),
+    ("sameness", f"in tensors with {100 * verdict.MOST_PARAMETERS:.0f} % of the parameters"),
     ("timing", f"The first {process.SINGLE_STEPS} steps of a process"),
     ("timing", f"({SUITE.window_seconds} s unless the suite says otherwise)"),
     ("timing", f"timed windows ({SUITE.windows} unless said)"),
@@ -61,7 +61,7 @@ LATER, MAY_BE_MISSING = tolerances.LATER["power_sgd"]
     ("statistics", f"needs {WIDENED[1]}"),
     ("statistics", f"to a relative {audit.TOLERANCE:.0e}".replace("e-0", "e-")),
     ("devices", f"plus {tolerances.COPIES:.0e} of the largest change"),
-    ("devices", f"add up to the reference's within {100 * judge.FIRST_SUM:.0f} %"),
+    ("devices", f"add up to the reference's within {100 * lossy.FIRST_SUM:.0f} %"),
     ("devices", f"trains {tolerances.LATER_STEPS} steps; of what the last "
                 f"{tolerances.LATER_STEPS - LATER} should move, at most {MAY_BE_MISSING} may be missing"),
     ("devices", f"2(n-1) S {strategies.ONE_BIT * 4096:.0f}/4096"),

@@ -7,7 +7,7 @@ import pytest
 
 import networks
 from harness.proof import copies
-from harness.proof.judge import Verdict
+from harness.proof.verdict import Verdict
 from tests.conftest import TASK
 from tests.faults import training
 

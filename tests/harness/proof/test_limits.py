@@ -10,7 +10,8 @@ import pytest
 
 import networks
 from harness.proof import limits
-from harness.proof.judge import Judge, parts_of
+from harness.proof.case import parts_of
+from harness.proof.judge import Judge
 from harness.proof.limits import COMMON, FACTOR, FLOOR, LOSS_FLOOR, LimitsOf
 from harness.proof.questions import PLAIN, Questions
 from tests.conftest import TASK

@@ -1,0 +1,84 @@
+"""Compares a step whose logits are all zero: learning rate, loss function and weight decay.
+
+The last layer's weights are zero. So the loss of K classes is ln K, the gradient of the head's bias
+is known exactly, and nothing below the head may move.
+"""
+
+import math
+
+import numpy as np
+
+from harness.proof import distances, dropout
+from harness.proof.case import EXACT, Case
+from harness.proof.distances import Errors
+from harness.proof.plays import Play
+from harness.proof.questions import CALIBRATED, PLAIN, bias_gradient, head_of
+from harness.proof.verdict import Findings, nan_last, range_of
+
+
+def compare(case: Case, found: Play, findings: Findings) -> None:
+    """Compare the loss, the tensors that must not move, and the head's own step."""
+    head = head_of(case.network)
+    if not head:
+        return
+    chance = math.log(case.network.classes)
+    if not abs(found.losses[0] / chance - 1) <= EXACT:
+        findings.exact_faults.append(f"loss {found.losses[0]:.6g} for {chance:.6g} where all "
+                                     "logits are zero")
+    start = case.start(CALIBRATED)
+    moved = {name: largest for name in case.network.parameter_shapes
+             if name.partition(".")[0] != head.name and
+             (largest := _largest_change(found.parameters[0][name], start[name])) != 0}
+    if moved:
+        worst = max(moved, key=lambda name: nan_last(moved[name]))
+        findings.exact_faults.append(
+            f"{len(moved)} tensors moved although their gradient is zero, most of all {worst} by "
+            f"{moved[worst]:.2g} of its largest value: weight decay, or updates of another step")
+    if not case.keeps_only_sums:
+        _compare_head(case, head.name, found, findings)
+
+
+def _compare_head(case: Case, head: str, found: Play, findings: Findings) -> None:
+    """Compare how far the head's bias and weights moved, the bias first."""
+    start, (_, answer) = case.start(CALIBRATED), case.answer(CALIBRATED)
+    bias, weight = f"{head}.bias", f"{head}.weight"
+    mean, masked = dropout.head(case) if case.network.has_dropout else (1.0, 0.0)
+    gradients = {bias: bias_gradient(case.question), weight: mean * answer[f"gradient/{weight}"]}
+    allowed = {bias: EXACT + case.summed(bias),
+               weight: case.limits(PLAIN).tensors[weight].coefficient + masked}
+    findings.rate = min(allowed.values())
+    for name, gradient in gradients.items():
+        error = distances.step_errors(start[name], found.parameters[0][name], gradient,
+                                      case.network.learning_rate)
+        apart = abs(error.coefficient) if name == weight else error.distance
+        if not apart <= allowed[name]:
+            findings.exact_faults.append(_rate_words(case, name, error, allowed[name]))
+            break
+
+
+def _rate_words(case: Case, name: str, error: Errors, allowed: float) -> str:
+    """Name the optimiser by how far one of the head's tensors moved."""
+    times, network, devices = 1 + error.coefficient, case.network, case.question.devices
+    digits = 3 if abs(times - 1) > EXACT else 5
+    found = f"{name} moved {times:.{digits}g} times as far as it must (allowed {range_of(allowed)})"
+    if abs(times) < EXACT:
+        return f"{found}: nothing was trained"
+    if devices > 1 and abs(times / devices - 1) <= EXACT:
+        return f"{found}: the sum over {devices} devices instead of the mean"
+    if abs(times - 1 - network.momentum) <= EXACT:
+        return f"{found}: Nesterov momentum"
+    if abs(error.coefficient) <= allowed:
+        return f"{found}, but not in its direction: the batch or the loss is another one"
+    if not name.endswith(".bias") and abs(times - 1) > EXACT:
+        # The bias has shown the learning rate.
+        return f"{found}: what its layer reads is not what the network gives"
+    return (f"{found}: learning rate {times * network.learning_rate:.{digits}g}, not "
+            f"{network.learning_rate}, or another loss")
+
+
+def _largest_change(after: np.ndarray, before: np.ndarray) -> float:
+    """Return the largest change of a tensor, as a share of its largest value; NaN kept."""
+    if np.array_equal(after, before):
+        return 0.0
+    change = np.abs(after - before).max()
+    return float(change / (np.abs(before).max() or 1.0))

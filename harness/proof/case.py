@@ -1,0 +1,114 @@
+"""What one proof compares: a question, how the worker was told to train, and what may differ."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import networks
+from analysis.proof.tolerances import LOSSY
+from harness.data import arrays
+from harness.proof.limits import Allowed, Limits, LimitsOf
+from harness.proof.questions import PLAIN, Answer, Question, Questions
+
+# What has no rounding but that of stored weights and of a gradient's last sum must be right to 1 %.
+EXACT = 0.01
+SIGMAS = 6.0  # of what rounding of stored weights makes of a number
+STORED_UNITS = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # unit roundoff where activations are stored so
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question to a worker that builds its network under `task` at `batch` samples a device."""
+
+    question: Question
+    questions: Questions
+    limits_of: LimitsOf
+    task: Mapping[str, Any]
+    batch: int
+
+    @property
+    def network(self) -> networks.Network:
+        return self.question.network
+
+    @property
+    def strategy(self) -> str:
+        return str(self.task.get("strategy", ""))
+
+    @property
+    def precision(self) -> str:
+        return "bf16" if self.strategy == "bf16_compress" else str(self.task["precision"])
+
+    @property
+    def keeps_only_sums(self) -> bool:
+        """Whether the strategy may move each weight as it likes, as 1-bit SGD does."""
+        return math.isinf(LOSSY.get(self.strategy, 0.0))
+
+    @property
+    def repeats(self) -> int:
+        """How often the timed batch repeats its samples."""
+        return self.batch // self.question.samples
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str, slice]]:
+        return parts_of(self.network)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The parameters of each part."""
+        shapes = self.network.parameter_shapes
+        return {part: math.prod(shapes[name][1:]) * (rows.stop - rows.start)
+                for part, name, rows in self.parts}
+
+    def start(self, kind: str) -> Mapping[str, Any]:
+        """Return the weights that a play begins with."""
+        return arrays.mapped(self.question.file(kind))
+
+    def answer(self, kind: str, steps: int = 1) -> tuple[float, Answer]:
+        """Return the reference's loss and arrays. Raises Failed."""
+        return self.questions.answer(self.question, kind, steps)
+
+    def limits(self, kind: str) -> Limits:
+        return self.limits_of.of(self.question, kind, self.precision)
+
+    def limit_of(self, tensor: str) -> Allowed:
+        """Return the widest limits of a tensor's parts."""
+        limits = self.limits(PLAIN).tensors
+        ours = [limits[part] for part, name, _ in self.parts if name == tensor]
+        return Allowed(*(max(getattr(each, key) for each in ours)
+                         for key in ("coefficient", "norm", "distance")))
+
+    def summed(self, name: str) -> float:
+        """Return what sums in bf16 or fp16 may be off, as that of a bias's gradient over all rows.
+
+        n rounded additions are off by a multiple of sqrt(n) u (Higham and Mary 2019, A new approach
+        to probabilistic rounding error analysis). TensorFlow's sum of 64 rows was 4 % off, JAX's
+        sum of an embedding's rows 3 %.
+        """
+        layer, parameter = name.split(".")[:2]
+        if self.precision not in STORED_UNITS:
+            return 0.0
+        shape = self.network.layer(layer).output_shape
+        if self.network.layer(layer).op == "embedding":
+            rows = self.batch
+        elif parameter in ("bias", "scale", "shift"):
+            rows = self.batch * math.prod(shape[1:] if len(shape) == 3 else shape[:-1])
+        else:
+            return 0.0
+        return 2 * STORED_UNITS[self.precision] * math.sqrt(rows)
+
+
+def parts_of(network: networks.Network) -> list[tuple[str, str, slice]]:
+    """List what is compared by itself: tensors, and the gates of LSTMs.
+
+    An entry is its name, its tensor's and its rows: ("lstm1.bias.f", "lstm1.bias", 256 to 512).
+    """
+    found = []
+    for layer in network.layers:
+        gates = "ifgo" if layer.op == "lstm" else ""
+        for parameter, shape in layer.parameters.items():
+            name, rows = f"{layer.name}.{parameter}", shape[0] // max(1, len(gates))
+            found += [(f"{name}.{gate}", name, slice(number * rows, (number + 1) * rows))
+                      for number, gate in enumerate(gates)] or [(name, name, slice(0, rows))]
+    return found

@@ -1,0 +1,90 @@
+"""What dropout's random masks make of losses and gradients, and whether a worker's do the same."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from harness.proof import distances
+from harness.proof.case import EXACT, Case
+from harness.proof.distances import Errors
+from harness.proof.plays import Plays
+from harness.proof.questions import MASKS, PLAIN
+from harness.proof.verdict import Findings
+
+MASKED_SIGMAS = 4.0  # of what dropout masks make of a number
+# Of the variance that dropout masks make, pooled over tensors; 0.4 in place of 0.5 is 0.67 of it.
+MASKED = 0.1
+
+
+def loss(case: Case) -> tuple[float, float]:
+    """Return by what masks multiply the loss, and how far from it the loss may be."""
+    mean, deviation = case.questions.masks(case.question)["loss"]
+    return mean, MASKED_SIGMAS * deviation * _averaged(case)
+
+
+def head(case: Case) -> tuple[float, float]:
+    """Return by what masks multiply the head's calibrated gradient, and how far it may be off."""
+    mean, deviation = case.questions.masked_head(case.question)
+    return mean, MASKED_SIGMAS * deviation * _averaged(case) / mean
+
+
+def gradient(case: Case, part: str) -> tuple[float, float]:
+    """Return how far masks may move the coefficient and the norm of a part's gradient."""
+    mean, deviation, _, of_norm, _, _ = _masks_of(case, part)
+    return (MASKED_SIGMAS * deviation * _averaged(case) / max(mean, 0.1),
+            MASKED_SIGMAS * of_norm * _averaged(case))
+
+
+def from_masked_mean(case: Case, part: str, error: Errors) -> Errors:
+    """Turn errors from the gradient without dropout into those from the mean over masks."""
+    mean, _, norm, _, variance, _ = _masks_of(case, part)
+    expected = max(norm - variance, 0) + variance / case.repeats
+    if not mean or not expected:
+        return error
+    return replace(error, coefficient=(1 + error.coefficient) / mean - 1,
+                   norm=(1 + error.norm)**2 / expected - 1)
+
+
+def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
+    """Compare the variance that dropout makes: half the squared distance of two steps."""
+    assert found.again
+    rate = case.network.learning_rate
+    shares, deviations = [], []
+    _, answer = case.answer(PLAIN)
+    for part, name, rows in case.parts:
+        *_, variance, deviation = _masks_of(case, part)
+        if not variance > EXACT:
+            continue
+        (apart, rounding), (size,) = (distances.sums_of(
+            lambda one, other: (np.square((one - other) / rate),
+                                np.square(2.0**-24 * one / rate)),
+            found.plain.parameters[0][name][rows], found.again.parameters[0][name][rows]),
+            distances.sums_of(lambda wanted: (np.square(wanted),),
+                              answer[f"gradient/{name}"][rows]))
+        wanted = variance / case.repeats * size
+        if rounding >= EXACT * wanted:
+            continue
+        if not apart:
+            findings.exact_faults.append(f"dropout's masks change nothing in {part}: none, or the "
+                                         "same in each step")
+            return
+        shares.append(apart / 2 / wanted)
+        deviations.append(deviation / variance)
+    if not shares:
+        return
+    share = float(np.mean(shares))
+    allowed = MASKED + MASKED_SIGMAS * float(np.mean(deviations))
+    if not abs(share - 1) <= allowed:
+        findings.faults.append(f"dropout's masks make {share:.2g} times the variance that they "
+                               f"must (allowed {1 - allowed:.2g} to {1 + allowed:.2g}): another "
+                               "rate, or the same masks in each step")
+
+
+def _masks_of(case: Case, part: str) -> list[float]:
+    return list(case.questions.masks(case.question)["tensors"][part])
+
+
+def _averaged(case: Case) -> float:
+    """The standard deviation of a mean over this batch's masks less the reference's mean."""
+    return math.sqrt(1 / case.repeats + 1 / MASKS)
