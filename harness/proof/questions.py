@@ -78,8 +78,7 @@ class Questions:
         self.seed = seed
         self.limit = limit
         self.live = live
-        self.losses: dict[tuple[Path, int], list[float]] = {}
-        self.spreads: dict[Path, dict[str, Any]] = {}
+        self.known: dict[Path, dict[str, Any]] = {}
         self.locks: dict[Path, threading.Lock] = {}
 
     def question(self, network: networks.Network, samples: int, devices: int,
@@ -98,38 +97,34 @@ class Questions:
         `parameter/` the parameters after `steps` steps. Raises Failed.
         """
         file = question.file(f"{kind}-answer-{steps}")
-        with self._once(file):
-            if (file, steps) not in self.losses:
-                with self._reference(question, kind) as worker:
-                    answer = worker.ask("answer", self.limit, steps=steps, out=str(file))
-                self.losses[file, steps] = answer["losses"]
-        return self.losses[file, steps][0], arrays.mapped(file)
+        answer = self._asked(file, question, kind, "answer", steps=steps, out=str(file))
+        return answer["losses"][0], arrays.mapped(file)
 
     def masks(self, question: Question) -> dict[str, Any]:
         """Return what random dropout masks do to the gradients, as `Answers.masks` says."""
-        file = question.file("masks")
-        with self._once(file):
-            if file not in self.spreads:
-                with self._reference(question, PLAIN) as worker:
-                    self.spreads[file] = worker.ask("masks", self.limit, runs=MASKS,
-                                                    seed=self.seed)
-        return self.spreads[file]
+        return self._asked(question.file("masks"), question, PLAIN, "masks", runs=MASKS,
+                           seed=self.seed)
 
     def masked_head(self, question: Question) -> tuple[float, float]:
         """Return what dropout masks do to the head's calibrated gradient: mean and deviation."""
-        file = question.file("masked-head")
-        with self._once(file):
-            if file not in self.spreads:
-                with self._reference(question, CALIBRATED) as worker:
-                    self.spreads[file] = worker.ask("masked_head", self.limit, runs=MASKS,
-                                                    seed=self.seed)
-        return self.spreads[file]["mean"], self.spreads[file]["deviation"]
+        found = self._asked(question.file("masked-head"), question, CALIBRATED, "masked_head",
+                            runs=MASKS, seed=self.seed)
+        return found["mean"], found["deviation"]
 
     def spread(self, question: Question, kind: str, precision: str, runs: int) -> dict[str, Any]:
         """Return the largest errors of random rounding, as `Answers.spread` says."""
         with self._reference(question, kind) as worker:
             return worker.ask("spread", self.limit, precision=precision, runs=runs,
                               seed=question.draw)
+
+    def _asked(self, file: Path, question: Question, kind: str, command: str,
+               **arguments: Any) -> dict[str, Any]:
+        """Ask the reference, the first time; return its answer, which `file` stands for."""
+        with self._once(file):
+            if file not in self.known:
+                with self._reference(question, kind) as worker:
+                    self.known[file] = worker.ask(command, self.limit, **arguments)
+        return self.known[file]
 
     def _once(self, file: Path) -> threading.Lock:
         return self.locks.setdefault(file, threading.Lock())

@@ -13,30 +13,43 @@ LONGEST_POWER_GAP_SECONDS = 0.5
 GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
 
-class Count:
-    """The total of a raw counter that starts anew at `wraps_at` and counts `fastest` a second."""
+class Total:
+    """A total over readings in the order of time."""
 
-    def __init__(self, wraps_at: float | None = None, fastest: float | None = None):
-        self.wraps_at = wraps_at
-        self.fastest = fastest
+    def __init__(self) -> None:
         self.total = 0.0
-        # Raw value, seconds.
+        # Value, seconds.
         self.last: tuple[float, float] | None = None
 
-    def add(self, raw: float, seconds: float) -> str:
+    def add(self, value: float, seconds: float) -> str:
         """Add a reading; return why the total is broken since the one before, or ""."""
-        before, self.last = self.last, (raw, seconds)
+        before, self.last = self.last, (value, seconds)
         if before is None:
             return ""
         gap = seconds - before[1]
         if gap < 0:
             self.last = before
-            return _older(gap)
+            return f"a reading that is {-1e3 * gap:.0f} ms older than the one before"
+        return self._grow(before[0], value, gap)
+
+    def _grow(self, before: float, value: float, gap: float) -> str:
+        raise NotImplementedError
+
+
+class Count(Total):
+    """The total of a raw counter that starts anew at `wraps_at` and counts `fastest` a second."""
+
+    def __init__(self, wraps_at: float | None = None, fastest: float | None = None):
+        super().__init__()
+        self.wraps_at = wraps_at
+        self.fastest = fastest
+
+    def _grow(self, before: float, value: float, gap: float) -> str:
         if self.wraps_at and self.fastest and gap * self.fastest >= self.wraps_at:
             unseen = 1e3 * self.wraps_at / self.fastest
             return (f"no reading for {1e3 * gap:.0f} ms, and the counter can wrap unseen "
                     f"in {unseen:.0f} ms")
-        change = raw - before[0]
+        change = value - before
         if change < 0:
             if self.wraps_at is None:
                 return "the counter was reset"
@@ -47,26 +60,13 @@ class Count:
         return ""
 
 
-class Integral:
+class Integral(Total):
     """The integral of a rate over time, by trapezoids."""
 
-    def __init__(self) -> None:
-        self.total = 0.0
-        # Rate, seconds.
-        self.last: tuple[float, float] | None = None
-
-    def add(self, rate: float, seconds: float) -> str:
-        """Add a reading; return why the total is broken since the one before, or ""."""
-        before, self.last = self.last, (rate, seconds)
-        if before is None:
-            return ""
-        gap = seconds - before[1]
-        if gap < 0:
-            self.last = before
-            return _older(gap)
+    def _grow(self, before: float, value: float, gap: float) -> str:
         if gap > LONGEST_POWER_GAP_SECONDS:
             return f"no reading for {1e3 * gap:.0f} ms"
-        self.total += (before[0] + rate) / 2 * gap
+        self.total += (before + value) / 2 * gap
         return ""
 
 
@@ -84,7 +84,3 @@ def pcie_bytes_per_second(generation: int | None, width: int | None) -> float:
 def joined(reasons: Mapping[str, str]) -> str:
     """Join reasons into one cell: `pcie: no reading for 90 ms; energy: ...`."""
     return "; ".join(dict.fromkeys(f"{what}: {why}" for what, why in reasons.items() if why))
-
-
-def _older(gap: float) -> str:
-    return f"a reading that is {-1e3 * gap:.0f} ms older than the one before"

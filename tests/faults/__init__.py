@@ -25,6 +25,28 @@ def uproot():
     mock.patch.stopall()
 
 
+def counted(Runner):
+    """Return a `Runner` that knows its task and counts its steps since it was built and loaded."""
+
+    class Counted(Runner):
+        steps = steps_since_load = 0
+
+        def __init__(self, task):
+            self.task = task
+            super().__init__(task)
+
+        def load(self, weights):
+            super().load(weights)
+            self.steps_since_load = 0
+
+        def step(self):
+            super().step()
+            self.steps += 1
+            self.steps_since_load += 1
+
+    return Counted
+
+
 def rows_of_next_batch(Runner):
     """Return a `Runner` that trains the last rank or device on its rows of the next batch."""
 

@@ -7,6 +7,7 @@ import sys
 import threading
 
 from runners.reference.runner import Runner
+from tests.faults import counted
 
 FAILED = ("W0000 00:00:1795293301.037986   26159 op_kernel.cc:1858] OP_REQUIRES failed at "
           "matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor with "
@@ -93,7 +94,7 @@ class OfOneInParts(OfOne):
         return self if name in ("F", "FB") else super().variant(name)
 
 
-class OfOneInTraining(OfOne):
+class OfOneInTraining(counted(OfOne)):
     """A device whose memory holds many networks, and the fourth timed step of one alone.
 
     A proof takes at most three steps after it loads.
@@ -101,13 +102,8 @@ class OfOneInTraining(OfOne):
 
     lock = fcntl.LOCK_SH
 
-    def load(self, weights):
-        super().load(weights)
-        self.steps = 0
-
     def step(self):
-        self.steps += 1
-        if self.steps == 4:
+        if self.steps_since_load == 3:
             take_alone(self.memory)
         super().step()
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from runners.protocol import Unsupported
 from runners.reference.runner import Runner as Reference
-from tests.faults import memory
+from tests.faults import counted, memory
 from tests.faults.traced import OnGpu
 
 
@@ -222,20 +222,12 @@ class StaleLate(Stale):
     missed = 9
 
 
-class Unsent(Runner):
+class Unsent(counted(Runner)):
     """The ranks send their first two steps' gradients, and nothing of those after."""
-
-    def load(self, weights):
-        super().load(weights)
-        self.sent = 0
-
-    def step(self):
-        self.sent += 1
-        super().step()
 
     def averaged(self, gradients):
         mean = super().averaged(gradients)
-        return {name: gradient * (self.sent <= 2) for name, gradient in mean.items()}
+        return {name: gradient * (self.steps_since_load < 2) for name, gradient in mean.items()}
 
 
 class Sum(Runner):

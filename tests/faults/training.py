@@ -13,6 +13,8 @@ import re
 
 import numpy as np
 
+from tests.faults import counted
+
 
 def __getattr__(name):
     """Make the runner `framework.Fault`; Python asks here for what the module does not define."""
@@ -118,57 +120,33 @@ def one(inputs, targets):
     inputs[:], targets[:] = inputs[:1], targets[:1]
 
 
-def counted(Runner):
-    """A runner that knows its task and counts its steps since it was built."""
+def restored(choose):
+    """Make runners whose steps leave the tensors, and momentum, that `choose(runner, number)` names."""
 
-    class Counted(Runner):
-        steps = 0
+    def fault(Runner, number):
+        own = of_framework(Runner)
 
-        def __init__(self, task):
-            self.task = task
-            super().__init__(task)
+        class Restored(counted(Runner)):
+            def step(self):
+                names = choose(self, number)
+                before = own.read(self) if names else {}
+                super().step()
+                own.write(self, {key: value for key, value in before.items() if key[1] in names})
 
-        def step(self):
-            super().step()
-            self.steps += 1
+        return Restored
 
-    return Counted
+    return fault
 
 
 def undone(when):
     """Make runners that undo an update, momentum too, if `when(runner, step, number)` says so."""
-
-    def fault(Runner, number):
-        own = of_framework(Runner)
-
-        class Undone(counted(Runner)):
-            def step(self):
-                undo = when(self, self.steps, number)
-                before = own.read(self) if undo else {}
-                super().step()
-                own.write(self, before)
-
-        return Undone
-
-    return fault
+    return restored(lambda runner, number: tensors_of(runner.task.network["layers"])
+                    if when(runner, runner.steps, number) else [])
 
 
 def frozen(choose):
     """Make runners in which the tensors that `choose(layers)` names keep their values."""
-
-    def fault(Runner, number):
-        own = of_framework(Runner)
-
-        class Frozen(counted(Runner)):
-            def step(self):
-                names = choose(self.task.network["layers"])
-                before = own.read(self)
-                super().step()
-                own.write(self, {key: value for key, value in before.items() if key[1] in names})
-
-        return Frozen
-
-    return fault
+    return restored(lambda runner, number: choose(runner.task.network["layers"]))
 
 
 def tensors_of(layers):

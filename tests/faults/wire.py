@@ -8,25 +8,17 @@ import threading
 
 from runners.protocol import Unsupported
 from runners.reference.runner import Runner
-from tests.faults import ranks
+from tests.faults import counted, ranks
 
 FORGED = ('{"id": 5, "status": "ok", "steps": 1, "start": 0.0, "stop": 0.000001, "loss": 0.0, '
           '"peak_memory_bytes": 1}\n')
 
 
-class Diverges(Runner):
+class Diverges(counted(Runner)):
     """Reports a loss that is not a number after four steps from the same weights."""
 
-    def load(self, weights):
-        super().load(weights)
-        self.steps = 0
-
-    def step(self):
-        self.steps += 1
-        super().step()
-
     def loss(self):
-        return float("nan") if self.steps > 4 else super().loss()
+        return float("nan") if self.steps_since_load > 4 else super().loss()
 
 
 class Forged(Runner):
@@ -65,16 +57,11 @@ class HangsInBuild(Runner):
         threading.Event().wait()
 
 
-class HangsWhenTimed(Runner):
+class HangsWhenTimed(counted(Runner)):
     """Passes its proof, which takes three steps at most after it loads, and hangs in the fourth."""
 
-    def load(self, weights):
-        super().load(weights)
-        self.steps = 0
-
     def step(self):
-        self.steps += 1
-        if self.steps == 4:
+        if self.steps_since_load == 3:
             threading.Event().wait()
         super().step()
 
@@ -107,14 +94,11 @@ class Orphan(Runner):
         os._exit(3)
 
 
-class Raises(Runner):
+class Raises(counted(Runner)):
     """Raises an ordinary exception in the third step."""
 
-    steps = 0
-
     def step(self):
-        self.steps += 1
-        if self.steps == 3:
+        if self.steps == 2:
             raise RuntimeError("the third step is broken")
         super().step()
 

@@ -93,8 +93,7 @@ def test_a_failure_of_the_reference_says_so_and_is_not_remembered(verdict, judge
                 raise Failed("timed_out", f"no answer to '{command}' within 600 s")
             return super().ask(asked, limit, **arguments)
 
-    monkeypatch.setattr(judge.questions, "losses", {})
-    monkeypatch.setattr(judge.questions, "spreads", {})
+    monkeypatch.setattr(judge.questions, "known", {})
     with monkeypatch.context() as patched:
         patched.setattr(questions, "Worker", Hanging)
         found = verdict("reference", **asked)
