@@ -19,7 +19,7 @@ from scripts import docs_hooks
 ROOT = Path(__file__).parents[1]
 RECORDS = (ROOT / "docs/reference/records.md").read_text(encoding="utf-8")
 FILES = ("explain", "explain_details", "bisect", "links", "fits", "predictions", "overlap",
-         "what_if", "article", "points", "measurements")
+         "what_if", "points", "measurements")
 
 
 def example(page, language):

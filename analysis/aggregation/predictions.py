@@ -1,6 +1,6 @@
 """Compares the models with what campaigns measured.
 
-Makes the tables predictions.csv, overlap.csv, what_if.csv and article.csv of campaigns and fits.
+Makes the tables predictions.csv, overlap.csv and what_if.csv of campaigns and fits.
 docs/reference/records.md explains their columns.
 """
 
@@ -45,11 +45,6 @@ OTHER_LINKS = {
 # than this factor, or the fastest and the slowest process of the sweep by more than the next one.
 NO_LINE = 2.0
 APART = 3.0
-# words of article.csv that its page looks up
-ARTICLE_LINK, ONCE, WOULD_CARRY = "8 GB/s", "S once over the link", "what 0.0256 s would carry"
-ARTICLE_SECONDS, ARTICLE_STEP_SECONDS = 0.0256, 0.1
-ARTICLE_BYTES_PER_SECOND, ARTICLE_DEVICES = 8e9, 4
-
 # a trial and the parts of its step
 Timed = tuple[dict[str, Any], dict[str, Estimate]]
 
@@ -206,39 +201,6 @@ def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
                     **_further(trial), "remark": "; ".join(remarks),
                 })
     return pd.DataFrame(rows)
-
-
-def article(fits: Sequence[Fit]) -> pd.DataFrame:
-    """Derive the article's 0.0256 s for FCN-R's gradients under each possible assumption.
-
-    The article is arXiv 1608.07249. Its network is `fcn5`, its link PCIe 3 at 8 GB/s, its machine
-    four GPUs. The last rows use this machine's fitted links.
-    """
-    size = work.parameter_bytes(networks.get("fcn5"))
-    n, rate = ARTICLE_DEVICES, ARTICLE_BYTES_PER_SECOND
-    assumed = {
-        ONCE: size,
-        "n devices one after another, one way": n * size,
-        "ring: 2 (n - 1) / n S": 2 * (n - 1) / n * size,
-        "tree: 2 log2(n) S": 2 * math.log2(n) * size,
-        "gather and broadcast: 2 (n - 1) S": 2 * (n - 1) * size,
-        "up and down for each device: 2 n S": 2 * n * size,
-        WOULD_CARRY: ARTICLE_SECONDS * rate,
-    }
-    rows = [{"assumption": name, "link": ARTICLE_LINK, "devices": n, "bytes": moved,
-             "seconds": moved / rate} for name, moved in assumed.items()]
-    for wire, devices in dict.fromkeys((each.wire, each.devices) for each in fits
-                                       if each.devices > 1):
-        chosen = links.chosen(fits, wire, devices)
-        for strategy in ("ddp", "ring", "tree", "gather", "host_one", "host_all"):
-            if not strategies.missing(strategy, chosen):
-                found = strategies.predict(strategy, Work(size, devices), chosen)
-                rows.append({"assumption": strategy, "link": f"this machine's, {wire}",
-                             "devices": devices, "bytes": size, **_estimate("seconds", found)})
-    table = pd.DataFrame(rows, columns=["assumption", "link", "devices", "bytes",
-                                        "seconds", "seconds_low", "seconds_high"])
-    return table.assign(ratio=table["seconds"] / ARTICLE_SECONDS,
-                        share_of_step=table["seconds"] / ARTICLE_STEP_SECONDS)
 
 
 def several(campaign: Campaign) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Writes the page of `dlbench study aggregation`: links, predicted and measured times, what-if.
 
-The tables of numbers lie beside it as fits.csv, predictions.csv, overlap.csv, what_if.csv and
-article.csv.
+The tables of numbers lie beside it as fits.csv, predictions.csv, overlap.csv and what_if.csv.
 """
 
 import json
@@ -13,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.aggregation import links, plots, predictions
-from analysis.aggregation.predictions import ARTICLE_SECONDS, TRIAL
+from analysis.aggregation.predictions import TRIAL
 from analysis.display import numbers, page, provenance
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
 from analysis.display.page import Facts, Figure, Page, Section, Table, Text, tabled
@@ -41,10 +40,6 @@ WHAT_IF_NOTE = (
     "without aggregation over the step. Links other than this machine's are assumed, with the "
     "bandwidth in their column. No prediction includes the time of the host to issue messages, or "
     "how much slower devices compute beside them. Compare this machine's row with its measurement.")
-ARTICLE = (
-    "arXiv 1608.07249 puts the gradients of FCN-R (here fcn5) at 0.0256 s over PCIe at 8 GB/s, "
-    "against about 0.1 s of computing on four GPUs, and does not say how. Each assumption gives a "
-    "time; then come the strategies on this machine's links.")
 LINKS_NOTE = "Least squares in relative error, with 95 % confidence intervals from the residuals."
 
 
@@ -71,9 +66,6 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
                 MOVED_NOTE),
         *tabled("Behind the backward pass", overlap_table(found["overlap"]), OVERLAP_NOTE),
         *tabled("What if", what_if_table(found["what_if"]), WHAT_IF_NOTE),
-        Section("The article's 0.0256 s", [
-            Text(f"{ARTICLE} {article_answer(found['article'])}"),
-            Table(article_table(found["article"]))]),
         Section("Links", [Text(LINKS_NOTE, note=True), Table(fitted(fits)),
                           Table(links.refused(windows))]),
         Section("Where the numbers come from", [
@@ -83,7 +75,7 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
 
 def of_links(fits: Sequence[links.Fit]) -> dict[str, pd.DataFrame]:
     """Return the tables that follow from a study's links alone, by their file's name."""
-    return {"fits": links.table(fits), "article": predictions.article(fits)}
+    return {"fits": links.table(fits)}
 
 
 def of_campaigns(fits: Sequence[links.Fit], campaigns: Sequence[Campaign]
@@ -225,29 +217,6 @@ def what_if_table(found: pd.DataFrame) -> pd.DataFrame:
                for devices in counts},
             "measured": measured, "remark": "; ".join(filter(None, remarks))})
     return _without_empty(pd.DataFrame(rows))
-
-
-def article_answer(found: pd.DataFrame) -> str:
-    """Say whether an assumption gives the article's time, and which comes nearest."""
-    plain = found[found["link"] == predictions.ARTICLE_LINK].set_index("assumption")
-    sizes = plain["bytes"].astype(float)
-    ratios = plain["ratio"].astype(float).drop(predictions.WOULD_CARRY)
-    off = (ratios - 1).abs()
-    nearest = ratios[off <= off.min() * (1 + 1e-9)]
-    names = " and ".join(f"({name})" for name in nearest.index)
-    verdict = "None gives it: the nearest" if off.min() > 0.05 else "It is found"
-    times = sizes[predictions.WOULD_CARRY] / sizes[predictions.ONCE]
-    return (f"{verdict}, {names}, comes to {nearest.iloc[0]:.2f} times it; at that rate it would "
-            f"carry the gradients {times:.2f} times.")
-
-
-def article_table(found: pd.DataFrame) -> pd.DataFrame:
-    """List each way to a time for FCN-R's gradients, and how it compares with the article's."""
-    return pd.DataFrame([{
-        "assumption or strategy": row["assumption"], "link": row["link"],
-        "devices": row["devices"], "bytes": _size(row["bytes"]), "time": _interval(row, "seconds"),
-        f"of the article's {1e3 * ARTICLE_SECONDS:.1f} ms": number(row["ratio"]),
-    } for row in found.to_dict("records")])
 
 
 def _figures(swept: pd.DataFrame, fits: Sequence[links.Fit],

@@ -335,23 +335,6 @@ def test_a_global_batch_is_told_where_the_batch_does_not_tell_it():
     assert predictions.telling(rows.assign(batch=[33, 34], global_batch=[99, 102]), ["network", "devices"]) == ["batch"]
 
 
-def test_the_articles_number_is_none_of_the_plain_assumptions(fits):
-    table = predictions.article(fits).set_index(["link", "assumption"])
-    plain = table.loc["8 GB/s"]
-    gradients = 56_823_848  # bytes; four devices
-    times = {"S once over the link": 1, "n devices one after another, one way": 4, "ring: 2 (n - 1) / n S": 1.5,
-             "tree: 2 log2(n) S": 4, "gather and broadcast: 2 (n - 1) S": 6, "up and down for each device: 2 n S": 8}
-    assert plain["bytes"].to_dict() == pytest.approx({**{name: factor * gradients for name, factor in times.items()},
-                                                      "what 0.0256 s would carry": 204.8e6})
-    assert (plain["seconds"] * 8e9).tolist() == pytest.approx(plain["bytes"].tolist())
-    ratios = plain["ratio"].drop("what 0.0256 s would carry")
-    assert report.article_answer(table.reset_index()) == (
-        "None gives it: the nearest, (n devices one after another, one way) and (tree: 2 log2(n) S), comes to 1.11 times it; "
-        "at that rate it would carry the gradients 3.60 times.")
-    assert ((ratios - 1).abs() > 0.1).all() and (ratios - 1).abs().min() == pytest.approx(0.11, abs=0.005)
-    assert {devices for devices in table["devices"]} == {2, 4}
-
-
 def test_without_a_campaign_every_network_is_predicted_on_every_group(fits):
     found = predictions.of_networks(fits)
     assert found.groupby(["network", "devices"]).size().nunique() == 1

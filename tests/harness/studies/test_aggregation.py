@@ -191,8 +191,8 @@ def test_devices_are_whole_numbers(simulated, tmp_path):
     assert "--devices two: write whole numbers" in str(found.exception)
 
 
-@pytest.mark.parametrize(("table", "line", "column"), [("links", 5, "seconds"), ("fits", 2, "residual"),
-                                                       ("predictions", 3, "predicted_seconds"), ("article", 4, "seconds")])
+@pytest.mark.parametrize(("table", "line", "column"), [
+    ("links", 5, "seconds"), ("fits", 2, "residual"), ("predictions", 3, "predicted_seconds")])
 def test_an_audit_derives_a_study_from_its_links_and_names_what_was_changed(simulated, tmp_path, table, line, column):
     CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--out", str(tmp_path)])
     assert audit.audit(tmp_path) == []
