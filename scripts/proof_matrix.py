@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from rich.console import Console
@@ -26,12 +26,13 @@ from harness.environments import recipes, store  # noqa: E402
 from harness.proof.judge import Judge  # noqa: E402
 from harness.proof.verdict import Verdict  # noqa: E402
 from harness.workers.worker import Failed, Worker  # noqa: E402
+from runners.protocol import TIERS  # noqa: E402
 from tests.faults import training  # noqa: E402
 
 HOST = "tests.faults.host"
 HONEST = "none"
 LIMIT = 600  # seconds for one answer
-COLUMNS = ("framework", "network", "precision", "fault", "verdict", "strength", "reason",
+COLUMNS = ("framework", "network", "precision", "seed", "fault", "verdict", "strength", "reason",
            "seconds")
 
 
@@ -40,6 +41,7 @@ class Row:
     framework: str
     network: str
     precision: str
+    seed: int
     fault: str
     verdict: str
     strength: str
@@ -61,11 +63,11 @@ def main(words: Sequence[str] | None = None) -> int:
     with options.csv.open("w", newline="") as file, tempfile.TemporaryDirectory() as folder:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        for row in _judged(options, Path(folder)):
+        for row in chain(*(_judged(options, seed, Path(folder)) for seed in options.seeds)):
             rows.append(row)
             writer.writerow([getattr(row, column) for column in COLUMNS])
             file.flush()
-            console.print(f"{row.framework} {row.network} {row.precision} {row.fault}: "
+            console.print(f"{row.framework} {row.network} {row.precision} {row.seed} {row.fault}: "
                           f"{row.outcome} ({row.seconds:.1f} s)", highlight=False, markup=False)
     console.print(_table(rows))
     refused = [row for row in rows if row.fault == HONEST and row.verdict != "same"]
@@ -80,12 +82,13 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--precisions", nargs="+", default=["fp32", "bf16"], metavar="NAME")
     add("--faults", nargs="+", default=[HONEST, *training.FAULTS], metavar="NAME")
     add("--device", choices=["cpu", "cuda"], default="cpu")
-    add("--tuning", choices=["stock", "tuned"], default="stock")
+    add("--tuning", choices=TIERS, default="stock")
     add("--threads", type=int, default=1)
     add("--samples", type=int, default=2, help="different samples of a batch (default: 2)")
     add("--batch", type=int, default=0, help="samples of a batch (default: twice --samples)")
     add("--between", type=int, default=24, help="steps between two proofs (default: 24)")
-    add("--seed", type=int, default=1)
+    add("--seeds", nargs="+", type=int, default=[1], metavar="NUMBER",
+        help="of the weights and samples")
     add("--python", nargs="*", default=[], metavar="FRAMEWORK=PATH",
         help="interpreters that have a framework (default: dlbench's environments)")
     add("--csv", type=Path, default=Path("proof-matrix.csv"))
@@ -93,9 +96,12 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def _judged(options: argparse.Namespace, seed: int, folder: Path) -> Iterator[Row]:
     """Judge each fault where the network can have it; a worker serves many until one kills it."""
-    judge = Judge(folder, samples=options.samples, steps=2, seed=options.seed, limit=LIMIT)
+    # A judge takes the weights that its folder holds.
+    folder = folder / str(seed)
+    folder.mkdir()
+    judge = Judge(folder, samples=options.samples, steps=2, seed=seed, limit=LIMIT)
     for framework, precision in product(options.frameworks, options.precisions):
         task = {"device": options.device, "devices": 1, "threads": options.threads,
                 "precision": precision, "tuning": options.tuning}
@@ -118,7 +124,7 @@ def _judged(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
             if verdict.failure:
                 worker.end()
                 worker = None
-            yield Row(framework, name, precision, fault, verdict.failure or verdict.verdict,
+            yield Row(framework, name, precision, seed, fault, verdict.failure or verdict.verdict,
                       _words(verdict), verdict.reason,
                       round(time.monotonic() - began, 1))
         if worker:
@@ -150,9 +156,10 @@ def _started(framework: str, options: argparse.Namespace, precision: str, folder
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    """A line a fault, a column a framework, network and precision."""
+    """A line a fault, a column a framework, network and precision: the verdict most refused."""
     columns = sorted({(row.framework, row.network, row.precision) for row in rows})
-    cells = {(row.fault, row.framework, row.network, row.precision): row for row in rows}
+    ordered = sorted(rows, key=lambda row: (row.verdict == "different") == (row.fault == HONEST))
+    cells = {(row.fault, row.framework, row.network, row.precision): row for row in ordered}
     table = Table("fault", *("\n".join(column) for column in columns))
     for fault in dict.fromkeys(row.fault for row in rows):
         found = [cells.get((fault, *column)) for column in columns]
