@@ -26,7 +26,7 @@ HOW_TO_READ = (
     "The ratio is B's time per mini-batch over A's: above 1, B is slower. An interval that "
     "contains 1 shows no difference. The smallest visible difference is the one that this "
     "interval would have excluded. Memory is the peak while training. A workload is compared only "
-    "if both sides were proved to train the same network and their losses agree.")
+    "if both sides were proved to train the same network.")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def lines(comparison: Comparison) -> list[str]:
     """Return the lines below the table: counts, notes, and what was not compared and why."""
     reasons = [f"Not compared: {row['workload']}: {row['reason']}"
                for row in refused(comparison).to_dict("records")]
-    return [headline(comparison), *notes(comparison), *caveats(comparison), *reasons]
+    return [headline(comparison), *notes(comparison), *remarks(comparison), *reasons]
 
 
 def headline(comparison: Comparison) -> str:
@@ -95,11 +95,16 @@ def answer(comparison: Comparison) -> pd.DataFrame:
     })
 
 
-def caveats(comparison: Comparison) -> list[str]:
-    """Return a note for each workload with a caveat on one of its rows."""
+def remarks(comparison: Comparison) -> list[str]:
+    """Return a note for each workload with a caveat, and for each whose losses differ."""
     rows = comparison.rows
-    return [f"{ranking.MARK} {label}: {caveat}."
-            for label, caveat in zip(labels(rows), _caveats(rows), strict=True) if caveat]
+    caveats = [f"{ranking.MARK} {label}: {caveat}."
+               for label, caveat in zip(labels(rows), _caveats(rows), strict=True) if caveat]
+    compared = rows["verdict"] != NOT_COMPARED
+    return caveats + [
+        f"{label}: losses differ, although each side has its own proof: {losses}."
+        for label, losses, shown in zip(labels(rows), rows["losses"], compared, strict=True)
+        if shown and losses not in ("agree", "")]
 
 
 def _caveats(rows: pd.DataFrame) -> list[str]:
@@ -153,7 +158,7 @@ def _page(comparison: Comparison) -> Page:
         page.Table(answer(comparison)),
         *(Text(remark) for side in dict.fromkeys((a.campaign, b.campaign))
           for remark in effort.remarks(side)),
-        *(Text(note) for note in (*notes(comparison), *caveats(comparison))),
+        *(Text(note) for note in (*notes(comparison), *remarks(comparison))),
         *_figures(comparison),
         *tabled("Not compared, and why", refused(comparison)),
         Section("How to read it", [Text(HOW_TO_READ)]),

@@ -1,7 +1,8 @@
 """Compares two sides workload by workload: the ratio of their times, its interval, a verdict.
 
 A side is one half of a live comparison (trials with `side` A or B in one campaign) or a recorded
-campaign. A row is compared only if both sides are verified and their losses agree. Intervals are
+campaign. A row is compared only if both sides are verified. Losses that differ are a remark where
+each process has its own proof; in older campaigns such a row is not compared. Intervals are
 simultaneous (Bonferroni): with 95 % confidence none of a comparison's rows is a false alarm, so
 each row's own confidence is 1 - 0.05 / rows. docs/method/statistics.md argues it.
 """
@@ -238,16 +239,20 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
     if row.get("processes_a") and row.get("processes_b"):
         unlike = sameness.unlike(row["strategy_a"], row["strategy_b"])
         row["losses"] = "" if unlike else _losses(a[0].campaign, b[0].campaign, row)
-        if row["losses"] != "agree" and not reasons:
-            reasons.append(unlike or row["losses"])
+        proven = all(side.campaign.proves_each_process for side, _ in (a, b))
+        if unlike or (row["losses"] != "agree" and not proven):
+            reasons = reasons or [unlike or row["losses"]]
     return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons)} if reasons else {})
 
 
 def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:
-    """Return `agree`, or how the losses of both sides differ."""
+    """Return `agree`, or how the losses of both sides differ; "" where dropout makes them."""
     sides = ((a, row["trial_a"]), (b, row["trial_b"]))
     ours, theirs = (next(trial for trial in campaign.trials if trial["trial"] == name)
                     for campaign, name in sides)
+    if a.proves_each_process and b.proves_each_process and (
+            ours.get("dropout") or theirs.get("dropout")):
+        return ""
     curves = [sameness.loss_curve(*side) for side in sides]
     apart = sameness.disagreement(curves[0], curves[1], ours, theirs)
     if not apart:

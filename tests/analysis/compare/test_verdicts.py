@@ -80,6 +80,24 @@ def test_other_losses_are_not_compared(pair):
     assert row["reason"].startswith("loss ") and "at step 1" in row["reason"]
 
 
+@pytest.mark.parametrize("dropout", [False, True])
+def test_sides_with_proofs_of_their_own_are_compared_whatever_their_losses(draw_records, side, dropout):
+    sides = []
+    for name, factor in (("old", 1.0), ("new", 1.01)):
+        made = draw_records(networks=())
+        made.add_trial("pytorch", "alexnet_cifar", 128, processes=5)
+        made.prove_each_process()
+        made.meta["trials"][0]["dropout"] = dropout
+        for row in made.windows:
+            row["loss"] *= factor
+        sides.append(side(made, name))
+    found = verdicts.compare(*sides)
+    assert found["verdict"].tolist() == [NO_DIFFERENCE]
+    lines = report.lines(Comparison(found, *sides))
+    told = [line for line in lines if "losses differ, although each side has its own proof: loss " in line]
+    assert len(told) == (0 if dropout else 1)
+
+
 def test_other_seeds_are_named_where_losses_differ(pair):
     def draw_anew(made):
         made.meta["suite"]["seed"] = 2

@@ -63,7 +63,7 @@ def test_a_comparison_says_the_caveat_and_compares_no_unranked_row(folder, how, 
     comparison = Comparison(verdicts.compare(side, side), side, side)
     rows = comparison.rows.set_index("trial_a")
     assert rows["verdict"].to_dict() == {PYTORCH: verdict, TENSORFLOW: "no difference seen"}
-    assert compare_report.caveats(comparison) == [
+    assert compare_report.remarks(comparison) == [
         f"† alexnet_cifar, batch 128, pytorch: A: {WHAT}; B: {WHAT}."]
     assert compare_report.answer(comparison)["workload"].iloc[0].endswith("pytorch †")
 
