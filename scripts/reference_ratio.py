@@ -1,0 +1,272 @@
+"""dlbench's rows beside loops that each community writes: how fast a row is by its loop.
+
+Processes of both sides take turns: one of a campaign, then the loop of its tier in
+scripts/reference_loops/. The folder holds the campaign, every window of the loops (loops.csv) and
+the ratios (reference_ratios.csv). Run it where dlbench is installed, as in
+.venv/bin/python scripts/reference_ratio.py --networks resnet50 --batches 256 --precisions bf16
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import networks
+from analysis.records import manifest, reader
+from analysis.statistics import bootstrap
+from analysis.trials import effort, summary
+from harness.campaign import campaign
+from harness.campaign.events import Outcome
+from harness.campaign.session import Plan
+from harness.cli.verify import Printer
+from harness.environments import store
+from harness.environments.interpreters import named
+from harness.errors import WrongUse
+from harness.plan.planner import Trial
+from harness.plan.suite import Suite
+from harness.validation import validate
+
+LOOPS = Path(__file__).resolve().parent / "reference_loops"
+# Framework: how its loops' names begin, and the loop's tier for each of ours.
+TIERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "pytorch": ("pytorch", {"stock": "stock", "compiled": "compiled", "tuned": "tuned"}),
+    "jax": ("jax", {"stock": "stock", "tuned": "tuned"}),
+    # The fastest loop of Keras's guides is the compiled one.
+    "tensorflow": ("keras", {"stock": "stock", "compiled": "compiled", "tuned": "compiled",
+                             "uncompiled": "uncompiled"}),
+}
+# Network: how its loops' names end, and their arguments.
+NETWORKS = {"lstm32": ("lstm", "--words", "32"), "lstm64": ("lstm", "--words", "64")}
+# A row should be at least so many times as fast as its loop.
+LEAST = 0.98
+SLOWER = "slower than its loop"
+WINDOWS = ("trial", "process", "window", "steps", "seconds", "reason")
+RATIOS = ("network", "batch", "framework", "release", "tier", "precision", "device_kind",
+          "loop_seconds", "seconds", "ratio", "ratio_low", "ratio_high", "processes", "verified",
+          "verdict", "reason")
+LIMIT_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Where the loops are, what runs them, and how long."""
+
+    folder: Path
+    interpreters: Mapping[str, Path]
+    seconds: float
+    window_seconds: float
+    window_steps: int
+
+    def command(self, trial: Trial) -> list[str]:
+        """Return the command of a trial's loop. Raises WrongUse if there is none."""
+        prefix, tiers = TIERS.get(trial.framework, (trial.framework, {trial.tuning: trial.tuning}))
+        name, *more = NETWORKS.get(trial.network, (trial.network,))
+        file = self.folder / f"{prefix}_{name}.py"
+        if not file.is_file() or trial.tuning not in tiers:
+            raise WrongUse(f"{file}: no loop of {trial.framework} {trial.tuning}, "
+                           f"{trial.network}: choose other --networks, --frameworks or --tiers")
+        interpreter = self.interpreters.get(trial.framework) or store.build(
+            trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu",
+            print).interpreter
+        return [str(interpreter), str(file), "--batch", str(trial.batch),
+                "--precision", trial.precision, "--tier", tiers[trial.tuning],
+                "--device", trial.device_kind, "--seconds", str(self.seconds),
+                "--window", str(self.window_seconds), "--steps", str(self.window_steps), *more]
+
+
+class TakingTurns(Printer):
+    """Runs the loop of a trial after each of its processes, and writes its windows."""
+
+    def __init__(self, console: Console, plan: Plan, loops: Loops, folder: Path):
+        super().__init__(console)
+        self.trials = {trial.trial: trial for trial in plan.trials}
+        self.loops, self.folder = loops, folder
+
+    def done(self, outcome: Outcome, number: int, total: int) -> None:
+        """Run the loop of the process that has finished."""
+        row = outcome.row
+        self.note(f"{number} of {total}: {row['trial']} process {row['process']}: {row['status']} "
+                  f"{row['reason']}".rstrip())
+        if row["status"] != "ok":
+            return
+        command = self.loops.command(self.trials[row["trial"]])
+        log = self.folder / "logs" / f"{row['trial']}-loop-{row['process']}.log"
+        windows, reason = run_loop(command, log)
+        self.note(f"  its loop: {len(windows)} windows {reason}".rstrip())
+        same = {"trial": row["trial"], "process": row["process"]}
+        rows = [{**same, "window": place, **window} for place, window in enumerate(windows)]
+        append(self.folder / "loops.csv", rows if not reason else [{**same, "reason": reason}])
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure and print; 0 if no row is slower than its loop, 1 otherwise, 2 for wrong use."""
+    options = _arguments(words)
+    console = Console()
+    folder = options.out or Path("results") / f"reference-{datetime.now():%Y-%m-%d-%H%M%S}"
+    try:
+        interpreters = named(options.interpreter)
+        plan = _plan(options, interpreters)
+        loops = Loops(options.loops, {**interpreters, **named(options.loop_interpreter)},
+                      options.seconds, options.window_seconds, options.window_steps)
+        for trial in plan.planned:
+            loops.command(trial)
+        campaign.run(plan, folder, TakingTurns(console, plan, loops, folder))
+        found = ratios(folder)
+        append(folder / "reference_ratios.csv", found, RATIOS)
+        manifest.write_manifest(folder)
+    except (WrongUse, networks.UnknownNetwork) as error:
+        print(f"reference_ratio: {error}", file=sys.stderr)
+        return 2
+    console.print(table(found))
+    console.print(f"Records: {folder}", highlight=False)
+    return 1 if any(row.get("verdict") == SLOWER or row["reason"] for row in found) else 0
+
+
+def run_loop(command: Sequence[str], log: Path) -> tuple[list[dict[str, float]], str]:
+    """Run a loop; return its windows, or why it has none."""
+    inherited = {name: value for name, value in os.environ.items()
+                 if name not in ("PYTHONPATH", "PYTHONHOME")}
+    with log.open("w") as errors:
+        try:
+            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS, check=False,
+                                   env={**inherited, "PYTHONNOUSERSITE": "1"})
+        except subprocess.TimeoutExpired:
+            return [], f"timed_out: the loop took more than {LIMIT_SECONDS} s"
+    if ended.returncode:
+        lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        return [], f"crashed: the loop ended with {ended.returncode}: {lines[-1][:300]}"
+    try:
+        windows = [json.loads(line) for line in ended.stdout.splitlines() if line.strip()]
+        windows = [{"steps": int(each["steps"]), "seconds": float(each["seconds"])}
+                   for each in windows]
+    except (ValueError, KeyError, TypeError):
+        return [], f"protocol: the loop answered {ended.stdout[:100]!r}"
+    return windows, "" if windows else "protocol: the loop timed no window"
+
+
+def ratios(folder: Path) -> list[dict[str, Any]]:
+    """Return for each row of the campaign in `folder` how many times as fast as its loop it is."""
+    recorded = reader.read(folder)
+    file = folder / "loops.csv"
+    loops = pd.read_csv(file, keep_default_na=False) if file.exists() else \
+        pd.DataFrame(columns=list(WINDOWS))
+    found = []
+    for row in summary.summarise(recorded).to_dict("records"):
+        own = loops[loops["trial"] == row["trial"]]
+        failed = own.loc[own["reason"] != "", "reason"]
+        timed = own[own["reason"] == ""].astype({"steps": float, "seconds": float})
+        theirs = [(each["seconds"] / each["steps"]).to_numpy()
+                  for _, each in timed.groupby("process")]
+        line = {**{key: row[key] for key in RATIOS if key in row}, "tier": row["tuning"],
+                "reason": row["reason"] if row["status"] != "ok" else "; ".join(failed[:1])}
+        if row["status"] == "ok" and theirs:
+            ours = summary.times_of(summary.without_diverged(recorded), str(row["trial"]))
+            line |= _ratio(theirs, ours)
+        found.append(line)
+    return found
+
+
+def _ratio(theirs: list[bootstrap.Times], ours: list[bootstrap.Times]) -> dict[str, Any]:
+    """Return both times and the ratio of rates: above 1, our row is faster than its loop."""
+    ratio = bootstrap.ratio(theirs, ours)
+    return {"loop_seconds": bootstrap.estimate(theirs).value,
+            "seconds": bootstrap.estimate(ours).value, "ratio": ratio.value,
+            "ratio_low": ratio.low, "ratio_high": ratio.high, "processes": ratio.processes,
+            "verdict": SLOWER if ratio.value < LEAST else "as fast as its loop"}
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Lay out what `ratios` returns."""
+    shown = Table("network", "framework", "tier", "precision", "loop ms", "our ms", "ratio",
+                  "95 % interval", "", box=box.SIMPLE_HEAD, title="Rate of our row / of its loop")
+    for column in shown.columns:
+        column.overflow = "fold"
+    for row in found:
+        numbers = ["", "", "", ""]
+        if "ratio" in row:
+            low, high = row["ratio_low"], row["ratio_high"]
+            interval = "none: too few processes" if np.isnan(low) else f"{low:.3f} to {high:.3f}"
+            numbers = [f"{1000 * row['loop_seconds']:.4g}", f"{1000 * row['seconds']:.4g}",
+                       f"{row['ratio']:.3f}", interval]
+        unproven = "" if row["verified"] == "yes" or "ratio" not in row else "not verified"
+        said = "; ".join(filter(None, [row.get("verdict", ""), unproven, row["reason"]]))
+        shown.add_row(f"{row['network']}, {row['batch']}", row["framework"], row["tier"],
+                      row["precision"], *numbers, said)
+    return shown
+
+
+def append(file: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = WINDOWS) -> None:
+    """Append rows to a CSV, which begins with its header."""
+    new = not file.exists()
+    with file.open("a", newline="", encoding="utf-8") as text:
+        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows({key: "" if value != value else value for key, value in row.items()}
+                         for row in rows)
+
+
+def _plan(options: argparse.Namespace, interpreters: Mapping[str, Path]) -> Plan:
+    """Plan the campaign; leave out tiers that no loop of a framework has."""
+    wanted = {
+        "title": "Rows beside reference loops", "frameworks": options.frameworks,
+        "networks": {name: {"batches": options.batches} for name in options.networks},
+        "precisions": options.precisions, "tunings": options.tiers, "device": options.device,
+        "data": "device", "processes": options.processes, "windows": options.windows,
+        "window_seconds": options.window_seconds, "telemetry": False, "trace": False,
+        "peaks": False, "prepare_jobs": 1, "interpreters": interpreters}
+    plan = campaign.prepare(validate(wanted, Suite, "reference_ratio"), "reference_ratio",
+                            options.allow_dirty)
+    return replace(plan, trials=[trial for trial in plan.trials if _has_tier(trial)])
+
+
+def _has_tier(trial: Trial) -> bool:
+    return trial.framework not in TIERS or trial.tuning in TIERS[trial.framework][1]
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="reference_ratio.py", description="Time dlbench's rows beside reference loops.")
+    parser.add_argument("--frameworks", type=_words, default=list(TIERS), help="with commas")
+    parser.add_argument("--networks", type=_words, default=["resnet50", "lstm32"])
+    parser.add_argument("--batches", type=lambda text: [int(each) for each in _words(text)],
+                        default=[256])
+    parser.add_argument("--precisions", type=_words, default=["fp32"])
+    parser.add_argument("--tiers", type=_words, default=["stock", "compiled", "tuned"])
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--processes", type=int, default=effort.PROCESSES, help="of each side")
+    parser.add_argument("--windows", type=int, default=5, help="of each of our processes")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a loop's timed windows")
+    parser.add_argument("--window-seconds", type=float, default=effort.WINDOW_SECONDS)
+    parser.add_argument("--window-steps", type=int, default=effort.WINDOW_STEPS,
+                        help="fewest steps in a window of a loop")
+    parser.add_argument("--interpreter", action="append", metavar="FRAMEWORK=PATH",
+                        help="an interpreter that has the framework already, for both sides")
+    parser.add_argument("--loop-interpreter", action="append", metavar="FRAMEWORK=PATH",
+                        help="of the loop alone; it needs reference_loops/requirements.txt")
+    parser.add_argument("--loops", type=Path, default=LOOPS, metavar="DIR")
+    parser.add_argument("--allow-dirty", action="store_true", help="as of dlbench run")
+    parser.add_argument("--out", type=Path, metavar="DIR")
+    return parser.parse_args(words)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
