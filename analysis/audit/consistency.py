@@ -96,12 +96,19 @@ def _processes(campaign: Campaign) -> Iterator[Finding]:
                           row["status"])
         if row["status"] != "ok" and not row["reason"]:
             yield Finding("processes.csv", _row(row), "reason", "why it is not ok", "nothing")
-        if not 0 <= row["process"] < trial["processes_planned"]:
-            yield Finding("processes.csv", _row(row), "process",
-                          f"0 to {trial['processes_planned'] - 1}", str(row["process"]))
+        most = _most_processes(campaign, trial)
+        if not 0 <= row["process"] < most:
+            yield Finding("processes.csv", _row(row), "process", f"0 to {most - 1}",
+                          str(row["process"]))
         if trial["status"] != "planned":
             yield Finding("processes.csv", _row(row), "trial",
                           f"no process of an {trial['status']} trial", row["status"])
+
+
+def _most_processes(campaign: Campaign, trial: dict[str, Any]) -> int:
+    """Return how many processes a trial may have: more than planned while `interval` asks."""
+    suite, planned = campaign.meta["suite"], int(trial["processes_planned"])
+    return max(planned, int(suite.get("processes_most", 0))) if suite.get("interval") else planned
 
 
 def _completeness(campaign: Campaign) -> Iterator[Finding]:
@@ -112,9 +119,12 @@ def _completeness(campaign: Campaign) -> Iterator[Finding]:
         return
     counts = Counter(campaign.processes["trial"])
     for trial in campaign.trials:
-        planned = trial["processes_planned"] if trial["status"] == "planned" else 0
-        if counts[trial["trial"]] != planned:
-            yield Finding("processes.csv", trial["trial"], "process", f"{planned} processes",
+        runs = trial["status"] == "planned"
+        planned = trial["processes_planned"] if runs else 0
+        most = _most_processes(campaign, trial) if runs else 0
+        if not planned <= counts[trial["trial"]] <= most:
+            expected = f"{planned} to {most}" if most > planned else str(planned)
+            yield Finding("processes.csv", trial["trial"], "process", f"{expected} processes",
                           str(counts[trial["trial"]]))
     orders = sorted(campaign.processes["order"])
     if orders != list(range(len(orders))):

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 MANIFEST = "SHA256SUMS"
+SIGNATURE = f"{MANIFEST}.sig"
 # Names the driver that measures into a folder; a killed one leaves it.
 LOCK = ".lock"
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -71,7 +72,7 @@ def _names(folder: Path) -> list[str]:
     """Return the files below `folder` but the manifest; unfinished files begin with a dot."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return sorted(path.as_posix() for path in paths
-                  if path.name != MANIFEST and not path.name.startswith("."))
+                  if path.name not in (MANIFEST, SIGNATURE) and not path.name.startswith("."))
 
 
 def _sha256(path: Path) -> str:

@@ -104,12 +104,12 @@ def of_verdicts(folder: Path) -> str:
     """Say how many pairs of framework and network passed the proof, and which differ."""
     rows = text_table(folder / "verdicts.csv")
     count = rows["verdict"].value_counts()
-    others = rows[rows["verdict"] == "different"]
+    others = rows[rows["verdict"].isin(["different", "failed"])]
     text = f"{count.get('same', 0)} of {len(rows)} pairs of framework and network are the same"
     if "unsupported" in count:
         text += f", {count['unsupported']} unsupported"
     if len(others):
-        text += f", different: {', '.join(others['framework'] + ' ' + others['network'])}"
+        text += f", different or failed: {', '.join(others['framework'] + ' ' + others['network'])}"
     return text + "."
 
 

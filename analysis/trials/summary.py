@@ -197,6 +197,9 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame,
     if len(unwell):
         remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: "
                        f"{unwell['reason'].iloc[0]}")
+    repeated = ok[ok["reason"] != ""]
+    if len(repeated):
+        remarks.append(f"{len(repeated)} of {planned} processes {repeated['reason'].iloc[0]}")
     if len(processes) < planned:
         remarks.append(f"{len(processes)} of {planned} processes so far")
     if len(ok) < bootstrap.MINIMUM_PROCESSES:

@@ -3,6 +3,7 @@
 A failed process is a row. Only wrong input stops a campaign, before anything starts.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -91,7 +92,9 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
         with Session.open(plan, listener, folder / "logs") as session:
             recorder = recorder or _begin(plan, folder, session)
             recorder.add("dirty", dirty)
-            recorder.update(telemetry=session.sampler.describe())
+            # Resuming may build what could not be built before.
+            recorder.update(telemetry=session.sampler.describe(), environments={
+                **_locks(session.environments), **recorder.meta()["environments"]})
             with recorder.in_agreement():
                 ran = _run_processes(plan, session, recorder)
             if ran:
@@ -118,15 +121,18 @@ def _run_processes(plan: Plan, session: Session, recorder: Recorder) -> bool:
         recorder.add("shortages", [text])
 
     rounds = Rounds(plan.trials, suite, recorder.folder)
-    waiting = [(trial, process, order) for order, (trial, process) in enumerate(rounds.planned)
-               if (trial.trial, process) not in finished]
+    # After a repair the next place in the order is not that of the plan.
+    orders = itertools.count(len(finished))
+    waiting = [(trial, process, order) for order, (trial, process) in enumerate(
+        (each for each in rounds.planned if (each[0].trial, each[1]) not in finished),
+        start=len(finished))]
     _ask_reference(session, [trial for trial, _, _ in waiting])
     pipeline, ran = Pipeline(session, waiting, note), False
-    for order, (trial, process) in enumerate(rounds):
+    for number, (trial, process) in enumerate(rounds, start=1):
         if (trial.trial, process) not in finished:
-            outcome = pipeline.run(trial, process, order)
+            outcome = pipeline.run(trial, process, next(orders))
             recorder.append(outcome)
-            listener.done(outcome, order + 1, rounds.total)
+            listener.done(outcome, number, rounds.total)
             ran = True
         if process == 0 and tracing.wanted(suite, trial) and recorder.untraced(trial.trial):
             recorder.append_kernels(pipeline.record(tracing.trace, trial))
@@ -212,8 +218,7 @@ def first_page(plan: Plan, folder: Path, environments: Environments) -> dict[str
         "git_commit_stated": checkout["stated"],
         **_conditions(plan), "suite_file": plan.suite_file, "seed": plan.suite.seed,
         "concerns": [concern.text for concern in hardware.concerns(plan.machine)],
-        "environments": {name: _lock(found) for name, found in environments.items()
-                         if isinstance(found, Environment)},
+        "environments": _locks(environments),
         "trials": [trial.to_json() for trial in plan.trials],
         **({"comparison": plan.comparison} if plan.comparison else {}),
     }
@@ -226,15 +231,13 @@ def _conditions(plan: Plan) -> dict[str, Any]:
         "machine": plan.machine,
         "variables": {name: value for name, value in sorted(os.environ.items())
                       if name.startswith(INHERITED)},
-        "data_sets": _sources(plan),
+        "data_sets": plan.sources,
     }
 
 
-def _sources(plan: Plan) -> dict[str, str]:
-    """Return where each real data set was read from, by name."""
-    names = {trial.data for trial in plan.planned} & set(data_sets.names())
-    sources = map(data_sets.available, sorted(names))
-    return {source.name: source.text for source in sources if source}
+def _locks(environments: Environments) -> dict[str, Any]:
+    return {name: _lock(found) for name, found in environments.items()
+            if isinstance(found, Environment)}
 
 
 def _lock(environment: Environment) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from analysis.records import packed, reader
 from analysis.trials import summary
 from harness.campaign.events import Outcome
 from harness.errors import WrongUse
+from harness.records import repair
 
 SCHEMA = reader.SCHEMA
 PROCESS_COLUMNS = (
@@ -86,6 +87,8 @@ class Recorder(Folder):
         self.summary_due = -math.inf  # on the clock
         # What changed since the campaign began; noted with the next process or trace.
         self.changes: list[str] = []
+        # Processes that are measured again on resume, and why.
+        self.again: dict[repair.Key, str] = {}
 
     @classmethod
     def create(cls, folder: Path, page: Mapping[str, Any]) -> "Recorder":
@@ -98,7 +101,7 @@ class Recorder(Folder):
 
     @classmethod
     def resume(cls, folder: Path, planned: Sequence[str], now: Mapping[str, Any]) -> "Recorder":
-        """Continue the campaign in `folder`; drop rows of unfinished processes.
+        """Continue the campaign in `folder`; drop rows of unfinished and damaged processes.
 
         `now` is what its first page would say today of suite, data sets, machine, variables and
         sources. Raises WrongUse if its trials are not `planned`, or if they would be measured
@@ -107,7 +110,7 @@ class Recorder(Folder):
         """
         suite, sources = now["suite"], now["data_sets"]
         try:
-            campaign = reader.read(folder)
+            campaign, again = repair.mended(folder, TABLES)
         except reader.BadRecords as error:
             raise WrongUse(str(error)) from None
         begun = campaign.meta["suite"]
@@ -127,6 +130,11 @@ class Recorder(Folder):
                            f"({', '.join(changed[:3])} ...): {remedy}")
         packed.unpack_folder(folder)
         recorder = cls(folder)
+        before = {(trial, process): why
+                  for trial, process, why in campaign.meta.get("repaired", [])}
+        recorder.again = {**before, **again}
+        if again:
+            recorder.update(repaired=[[*key, why] for key, why in recorder.again.items()])
         most = max(begun["prepare_jobs"], suite["prepare_jobs"])
         recorder.update(suite={**begun, "prepare_jobs": most})
         if campaign.meta["source_hash"] != now["source_hash"]:
@@ -134,7 +142,7 @@ class Recorder(Folder):
             recorder.changes = [f"with other sources of dlbench (SHA-256 {digest})"]
         for name, columns in TABLES.items():
             file = folder / f"{name}.csv"
-            if file.exists():
+            if file.exists() or name in OF_EVERY_CAMPAIGN:
                 _replace(file, _text_of(getattr(campaign, name), columns))
         return recorder
 
@@ -147,6 +155,9 @@ class Recorder(Folder):
         """Add a finished process: its own row last, because it makes the others count."""
         self._note_changes()
         process = {key: outcome.row[key] for key in ("trial", "process")}
+        if why := self.again.get((process["trial"], process["process"])):
+            reasons = [str(outcome.row["reason"]), f"measured again: {why}"]
+            outcome.row["reason"] = "; ".join(filter(None, reasons))
         self._add("counters", [{**process, **counter} for counter in outcome.counters])
         self._add("windows", outcome.windows)
         if outcome.phases:

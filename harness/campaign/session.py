@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import networks
 from harness.campaign.events import Listener
+from harness.data import data_sets
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, store
 from harness.environments.store import BuildFailed, Environment
@@ -50,6 +52,13 @@ class Plan:
         """The trials that can run."""
         return [trial for trial in self.trials if trial.status == "planned"]
 
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """What each real data set is read from, by name, when this is first asked."""
+        names = {trial.data for trial in self.planned} & set(data_sets.names())
+        found = map(data_sets.available, sorted(names))
+        return {source.name: source.text for source in found if source}
+
     @property
     def gpus(self) -> int:
         """How many GPUs the trials use."""
@@ -74,14 +83,16 @@ class Session:
     @contextmanager
     def open(cls, plan: Plan, listener: Listener, logs: Path | None = None) -> Iterator["Session"]:
         """Open a session for `plan`. Logs are temporary where no folder is given for them."""
-        suite, built = plan.suite, build_environments(plan, listener.note)
+        suite, sources = plan.suite, plan.sources
+        built = build_environments(plan, listener.note)
         with make_large_folder() as folder, _sampler(plan) as sampler:
             scratch = Path(folder)
             environments = store.sharing(built, scratch)
             logs = logs or scratch / "logs"
             judge = Judge(scratch, suite.check.batch, suite.check.steps, suite.seed,
                           suite.limits.check)
-            inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs))
+            inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs),
+                            sources)
             session = cls(suite, environments, logs, inputs, judge, listener, sampler)
             try:
                 yield session

@@ -107,7 +107,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Everything, as 
 def verify(options: VerifyOptions) -> None:
     """Prove that frameworks train the same networks as the NumPy reference.
 
-    Exit 1 if one is different.
+    Exit 1 if one is different or failed.
     """
     from harness.cli import verify
 
@@ -122,7 +122,7 @@ def verify(options: VerifyOptions) -> None:
     rows = verify.verify(wanted, console, options.jobs)
     if options.out:
         verify.write(rows, options.out)
-    if any(row["verdict"] == "different" for row in rows):
+    if any(row["verdict"] in ("different", "failed") for row in rows):
         raise typer.Exit(1)
 
 
@@ -171,17 +171,27 @@ def report(
 
 @app.command()
 def audit(folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", parser=folder_of, help="Campaigns, as published.")]) -> None:
+        metavar="DIR...", parser=folder_of, help="Campaigns, as published.")],
+    signed_by: Annotated[Path | None, typer.Option(
+        "--signed-by", metavar="FILE", parser=folder_of,
+        help="Also check the signature: the signers to trust, as OpenSSH's allowed_signers.")
+    ] = None,
+) -> None:
     """Derive every published number from the raw records again, and check hashes and records.
 
     Exit 1 if something differs.
     """
     from analysis.audit import audit
     from analysis.audit.remarks import remarks
+    from harness.records import signature
 
     total = 0
     for folder in folders:
         findings = audit.audit(folder)
+        name, fault = signature.signer(folder, signed_by) if signed_by else ("", "")
+        if fault:
+            findings.append(audit.Finding(
+                signature.SIGNATURE, "", "", f"a signer of {signed_by}", fault))
         total += len(findings)
         say(f"{folder}: {f'{len(findings)} findings' if findings else 'all holds'}")
         for file, row, column, expected, found in findings:
@@ -189,10 +199,25 @@ def audit(folders: Annotated[list[Path], typer.Argument(
             say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
         for remark in remarks(folder):
             say(f"  remark: {remark}")
-        for note in filter(None, [audit.unchecked(folder), audit.origin(folder)]):
+        signed = f"signed by {name}" if name else ""
+        for note in filter(None, [signed, audit.unchecked(folder), audit.origin(folder)]):
             dim(f"  {note}")
     if total:
         raise typer.Exit(1)
+
+
+@app.command()
+def sign(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", parser=folder_of)],
+    key: Annotated[Path, typer.Option(
+        "--key", metavar="FILE", parser=folder_of, help="A private SSH key.")],
+) -> None:
+    """Sign a folder's hashes, so that `dlbench audit --signed-by` can tell whose they are."""
+    from harness.records import signature
+
+    if not (folder / signature.MANIFEST).is_file():
+        raise WrongUse(f"{folder / signature.MANIFEST}: no such file; `dlbench report` writes it")
+    say(f"Signature: {signature.sign(folder, key)}")
 
 
 @env_app.command("list")

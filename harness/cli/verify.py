@@ -29,7 +29,8 @@ from harness.workers.worker import Failed, Unsupported
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error",
            "verdict", "reason")
 OF_SEVERAL = ("devices", "copies_error")
-COLOURS = {"same": "green", "different": "bold red", "unsupported": "yellow"}
+COLOURS = {"same": "green", "different": "bold red", "failed": "bold red",
+           "unsupported": "yellow"}
 ONE_PROCESS = {"data": "device", "batches": 2, "processes": 1, "telemetry": False}
 
 
@@ -79,7 +80,13 @@ def prove(session: Session, trial: Trial) -> Verdict:
     except Unsupported as refusal:
         return Verdict("unsupported", str(refusal))
     except Failed as failure:
-        return Verdict("different", str(failure), failure=failure.kind)
+        verdict = "failed" if _died(failure.kind) else "different"
+        return Verdict(verdict, str(failure), failure=failure.kind)
+
+
+def _died(kind: str) -> bool:
+    """Whether a worker failed without an answer that could be compared."""
+    return kind not in ("", "different")
 
 
 def probe(path: Path) -> None:

@@ -79,6 +79,14 @@ def available(name: str) -> Source | None:
     return _available(name, tuple(_present(name)))
 
 
+def refuse_changed(name: str, planned: str) -> None:
+    """Raise WrongUse if the set is not any more what a plan read it from."""
+    source = available(name)
+    if (found := source.text if source else "not here") != planned:
+        raise WrongUse(f"{name} was {planned} when it was planned, and is {found} now: put back "
+                       "what it was, then go on with --resume")
+
+
 def samples(name: str, network: Network) -> int:
     """Return how many samples (images or sequences) the set has for `network`; 0 where absent."""
     source = available(name)
@@ -123,6 +131,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> lis
     for part in _data_set(name).parts:
         for file in part.files:
             path = folder / file.name
+            _refuse_special(path)
             if path.exists():
                 _check(path, file, _sha256(path))
                 progress(f"{short(path)}: here already")
@@ -194,6 +203,8 @@ def _present(name: str) -> list[Path]:
     complete = []
     for part in _data_set(name).parts:
         files = [folder / file.name for file in part.files]
+        for path in files:
+            _refuse_special(path)
         missing = [path for path in files if not path.exists()]
         if missing and len(missing) < len(files):
             raise WrongUse(f"{short(missing[0])}: missing beside the other files of {name}'s "
@@ -204,6 +215,13 @@ def _present(name: str) -> list[Path]:
     if complete and {path.name for path in complete[0]} == first:
         return complete[0]
     return [path for files in complete for path in files]
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise WrongUse for a folder, a pipe or a broken link where a data file should be."""
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise WrongUse(f"{short(path)}: is not a regular file; remove it, then fetch the set with "
+                       "`dlbench data fetch`")
 
 
 def _read(name: str, paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ All frameworks read the same files, which is what makes their losses comparable.
 """
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import networks
@@ -14,10 +15,15 @@ KEPT_BATCHES = 4
 
 
 class Inputs:
-    """Writes each file when it is first asked for, and keeps the newest files of batches."""
+    """Writes each file when it is first asked for, and keeps the newest files of batches.
 
-    def __init__(self, folder: Path, seed: int, keep: int = KEPT_BATCHES):
+    `sources` says what the plan read each real set from.
+    """
+
+    def __init__(self, folder: Path, seed: int, keep: int = KEPT_BATCHES,
+                 sources: Mapping[str, str] | None = None):
         self.folder = folder
+        self.sources = sources or {}
         self.seed = seed
         self.keep = keep
         # Several processes may get ready at a time: one lock a file, one for what is kept.
@@ -62,4 +68,6 @@ class Inputs:
         count = arrays.ring_length(network, batch)
         if source == "teacher":
             return arrays.synthetic_batches(network, batch, count, self.seed)
+        if source in self.sources:
+            data_sets.refuse_changed(source, self.sources[source])
         return data_sets.batches(source, network, batch, count, self.seed)

@@ -24,7 +24,7 @@ from typing import Any
 from harness.environments import containers, interpreters, recipes
 from harness.environments.containers import Container
 from harness.environments.recipes import Device, Image, Recipe
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief
 from harness.validation import CHECKOUT
 
 SCHEMA_VERSION = 1
@@ -258,9 +258,12 @@ def _logged(command: list[str], log: Path, progress: Progress) -> None:
             raise
         code = process.wait()
     if code != 0:
-        lines = log.read_text(encoding="utf-8").splitlines()[-PIP_LINES:]
-        tail = "".join(f"  {line}\n" for line in lines)
-        raise BuildFailed(f"`{' '.join(command)}` failed with exit code {code}:\n"
+        lines = log.read_text(encoding="utf-8").splitlines()
+        tail = "".join(f"  {line}\n" for line in lines[-PIP_LINES:])
+        # pip says what is wrong first and what follows from it later; records keep one line.
+        errors = [line.strip() for line in lines if line.strip().startswith("ERROR: ")]
+        said = f"{brief(errors[0], 300)}; " if errors else ""
+        raise BuildFailed(f"{said}`{' '.join(command)}` failed with exit code {code}:\n"
                           f"{tail}Whole log: {log}")
 
 

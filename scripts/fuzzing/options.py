@@ -90,6 +90,9 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = 
     "index": (("publish", "--index"), {"--results": ABSENT}),
     "site": (("publish", "--results", "{}/results"), {"--out": FOLDERS}),
     "pack": (("pack",), {"": ABSENT}),
+    "sign": (("sign", "--key", "{}/file"), {"": ABSENT}),
+    "key": (("sign", "{}/campaign"), {"--key": ABSENT}),
+    "signed": (("audit", "{}/campaign"), {"--signed-by": ABSENT}),
 }
 NAMED: Mapping[str, tuple[str, ...]] = {
     "no_words": ("levitate",), "no_suite": ("run",), "long_word": (LONG,), "escape": ("\x1b[31m",),

@@ -18,7 +18,7 @@ from harness.errors import WrongUse
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
 
-SUITE = Suite(frameworks="reference", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2)
+SUITE = Suite(frameworks="reference", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2, windows=1)
 TRIALS = make_trials(SUITE, {"reference": "1.0"}, Machine("cpu", 1, 1), lambda name: False)
 FCN, LSTM = (trial.trial for trial in TRIALS)
 DIVERGED = "diverged: the loss is nan after step 8"

@@ -117,7 +117,7 @@ def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path)
     assert (answer.code, answer.err) == (1, "")
     with out.open() as file:
         rows = {row["framework"]: row for row in csv.DictReader(file)}
-    assert {name: row["verdict"] for name, row in rows.items()} == {"one": "same", "nesterov": "different", "broken": "different"}
+    assert {name: row["verdict"] for name, row in rows.items()} == {"one": "same", "nesterov": "different", "broken": "failed"}
     assert ": Nesterov momentum; " in rows["nesterov"]["reason"]
     assert (rows["broken"]["reason"], rows["broken"]["gradient_error"]) == ("crashed: RuntimeError: the third step is broken", "")
 
@@ -145,7 +145,7 @@ def test_a_runner_that_fails_before_its_first_answer_is_a_row(dlbench, stand_in,
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--out", str(out))
     assert (answer.code, answer.err) == (1, "")
-    assert "different,crashed: ImportError: libcublas.so.12: cannot open shared object file" in out.read_text()
+    assert "failed,crashed: ImportError: libcublas.so.12: cannot open shared object file" in out.read_text()
 
 
 def test_a_framework_that_refuses_before_its_first_answer_is_unsupported_in_its_words(dlbench, stand_in, tmp_path):

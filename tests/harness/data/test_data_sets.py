@@ -337,3 +337,13 @@ def test_the_real_set_is_what_was_published(name: str, network: str, batch: int,
     assert inputs.shape == (4, batch, *networks.get(network).input_shape)
     assert np.isfinite(inputs).all()
     assert len(np.unique(targets)) >= 10
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)], ids=["folder", "pipe", "loop"])
+def test_what_is_no_file_is_refused_without_waiting(tmp_path, monkeypatch, make):
+    monkeypatch.setenv("DLBENCH_DATA", str(tmp_path))
+    (tmp_path / "ptb").mkdir()
+    make(tmp_path / "ptb" / data_sets._data_set("ptb").parts[0].files[0].name)
+    for ask in (data_sets.available, data_sets.fetch):
+        with pytest.raises(WrongUse, match=r"is not a regular file; remove it, then fetch the set with"):
+            ask("ptb")

