@@ -70,10 +70,10 @@ def attempt(words: list[str], codes: tuple[int, ...] = (WRONG_USE,)) -> Ended:
 def _fault(code: int, codes: tuple[int, ...], message: str, seconds: float) -> str:
     if code not in codes:
         return f"exit code {code}, expected {' or '.join(map(str, codes))}: {message[:200]!r}"
-    if seconds > LONGEST_SECONDS:
-        return f"{seconds:.1f} s"
     if code != WRONG_USE:
         return ""
+    if seconds > LONGEST_SECONDS:
+        return f"{seconds:.1f} s"
     if "Traceback" in message or not message.strip():
         return f"no message: {message[:200]!r}"
     if len(message) > LONGEST_MESSAGE:

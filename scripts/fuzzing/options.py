@@ -1,5 +1,7 @@
 """Wrong command lines: each option of each command with values that it must refuse."""
 
+import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -140,6 +142,42 @@ def cases() -> Iterator[tuple[str, tuple[str, ...]]]:
                 else:
                     given = ("--", value) if not option else (f"{option}={value}",)
                     yield f"{name}{option or '-word'}-{number}", (*words, *given)
+
+
+def fuzz(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield command lines with several odd values without end, each with its fault or "".
+
+    Some of them are sound: they may begin to work.
+    """
+    draw = random.Random(seed)
+    pool = [value for _, options in COMMANDS.values() for values in options.values()
+            for value in values]
+    for number in itertools.count():
+        words, options = draw.choice(list(COMMANDS.values()))
+        given = [*words]
+        for _ in range(draw.randint(1, 3)):
+            option = draw.choice(list(options))
+            value = draw.choice(pool if draw.random() < 0.3 else options[option])
+            value = _mutated(value, draw) if draw.random() < 0.3 else value
+            word = f"{option}={value}" if option else value
+            given.insert(draw.randint(len(words), len(given)),
+                         option if option == "--resume" else word)
+        place = folder / str(number)
+        place.mkdir()
+        lay_out(place)
+        with contextlib.chdir(place):
+            ended = judge(tuple(given), place, (0, 1, 2))
+        shutil.rmtree(place)
+        yield repr(given)[:2000], "" if ended.fault.startswith("it began") else ended.fault
+
+
+def _mutated(text: str, draw: random.Random) -> str:
+    """Change a few characters."""
+    letters, odd = list(text), ("", *"=,0-./[{: \"'é\\", "1e9", "==")
+    for _ in range(draw.randint(1, 3)):
+        place = draw.randint(0, len(letters))
+        letters[place:place + draw.randint(0, 2)] = draw.choice(odd)
+    return "".join(letters)
 
 
 def judge(words: tuple[str, ...], folder: Path, codes: tuple[int, ...] = (2,)) -> Ended:

@@ -1,6 +1,7 @@
 """Odd suites: named ones, and mutations of a good one by a seeded grammar."""
 
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,6 +118,12 @@ def mutations(seed: int, count: int) -> Iterator[tuple[str, bytes]]:
     for number in range(count):
         rule = draw.choice(rules)
         yield f"{seed}-{number}-{rule.__name__.strip('_')}", rule(draw)
+
+
+def fuzz(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield suites without end, each with what it must not do or ""."""
+    for _, content in mutations(seed, sys.maxsize):
+        yield repr(content[:2000]), judge(content, folder / "suite.yaml", (0, 2)).fault
 
 
 def judge(content: bytes, file: Path, codes: tuple[int, ...]) -> Ended:
