@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import networks
-from analysis.proof.tolerances import LOSSY
+from analysis.proof.tolerances import KEEPS_ONLY_SUMS
 from harness.data import arrays
 from harness.proof.limits import Allowed, Limits, LimitsOf
 from harness.proof.questions import PLAIN, Answer, Question, Questions
@@ -43,7 +43,7 @@ class Case:
     @property
     def keeps_only_sums(self) -> bool:
         """Whether the strategy may move each weight as it likes, as 1-bit SGD does."""
-        return math.isinf(LOSSY.get(self.strategy, 0.0))
+        return self.strategy == KEEPS_ONLY_SUMS
 
     @property
     def repeats(self) -> int:

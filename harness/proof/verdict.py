@@ -21,11 +21,6 @@ class Strength:
     frozen: float = math.nan
     gradient: float = math.nan
 
-    @property
-    def is_blind(self) -> bool:
-        """Whether a runner that trains nothing could have passed."""
-        return self.rate >= 1 and self.frozen >= 1
-
 
 @dataclass(frozen=True)
 class Verdict:

@@ -19,7 +19,6 @@ import networks
 from harness.proof import questions
 from harness.proof.judge import Judge
 from harness.proof.limits import Allowed, Limits
-from harness.proof.verdict import Strength
 from harness.workers.worker import Failed, Worker
 from tests.conftest import TASK
 
@@ -44,7 +43,7 @@ def test_the_reference_is_the_same_as_itself(verdict, name: str):
     assert found.gradient_error == 0.0
     assert found.loss_error < 1e-15 and found.trajectory_error < 1e-11
     strength = found.strength
-    assert (strength.frozen, strength.is_blind) == (0.0, False)
+    assert strength.frozen == 0.0
     # The gradient of an LSTM's gate may cancel.
     assert 2e-4 < strength.rate <= strength.gradient < (0.1 if name == "tiny_lstm" else 1e-3)
 
@@ -56,7 +55,7 @@ def test_the_reference_with_dropout_is_the_same_within_what_its_masks_make(verdi
     assert 1e-4 < found.loss_error < 0.25 and math.isnan(found.gradient_error)
     assert found.trajectory_error < 0.01
     # The head's bias shows the learning rate; two samples say little of other gradients.
-    assert (found.strength.rate, found.strength.is_blind) == (0.01, False)
+    assert found.strength.rate == 0.01
 
 
 def test_errors_of_single_precision_are_the_same(verdict):
@@ -331,14 +330,8 @@ def test_a_proof_whose_every_limit_is_wide_still_knows_the_learning_rate(verdict
     allowing(judge, monkeypatch, set(networks.get("tiny_fcn").parameter_shapes), 2.0)
     found = verdict("reference", "tiny_fcn", fault="training:reference.Never")
     assert found.verdict == "different" and "nothing was trained" in found.reason
-    assert (found.strength.frozen, found.strength.is_blind) == (1.0, False)
+    assert found.strength.frozen == 1.0
     assert found.strength.rate == pytest.approx(0.01, rel=0.01)
-
-
-def test_only_a_proof_that_sees_neither_rate_nor_tensors_is_blind():
-    assert Strength(1.0, 1.0).is_blind
-    assert not Strength(0.5, 1.0).is_blind and not Strength(1.0, 0.5).is_blind
-    assert not Strength().is_blind
 
 
 def test_references_of_different_networks_run_side_by_side_and_one_network_has_one(monkeypatch,
