@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import networks
-from analysis.records import packed
+from analysis.records import reader
 from analysis.records.reader import Campaign
 from networks import work
 
@@ -80,10 +80,8 @@ def _environments(campaign: Campaign) -> Iterator[Finding]:
 def _leftovers(campaign: Campaign) -> Iterator[Finding]:
     """Rows that readers leave out: of a finished campaign there are none."""
     for file, kept in (("processes.csv", campaign.processes), ("windows.csv", campaign.windows)):
-        path = campaign.folder / file
-        text = packed.read_text(path) if packed.find(path).exists() else ""
-        rows = text.count("\n") - 1
-        if rows != len(kept) or not text.endswith("\n"):
+        rows, whole = reader.count_rows(campaign.folder / file)
+        if rows != len(kept) or not whole:
             yield Finding(file, "", "", f"{len(kept)} rows of finished processes", f"{rows} rows")
 
 

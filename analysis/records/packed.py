@@ -8,16 +8,22 @@ contents give equal bytes.
 
 import gzip
 import io
+import os
 import shutil
+import stat
 import tarfile
+import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import pandas as pd
 
 from analysis.records import manifest
+from analysis.records.text import BadRecords
 
 SUFFIX = ".gz"
 LARGE_BYTES = 2**21  # a study's report compresses its own tables from this size on
+MOST_BYTES = 2**31  # of a table's text; the largest published one has 60 MB
 LEAST_BYTES = 2**14  # a smaller raw table stays plain, so that it can be read in a browser
 RAW_TABLES = ("windows.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv",
               "measurements.csv", "points.csv", "links.csv")
@@ -73,15 +79,40 @@ def unpack(file: Path) -> None:
 
 def find(file: Path) -> Path:
     """Return `file`, or its gzipped form if only that exists."""
-    return file if file.exists() or not _packed(file).exists() else _packed(file)
+    return file if os.path.lexists(file) or not _packed(file).exists() else _packed(file)
 
 
 def read_text(file: Path) -> str:
-    """Return the text of `file`, gzipped or not. Raises OSError if there is neither."""
+    """Return the text of `file`, gzipped or not.
+
+    Raises FileNotFoundError if there is neither, and BadRecords if it cannot be read.
+    """
     found = find(file)
-    if found.suffix == SUFFIX:
-        return gzip.decompress(found.read_bytes()).decode("utf-8")
-    return found.read_text(encoding="utf-8")
+    try:
+        with _open_regular(found) as opened:
+            plain = gzip.GzipFile(fileobj=opened) if found.suffix == SUFFIX else opened
+            content = plain.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadRecords(f"{found}: cannot be read ({why}); restore it from a copy") from None
+    if len(content) > MOST_BYTES:
+        raise BadRecords(f"{found}: holds more than {MOST_BYTES:,} bytes; restore it from a copy")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadRecords(f"{found}: line {line}: not UTF-8; restore it from a copy") from None
+
+
+def _open_regular(file: Path) -> BinaryIO:
+    """Open a regular file; a FIFO would keep its reader waiting. Raises OSError."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError("it is not a regular file")
 
 
 def text_table(file: Path) -> pd.DataFrame:

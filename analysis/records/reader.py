@@ -7,8 +7,8 @@ finished. Nothing here computes.
 
 import csv
 import io
-import json
 import math
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,9 +16,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from analysis.records import packed
+from analysis.records import packed, pages
+from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
@@ -52,6 +54,10 @@ COUNTER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "device": str, "kind": str, **dict.fromkeys(_COUNTED, float),
     "broken": str,
 }
+# Of a run that diverged or moved a tensor that must stand still.
+MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
+                   "proof_rate_error", "proof_frozen_share", "proof_gradient_error"}
+LARGEST_WHOLE = 2.0**53  # beyond it a float has no units
 EDGE = "edge"  # kind of the readings on both sides of a window
 KERNEL_COLUMNS: Mapping[str, type] = {
     "trial": str, "steps": float, "class": str, "arithmetic": str, "transposition": str,
@@ -64,17 +70,6 @@ PHASE_COLUMNS: Mapping[str, type] = {
 }
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS}
-META_KEYS = ("name", "started", "finished", "suite", "machine", "environments", "trials")
-TRIAL_KEYS = (
-    "trial", "framework", "release", "network", "batch", "devices", "device_kind", "threads",
-    "precision", "tuning", "data", "strategy", "global_batch", "parameters", "flops_per_step",
-    "processes_planned", "status", "reason",
-)
-
-
-class BadRecords(ValueError):
-    """Records that cannot be read; the message names the file, the column or line, the remedy."""
-
 
 def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
     return pd.DataFrame(columns=list(columns))
@@ -161,42 +156,29 @@ def _classed(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_meta(file: Path) -> dict[str, Any]:
-    try:
-        meta = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadRecords(f"{file}: no such file; name a folder that `dlbench run` wrote, "
-                         "such as results/<campaign>") from None
-    except json.JSONDecodeError as error:
-        raise BadRecords(f"{file}: line {error.lineno}: not JSON ({error.msg}); "
-                         "restore the file from a copy") from None
-    if not isinstance(meta, dict):
-        raise BadRecords(f"{file}: holds a {type(meta).__name__}, not an object; "
-                         "restore the file from a copy")
+    meta = pages.read_page(file, "name a folder that `dlbench run` wrote, such as "
+                                 "results/<campaign>")
     if meta.get("schema") != SCHEMA:
         raise BadRecords(f"{file}: schema {meta.get('schema')!r}, this dlbench reads {SCHEMA}; "
                          f"use the dlbench that wrote it ({meta.get('dlbench', 'not recorded')})")
-    missing = [key for key in META_KEYS if key not in meta]
-    missing += [f"trials[{number}].{key}" for number, trial in enumerate(meta.get("trials", ()))
-                for key in TRIAL_KEYS if key not in trial]
-    if missing:
-        raise BadRecords(f"{file}: no key {missing[0]}; "
-                         "restore the file from a copy or run the suite again")
+    pages.check_page(file, meta, pages.CampaignPage)
     return meta
 
 
 def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     """Read a CSV with at least `columns`, in their types. A missing file is an empty table."""
-    exists = packed.find(file).exists()
+    exists = os.path.lexists(packed.find(file))
     text = packed.read_text(file) if exists else ",".join(columns) + "\n"
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         warnings.warn(f"{file}: the last line is unfinished (killed while writing) "
                       "and was left out", stacklevel=3)
-    header, *rows = list(csv.reader(io.StringIO(whole))) or [[]]
+    header, *rows = _rows(file, whole) or [[]]
     missing = [name for name in columns if name not in header]
-    if missing:
-        raise BadRecords(f"{file}: no column {missing[0]}; "
-                         "restore the file from a copy or run the suite again")
+    if missing or len(set(header)) < len(header):
+        twice = next((name for name in header if header.count(name) > 1), "")
+        what = f"no column {missing[0]}" if missing else f"two columns {twice!r}"
+        raise BadRecords(f"{file}: {what}; restore the file from a copy or run the suite again")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise BadRecords(f"{file}: row {number} has {len(row)} fields, "
@@ -207,6 +189,22 @@ def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
             table[name] = _numbers(table[name], file, kind)
     # A copy holds columns of one type together, which makes it several times as fast to search.
     return table.copy()
+
+
+def _rows(file: Path, text: str) -> list[list[str]]:
+    rows: list[list[str]] = []
+    try:
+        rows.extend(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise BadRecords(f"{file}: row {len(rows) + 1}: {error}; delete that row") from None
+    return rows
+
+
+def count_rows(file: Path) -> tuple[int, bool]:
+    """Return how many rows a table has, and whether the last one is whole."""
+    text = packed.read_text(file) if os.path.lexists(packed.find(file)) else ""
+    whole = text[:text.rfind("\n") + 1]
+    return len(_rows(file, whole)) - 1, whole == text
 
 
 def _late(processes: pd.DataFrame, name: str, folder: Path) -> Any:
@@ -221,13 +219,15 @@ def _numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any
     """Turn text into numbers. An empty cell is nan in a float column and an error in an int one."""
     values = pd.to_numeric(column, errors="coerce").astype(float)
     bad = values.isna() & (column != "") & (column.str.lower() != "nan")
+    if column.name not in MAY_BE_INFINITE:
+        bad |= np.isinf(values)
     if kind is int:
-        bad |= values.isna() | (values % 1 != 0)
+        bad |= values.isna() | (values % 1 != 0) | (values.abs() > LARGEST_WHOLE)
     if bad.any():
         row = int(bad.to_numpy().argmax())
-        wanted = "a whole number" if kind is int else "a number"
+        wanted, found = "a whole number" if kind is int else "a number", column.iloc[row][:80]
         raise BadRecords(
-            f"{file}: column {column.name}, row {row + 2}: {column.iloc[row]!r} is not {wanted}; "
+            f"{file}: column {column.name}, row {row + 2}: {found!r} is not {wanted}; "
             "delete that row and let `dlbench run --resume` measure it again")
     return values.astype(int) if kind is int else values
 
