@@ -3,7 +3,6 @@
 The tables of numbers lie beside it as fits.csv, predictions.csv, overlap.csv and what_if.csv.
 """
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from analysis.aggregation.predictions import TRIAL
 from analysis.display import numbers, page, provenance
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
 from analysis.display.page import Facts, Figure, Page, Section, Table, Text, tabled
-from analysis.records import reader
+from analysis.records import pages, reader
 from analysis.records.reader import Campaign
 from analysis.report.scaling import COUNTERS
 from analysis.statistics.bootstrap import MINIMUM_PROCESSES
@@ -48,7 +47,9 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
 
     Returns the page. Raises BadRecords.
     """
-    meta = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    file = folder / "study.json"
+    meta = pages.read_page(file, "name a folder that `dlbench study` wrote")
+    pages.check_page(file, meta, pages.StudyPage)
     windows = links.read(folder / "links.csv")
     fits = links.fit_all(windows)
     campaigns = [reader.read(each) for each in recorded]

@@ -9,8 +9,8 @@ on the release of the plotting library.
 import csv
 import io
 import itertools
-import json
 import math
+import os
 import re
 import tempfile
 import warnings
@@ -23,13 +23,15 @@ from analysis.aggregation import links
 from analysis.aggregation import report as aggregation
 from analysis.audit import consistency
 from analysis.audit.consistency import Finding
-from analysis.records import manifest, packed, reader, study_reader
+from analysis.records import manifest, packed, pages, reader, study_reader
 from analysis.records.reader import BadRecords, Campaign
+from analysis.records.text import shortened
 from analysis.report import report
 from analysis.studies import conv, gemm, layers
 from analysis.trials import summary
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
+LONGEST_PART = 300  # of a finding, in characters
 MOST_FINDINGS = 20  # of one file; the rest is counted
 STUDIES: Mapping[str, Callable[..., Path]] = {
     "gemm": gemm.write, "conv": conv.write, "layers": layers.write}
@@ -42,8 +44,8 @@ def audit(folder: str | Path) -> list[Finding]:
     Raises BadRecords if there is no campaign and no study.
     """
     folder = Path(folder)
-    is_study = (folder / "study.json").is_file()
-    if not is_study and not (folder / "campaign.json").is_file():
+    is_study = os.path.lexists(folder / "study.json")
+    if not is_study and not os.path.lexists(folder / "campaign.json"):
         raise BadRecords(f"{folder / 'campaign.json'}: no such file; "
                          "name a folder that `dlbench run` wrote")
     changed = [Finding(file, "", "", expected, found)
@@ -56,12 +58,14 @@ def origin(folder: str | Path) -> str:
 
     This is information, not a verdict.
     """
+    study = Path(folder) / "study.json"
+    page = study if os.path.lexists(study) else Path(folder) / "campaign.json"
     try:
-        pages = (Path(folder) / "study.json", Path(folder) / "campaign.json")
-        meta = json.loads(next(page for page in pages if page.exists()).read_text(encoding="utf-8"))
-        measured, here = meta.get("source_hash"), manifest.source_hash()
-    except (StopIteration, ValueError, AttributeError):  # `audit` has named it
+        meta = pages.read_page(page, "")
+        pages.check_page(page, meta, pages.Origin)
+    except BadRecords:  # `audit` has named it
         return "no commit and no source hash can be read"
+    measured, here = meta.get("source_hash"), manifest.source_hash()
     commit = f"commit {meta['git_commit'][:12]}" if meta.get("git_commit") else "no commit recorded"
     commit += ", stated and not checked" if meta.get("git_commit_stated") else ""
     if meta.get("git_commit") and meta.get("git_dirty"):
@@ -95,7 +99,7 @@ def _campaign(folder: Path) -> list[Finding]:
     except BadRecords as error:
         found = str(error)
         findings.append(Finding(folder.name, "", "", "records that can be read", found))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # whatever such values do to the code that derives from them
         found = f"{type(error).__name__}: {error}"
         expected = "values of docs/reference/records.md"
         findings.append(Finding("campaign.json", "", "", expected, found))
@@ -106,7 +110,10 @@ def _study(folder: Path) -> list[Finding]:
     """Check a study's rows and derive its tables, except those from a campaign's kernels."""
     findings: list[Finding] = []
     try:
-        name = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+        page = folder / "study.json"
+        meta = pages.read_page(page, "")
+        pages.check_page(page, meta, pages.StudyPage)
+        name = meta["study"]
         if name == "aggregation":
             return _aggregation(folder)
         if name not in STUDIES:
@@ -117,7 +124,7 @@ def _study(folder: Path) -> list[Finding]:
             for path in sorted(Path(made).glob("tables/*")):
                 name = f"tables/{path.name.removesuffix(packed.SUFFIX)}"
                 findings += _compare(folder, name, packed.read_text(path), _cells)
-    except (BadRecords, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever such values do to the code that derives from them
         found = f"{type(error).__name__}: {error}"
         findings.append(Finding("study.json", "", "", "records that can be read", found))
     return findings
@@ -136,7 +143,13 @@ def _aggregation(folder: Path) -> list[Finding]:
 def _recorded(folder: Path) -> list[Path]:
     """Return the folders of the campaigns that an aggregation study names; [] for other folders."""
     page = folder / "study.json"
-    meta = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else {}
+    if not os.path.lexists(page):
+        return []
+    try:
+        meta = pages.read_page(page, "")
+        pages.check_page(page, meta, pages.StudyPage)
+    except BadRecords:  # `audit` has named it
+        return []
     return [folder.resolve().parent / name for name in meta.get("recorded", [])]
 
 
@@ -203,7 +216,8 @@ def _same(expected: str, found: str) -> bool:
 
 def _shortened(findings: list[Finding]) -> Iterator[Finding]:
     for file, group in itertools.groupby(findings, key=lambda finding: finding.file):
-        listed = list(group)
+        listed = [Finding(*(shortened(each, LONGEST_PART) for each in finding))
+                  for finding in group]
         yield from listed[:MOST_FINDINGS]
         if len(listed) > MOST_FINDINGS:
             yield Finding(file, "", "", "", f"and {len(listed) - MOST_FINDINGS} findings more")

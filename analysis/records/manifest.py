@@ -13,6 +13,7 @@ MANIFEST = "SHA256SUMS"
 SIGNATURE = f"{MANIFEST}.sig"
 # Names the driver that measures into a folder; a killed one leaves it.
 LOCK = ".lock"
+PAGES = ("campaign.json", "study.json")
 CHECKOUT = Path(__file__).resolve().parents[2]
 SOURCE_FOLDERS = ("configs", "networks", "runners", "harness", "analysis")
 SOURCE_KINDS = (".py", ".yaml", ".j2")
@@ -33,8 +34,8 @@ def check_manifest(folder: str | Path) -> list[tuple[str, str, str]]:
     manifest = Path(folder) / MANIFEST
     if not manifest.is_file():
         return [(MANIFEST, "a manifest", "none: `dlbench report` writes it")]
-    faults, listed = [], {}
-    lines = manifest.read_text(encoding="utf-8").splitlines()
+    faults, listed = unexpected(Path(folder)), {}
+    lines = manifest.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         digest, separator, name = line.partition("  ")
         if not separator or len(digest) != 64:
@@ -68,9 +69,36 @@ def source_hash(checkout: Path = CHECKOUT) -> str:
     return digest.hexdigest()
 
 
+def unexpected(folder: Path) -> list[tuple[str, str, str]]:
+    """Return (name, expected, found) of all that no command of dlbench writes into `folder`.
+
+    A link may lead out of the folder, and a hidden file or a manifest within is not listed. Folders
+    with records of their own, such as a bisection's, have a manifest of their own.
+    """
+    faults = []
+    for path in sorted(folder.rglob("*")):
+        name, found = path.relative_to(folder).as_posix(), ""
+        if path.is_symlink():
+            found = "a link"
+        elif not path.is_file() and not path.is_dir():
+            found = "neither a file nor a folder"
+        elif path.name.startswith(".") and name != LOCK:
+            found = "a hidden file"
+        elif path.name == MANIFEST and path.parent != folder and not _holds_records(path.parent):
+            found = "another manifest"
+        if found:
+            faults.append((name, "nothing of this name, or a regular file", found))
+    return faults
+
+
+def _holds_records(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in PAGES)
+
+
 def _names(folder: Path) -> list[str]:
-    """Return the files below `folder` but the manifest; unfinished files begin with a dot."""
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    """Return the regular files below `folder` but manifests; unfinished files begin with a dot."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*")
+             if path.is_file() and not path.is_symlink())
     return sorted(path.as_posix() for path in paths
                   if path.name not in (MANIFEST, SIGNATURE) and not path.name.startswith("."))
 

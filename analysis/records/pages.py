@@ -124,7 +124,15 @@ class Comparison(Part):
     repeats: Annotated[int, Field(ge=1, le=2**20)] = 1
 
 
-class Page(Part):
+class Origin(Part):
+    """Which source measured."""
+
+    git_commit: Word | None = None
+    source_hash: Word | None = None
+    resumed: Words | None = None
+
+
+class Page(Origin):
     """What every first page holds."""
 
     name: Word
@@ -133,11 +141,8 @@ class Page(Part):
     machine: Machine
     environments: dict[Word, Lock]
     dlbench: Word | None = None
-    git_commit: Word | None = None
-    source_hash: Word | None = None
     concerns: Words | None = None
     dirty: Words | None = None
-    resumed: Words | None = None
     shortages: Words | None = None
     variables: dict[Word, Word] | None = None
     telemetry: Telemetry | None = None
@@ -187,7 +192,7 @@ def read_page(file: Path, wanted: str) -> dict[str, Any]:
     return page
 
 
-def check_page(file: Path, page: Mapping[str, Any], model: type[Page]) -> None:
+def check_page(file: Path, page: Mapping[str, Any], model: type[Part]) -> None:
     """Raise BadRecords that names the first key of `page` whose value is not fit."""
     try:
         model.model_validate(page)

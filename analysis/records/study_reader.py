@@ -7,7 +7,6 @@ made as for campaigns: over processes first, then over the windows of each.
 
 import csv
 import io
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.records import packed
-from analysis.records.reader import BadRecords
+from analysis.records import packed, pages, reader
+from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
 
 SCHEMA = 1
@@ -169,24 +168,27 @@ def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> Records:
-    try:
-        meta = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-        points = pd.read_csv(packed.find(folder / "points.csv"), index_col="point",
-                             keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise BadRecords(f"{folder}: no study that can be read ({error}); "
-                         "name a folder that `dlbench study` wrote") from None
+    page = folder / "study.json"
+    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
     if meta.get("schema") != SCHEMA:
-        raise BadRecords(f"{folder}: schema {meta.get('schema')!r}, this dlbench reads {SCHEMA}; "
-                         "use the dlbench that wrote it")
-    table = pd.DataFrame(_rows(folder / "measurements.csv"), columns=list(MEASUREMENT_COLUMNS),
-                         dtype=str)
+        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
+                         f"{SCHEMA}; use the dlbench that wrote it")
+    pages.check_page(page, meta, pages.StudyPage)
+    # Typed by what stands there: each study has columns of its own.
+    reader.read_table(folder / "points.csv", {"point": str})
+    points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
+                         keep_default_na=False)
+    file = folder / "measurements.csv"
+    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS}
+    table = reader.read_table(file, kinds)
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name], errors="coerce")
-    table["process"] = table["process"].astype(int)
-    table["seconds"] = pd.Series([np.array(text.split(), float) for text in table["seconds"]],
-                                 dtype=object)
-    return Records(folder, meta, points, table)
+    try:
+        seconds = [np.array(text.split(), float) for text in table["seconds"]]
+    except ValueError as error:
+        raise BadRecords(f"{file}: column seconds: {error}; restore it from a copy") from None
+    table["seconds"] = pd.Series(seconds, dtype=object)
+    return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
 
 
 def _rows(file: Path) -> list[dict[str, str]]:

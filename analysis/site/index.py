@@ -3,7 +3,6 @@
 Each folder has a finding in one sentence and a small picture. `readme` writes results/README.md.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pandas as pd
 
 from analysis.display.ranking import MARK
 from analysis.records import packed
+from analysis.records.pages import read_page
 from analysis.site import findings
 from analysis.site.grids import Published, hardware
 
@@ -235,5 +235,4 @@ def _facts(folder: Path) -> tuple[str, str]:
 
 
 def _meta(file: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    return read_page(file, "name a folder with records")
