@@ -28,6 +28,7 @@ LEAST_BYTES = 2**14  # a smaller raw table stays plain, so that it can be read i
 RAW_TABLES = ("windows.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv",
               "measurements.csv", "points.csv", "links.csv")
 LOGS = "logs.tar.gz"
+RECORDS = manifest.PAGES
 SAME = {".html": ".md", ".png": ".svg"}  # a file that goes: the one with the same content
 
 
@@ -39,7 +40,7 @@ def pack_folder(folder: Path) -> None:
     for file in [path for path in folder.rglob("*") if path.suffix in SAME]:
         if file.with_suffix(SAME[file.suffix]).exists():
             file.unlink()
-    for home in sorted({file.parent for name in manifest.PAGES for file in folder.rglob(name)}):
+    for home in sorted({file.parent for name in RECORDS for file in folder.rglob(name)}):
         for file in [home / name for name in RAW_TABLES if (home / name).is_file()]:
             pack(file, LEAST_BYTES)
         if (home / "logs").is_dir():
