@@ -58,6 +58,7 @@ class Asked:
     command: str
     arguments: Mapping[str, Any]
     sent: float
+    clock: Callable[[], float] = time.monotonic
 
 
 def _asked(info: ValidationInfo) -> Asked:
@@ -348,12 +349,11 @@ def _check_steps(steps: int, asked: Asked) -> None:
         raise ValueError(f"steps: came {steps}, expected {asked.arguments['steps']}")
 
 
-def _check_windows(windows: Sequence[Sequence[float]], asked: Asked,
-                   clock: Callable[[], float] = time.monotonic) -> None:
+def _check_windows(windows: Sequence[Sequence[float]], asked: Asked) -> None:
     """Hold windows against the time between command and answer."""
-    earliest, latest = asked.sent - CLOCK_SECONDS, clock() + CLOCK_SECONDS
+    earliest, latest = asked.sent - CLOCK_SECONDS, asked.clock() + CLOCK_SECONDS
     for start, stop in windows:
         if not earliest <= start < stop <= latest:
             raise ValueError(f"start and stop: came {start!r} and {stop!r}, expected one after the "
                              f"other between the command, {asked.sent!r}, and its answer, "
-                             f"{clock()!r}")
+                             f"{asked.clock()!r}")

@@ -124,7 +124,7 @@ TEXTS = [
     ("campaign.json", '"batch": 4,\n   "devices"', '"batch": 5,\n   "devices"', "trials.csv", "batch"),
     ("campaign.json", '"processes_planned": 2', '"processes_planned": 3', "processes.csv", "process"),
     ("campaign.json", '"schema": 1', '"schema": 2', "campaign", ""),
-    ("campaign.json", '"machine": {', '"machine": 7, "other": {', "campaign.json", ""),
+    ("campaign.json", '"machine": {', '"machine": 7, "other": {', "campaign", ""),
     ("campaign.json", "{", "", "campaign", ""),
 ]
 # (file, column, what is put into its first row, the file and the column that a finding then names)
