@@ -93,6 +93,8 @@ def read_text(file: Path) -> str:
             plain = gzip.GzipFile(fileobj=opened) if found.suffix == SUFFIX else opened
             content = plain.read(MOST_BYTES + 1)
     except FileNotFoundError:
+        if os.path.islink(found):
+            raise BadRecords(f"{found}: a link to nothing; restore it from a copy") from None
         raise
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error

@@ -57,6 +57,8 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error"}
+# Columns of floats, because they may be empty.
+WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
 LARGEST_WHOLE = 2.0**53  # beyond it a float has no units
 EDGE = "edge"  # kind of the readings on both sides of a window
 KERNEL_COLUMNS: Mapping[str, type] = {
@@ -221,11 +223,14 @@ def _numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any
     bad = values.isna() & (column != "") & (column.str.lower() != "nan")
     if column.name not in MAY_BE_INFINITE:
         bad |= np.isinf(values)
+    whole = kind is int or column.name in WHOLE_NUMBERS
+    if whole:
+        bad |= (values % 1 != 0) & values.notna() | (values.abs() > LARGEST_WHOLE)
     if kind is int:
-        bad |= values.isna() | (values % 1 != 0) | (values.abs() > LARGEST_WHOLE)
+        bad |= values.isna()
     if bad.any():
         row = int(bad.to_numpy().argmax())
-        wanted, found = "a whole number" if kind is int else "a number", column.iloc[row][:80]
+        wanted, found = "a whole number" if whole else "a number", column.iloc[row][:80]
         raise BadRecords(
             f"{file}: column {column.name}, row {row + 2}: {found!r} is not {wanted}; "
             "delete that row and let `dlbench run --resume` measure it again")

@@ -37,8 +37,6 @@ TABLES: dict[str, Sequence[str]] = {
     "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
     "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS)}
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
-# The reader returns floats for these, because they may be empty.
-WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
 # Keys of a suite that change what is measured and that trials do not show.
 MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "window_steps",
             "seed", "check", "telemetry", "phases", "keep_workers")
@@ -254,7 +252,7 @@ def _place(page: Mapping[str, Any]) -> dict[str, str]:
 
 def _text_of(table: pd.DataFrame, columns: Sequence[str]) -> str:
     whole = {name: pd.to_numeric(table[name]).astype("Int64")
-             for name in WHOLE_NUMBERS if name in table}
+             for name in reader.WHOLE_NUMBERS if name in table}
     return table.assign(**whole)[list(columns)].to_csv(index=False, lineterminator="\n")
 
 

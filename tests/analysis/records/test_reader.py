@@ -86,7 +86,7 @@ def test_a_campaign_file_that_is_no_object_is_refused(made, tmp_path, text):
     ("windows", "step_seconds", "fast", "windows.csv: column step_seconds, row 4: 'fast' is not a number"),
     ("windows", "steps", "", "windows.csv: column steps, row 4: '' is not a whole number"),
     ("windows", "last_step", "1.5", "windows.csv: column last_step, row 4: '1.5' is not a whole number"),
-    ("processes", "parameters", "many", "processes.csv: column parameters, row 4: 'many' is not a number"),
+    ("processes", "parameters", "many", "processes.csv: column parameters, row 4: 'many' is not a whole number"),
     ("processes", "trial", "stranger", "processes.csv: column trial: stranger is no trial of campaign.json"),
 ])
 def test_a_bad_cell_is_named(made, tmp_path, file, column, value, message):
