@@ -133,13 +133,8 @@ class Origin(Part):
 
 
 class Page(Origin):
-    """What every first page holds."""
+    """What first pages have in common."""
 
-    name: Word
-    started: Word
-    finished: Word | None
-    machine: Machine
-    environments: dict[Word, Lock]
     dlbench: Word | None = None
     concerns: Words | None = None
     dirty: Words | None = None
@@ -149,6 +144,11 @@ class Page(Origin):
 
 
 class CampaignPage(Page):
+    name: Word
+    started: Word
+    finished: Word | None
+    machine: Machine
+    environments: dict[Word, Lock]
     suite: Suite
     trials: list[PlannedTrial]
     seed: int | None = None
@@ -165,6 +165,11 @@ class Workers(Part):
 
 class StudyPage(Page):
     study: Word
+    name: Word = ""
+    started: Word = ""
+    finished: Word | None = None
+    machine: Machine | None = None
+    environments: dict[Word, Lock] | None = None
     settings: dict[str, Any] = {}
     effort: dict[str, Any] = {}
     workers: dict[Word, Workers] = {}
