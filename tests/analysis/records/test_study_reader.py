@@ -233,7 +233,7 @@ def test_a_sweep_s_page_has_its_maps(swept):
 
 
 def test_a_folder_that_holds_no_study_is_named(tmp_path):
-    with pytest.raises(BadRecords, match="study.json: no such file; name a folder that `dlbench study` wrote"):
+    with pytest.raises(BadRecords, match=r"study\.json: no such file; name a folder that `dlbench study` wrote"):
         study_reader.read([tmp_path])
 
 
