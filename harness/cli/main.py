@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich import box
@@ -345,7 +345,7 @@ def main() -> None:
         faulthandler.enable()
     try:
         _refuse_odd_words(sys.argv[1:])
-        app()
+        _run_app()
     except (WrongUse, networks.UnknownNetwork, BadRecords) as error:
         _end(str(error))
     except OSError as error:
@@ -359,6 +359,26 @@ def main() -> None:
         _end(f"{error.filename}: {error.strerror}; name another file or folder")
 
 
+def _run_app() -> None:
+    """Run the command; its own refusals become one message too."""
+    try:
+        code = app(standalone_mode=False, prog_name="dlbench")
+    except typer.Abort:
+        _end("stopped", 1)
+    except Exception as error:
+        # typer brings its own click, whose place differs from release to release.
+        if not hasattr(error, "format_message"):
+            raise
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError" and context:
+            print(context.get_help(), file=sys.stderr)
+            sys.exit(2)
+        usage = f"\n{context.get_usage()}" if context else ""
+        _end(f"{error.format_message()}{usage}")
+    if code:
+        sys.exit(code)
+
+
 def _refuse_odd_words(words: list[str]) -> None:
     """Raise WrongUse for words that no option takes and that could not be shown in a message."""
     for number, word in enumerate(words, start=1):
@@ -370,7 +390,7 @@ def _refuse_odd_words(words: list[str]) -> None:
                            "has characters that cannot be printed; remove them")
 
 
-def _end(message: str) -> None:
+def _end(message: str, code: int = 2) -> NoReturn:
     Console(stderr=True).print(f"[bold red]dlbench:[/bold red] {escape(brief(message))}",
                                highlight=False, emoji=False, soft_wrap=True)
-    sys.exit(2)
+    sys.exit(code)

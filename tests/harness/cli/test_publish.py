@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from analysis.site import writer
 from harness.cli.main import app
 from harness.errors import WrongUse
 
@@ -62,3 +63,32 @@ def test_a_folder_that_is_no_site_is_left_alone(results, tmp_path):
     (tmp_path / "mine/assets").write_text("mine")
     assert isinstance(publish(results, tmp_path / "mine").exception, WrongUse)
     assert (tmp_path / "mine/assets").read_text() == "mine"
+
+
+def test_a_site_that_cannot_be_written_leaves_the_old_one(results, tmp_path, monkeypatch):
+    assert publish(results, tmp_path / "site").exit_code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "site").rglob("*") if path.is_file()}
+
+    def fail(self, name: str, *rest, **values):
+        raise KeyError(name)
+
+    monkeypatch.setattr(writer.Site, "write", fail)
+    assert isinstance(publish(results, tmp_path / "site").exception, KeyError)
+    assert {path: path.read_bytes() for path in (tmp_path / "site").rglob("*") if path.is_file()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
+
+
+@pytest.mark.parametrize("words", [["--out", "site"], ["--index"]])
+def test_there_is_no_site_of_nothing(tmp_path, words):
+    (tmp_path / "results").mkdir()
+    done = CliRunner().invoke(app, ["publish", "--results", str(tmp_path / "results"), *words])
+    assert isinstance(done.exception, WrongUse)
+    assert "holds no campaign, study or comparison" in str(done.exception)
+
+
+def test_a_comparison_of_recorded_campaigns_is_published(results, tmp_path):
+    done = CliRunner().invoke(app, ["compare", str(results / "h200"), str(results / "h200"), "--out", str(results / "compare-h200")])
+    assert (results / "compare-h200" / "compare.csv").exists(), done.output
+    done = publish(results, tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert "compare-h200" in (tmp_path / "site/releases.html").read_text()
