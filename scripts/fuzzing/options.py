@@ -49,7 +49,8 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = 
     "suite": (("run",), {"": FILES}),
     "verify": (("verify", "--networks", "tiny_fcn"), {
         "--networks": NAMES, "--frameworks": RELEASES, "--device": DEVICES, "--jobs": INTEGERS,
-        "--precision": ("fp8", "", LONG), "--tuning": ("best", "", LONG), "--out": FOLDERS[:12],
+        "--precision": ("fp8", "", LONG), "--tuning": ("best", "", LONG),
+        "--out": ("", *FOLDERS[2:12]),
         "--devices": ("0", "-1", "x", "1,,x", "9" * 30, LONG), "--interpreter": INTERPRETERS}),
     "compare": (("compare", "pytorch==2.12.0", "pytorch==2.13.0"), {
         "--suite": FILES, "--out": FOLDERS, "--fail-on-regression": SHARES, "--repeats": INTEGERS,
@@ -94,7 +95,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = 
     "pack": (("pack",), {"": ABSENT}),
     "sign": (("sign", "--key", "{}/file"), {"": ABSENT}),
     "key": (("sign", "{}/campaign"), {"--key": ABSENT}),
-    "signed": (("audit", "{}/campaign"), {"--signed-by": ABSENT}),
+    "signed": (("audit", "{}/campaign"), {"--signed-by": ABSENT[3:]}),
 }
 NAMED: Mapping[str, tuple[str, ...]] = {
     "no_words": ("levitate",), "no_suite": ("run",), "long_word": (LONG,), "escape": ("\x1b[31m",),
