@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,18 @@ from harness.proof.verdict import Findings
 MASKED_SIGMAS = 4.0  # of what dropout masks make of a number
 # Of the variance that dropout masks make, pooled over tensors; 0.4 in place of 0.5 is 0.67 of it.
 MASKED = 0.1
+
+
+class Masked(NamedTuple):
+    """What masks make of a part's gradient, relative to that without: `Answers.masks` says how."""
+
+    mean: float
+    deviation: float
+    norm: float
+    deviation_of_norm: float
+    variance: float
+    deviation_of_variance: float
+    least_norm: float
 
 
 def loss(case: Case) -> tuple[float, float]:
@@ -31,18 +44,23 @@ def head(case: Case) -> tuple[float, float]:
 
 def gradient(case: Case, part: str) -> tuple[float, float]:
     """Return how far masks may move the coefficient and the norm of a part's gradient."""
-    mean, deviation, _, of_norm, _, _ = _masks_of(case, part)
-    return (MASKED_SIGMAS * deviation * _averaged(case) / max(mean, 0.1),
-            MASKED_SIGMAS * of_norm * _averaged(case))
+    masks = _masks_of(case, part)
+    return (MASKED_SIGMAS * masks.deviation * _averaged(case) / max(masks.mean, 0.1),
+            MASKED_SIGMAS * masks.deviation_of_norm * _averaged(case))
+
+
+def may_stop(case: Case, part: str) -> bool:
+    """Whether masks may leave a part without a gradient, as they did in one of the runs."""
+    return _masks_of(case, part).least_norm == 0
 
 
 def from_masked_mean(case: Case, part: str, error: Errors) -> Errors:
     """Turn errors from the gradient without dropout into those from the mean over masks."""
-    mean, _, norm, _, variance, _ = _masks_of(case, part)
-    expected = max(norm - variance, 0) + variance / case.repeats
-    if not mean or not expected:
+    masks = _masks_of(case, part)
+    expected = max(masks.norm - masks.variance, 0) + masks.variance / case.repeats
+    if not masks.mean or not expected:
         return error
-    return replace(error, coefficient=(1 + error.coefficient) / mean - 1,
+    return replace(error, coefficient=(1 + error.coefficient) / masks.mean - 1,
                    norm=(1 + error.norm)**2 / expected - 1)
 
 
@@ -53,8 +71,8 @@ def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
     shares, deviations = [], []
     _, answer = case.answer(PLAIN)
     for part, name, rows in case.parts:
-        *_, variance, deviation = _masks_of(case, part)
-        if not variance > EXACT:
+        masks = _masks_of(case, part)
+        if not masks.variance > EXACT:
             continue
         (apart, rounding), (size,) = (distances.sums_of(
             lambda one, other: (np.square((one - other) / rate),
@@ -62,7 +80,7 @@ def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
             found.plain.parameters[0][name][rows], found.again.parameters[0][name][rows]),
             distances.sums_of(lambda wanted: (np.square(wanted),),
                               answer[f"gradient/{name}"][rows]))
-        wanted = variance / case.repeats * size
+        wanted = masks.variance / case.repeats * size
         if rounding >= EXACT * wanted:
             continue
         if not apart:
@@ -70,7 +88,7 @@ def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
                                          "same in each step")
             return
         shares.append(apart / 2 / wanted)
-        deviations.append(deviation / variance)
+        deviations.append(masks.deviation_of_variance / masks.variance)
     if not shares:
         return
     share = float(np.mean(shares))
@@ -81,8 +99,8 @@ def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
                                "rate, or the same masks in each step")
 
 
-def _masks_of(case: Case, part: str) -> list[float]:
-    return list(case.questions.masks(case.question)["tensors"][part])
+def _masks_of(case: Case, part: str) -> Masked:
+    return Masked(*case.questions.masks(case.question)["tensors"][part])
 
 
 def _averaged(case: Case) -> float:

@@ -120,7 +120,7 @@ def _compare_plays(case: Case, found: Plays, findings: Findings) -> None:
     if case.keeps_only_sums:
         lossy.compare_first_sum(case, found.plain, findings)
     else:
-        moves.compare_gradients(case, PLAIN, found.plain, findings)
+        moves.compare_gradients(case, PLAIN, found.plain, findings, found.again)
         if found.smooth:
             moves.compare_gradients(case, SMOOTH, found.smooth, findings)
         moves.compare_momentum(case, found, findings)

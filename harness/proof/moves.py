@@ -13,7 +13,7 @@ from harness.proof.case import EXACT, SIGMAS, Case
 from harness.proof.distances import Errors
 from harness.proof.limits import Allowed
 from harness.proof.plays import Play, Plays
-from harness.proof.questions import CALIBRATED, PLAIN, head_of
+from harness.proof.questions import PLAIN, ZERO, head_of
 from harness.proof.verdict import Findings, nan_last, range_of
 
 # Where rounding of its weights is at most this share of a tensor's move, it cannot stand still,
@@ -31,8 +31,12 @@ def compare_loss(case: Case, found: Play, findings: Findings) -> None:
         findings.faults.append(f"loss {found.losses[0]:.6g} for {wanted:.6g}")
 
 
-def compare_gradients(case: Case, kind: str, found: Play, findings: Findings) -> None:
-    """Compare the gradients that the first step shows with the reference's."""
+def compare_gradients(case: Case, kind: str, found: Play, findings: Findings,
+                      again: Play | None = None) -> None:
+    """Compare the gradients that the first step shows with the reference's.
+
+    With dropout `again` is that step with other masks: masks may let a small layer stand still.
+    """
     _, answer = case.answer(kind)
     start, rate = case.start(kind), case.network.learning_rate
     errors = {part: distances.step_errors(start[name][rows], found.parameters[0][name][rows],
@@ -43,7 +47,9 @@ def compare_gradients(case: Case, kind: str, found: Play, findings: Findings) ->
     for name, limit in allowed.items():
         # What moves by more than its weights' rounding cannot stand still.
         moves = errors[name].size > 0 and errors[name].rounded_distance < SURE_TO_MOVE
-        still += [name] if moves and errors[name].norm == -1 else []
+        moves = moves and not (again and dropout.may_stop(case, name))
+        stands = errors[name].norm == -1 and (again is None or _stands(case, kind, name, again))
+        still += [name] if moves and stands else []
         scale = min(limit.coefficient, limit.norm)
         findings.seen.setdefault(name, []).append(min(scale, BARELY) if moves else scale)
     if still:
@@ -67,15 +73,18 @@ def compare_gradients(case: Case, kind: str, found: Play, findings: Findings) ->
 
 def compare_momentum(case: Case, found: Plays, findings: Findings) -> None:
     """Compare what momentum added to each later step with the move before it."""
-    momentum, masked = case.network.momentum, case.network.has_dropout
-    base, kind = (found.calibrated, CALIBRATED) if masked else (found.plain, PLAIN)
+    momentum = case.network.momentum
+    base, kind = (found.zero, ZERO) if found.zero else (found.plain, PLAIN)
+    if case.network.has_dropout and not found.zero:
+        findings.remarks.append("momentum was not compared: dropout's masks hide it")
     if not momentum or not found.own:
         return
-    head = head_of(case.network)
-    # With dropout other masks change the gradients of all but the head's bias.
     names = list(case.network.parameter_shapes)
-    if masked:
-        names = [f"{head.name}.bias"] if head else []
+    if found.zero:
+        head = head_of(case.network)
+        assert head
+        # Nothing else trains.
+        names = [f"{head.name}.bias"]
     states = [case.start(kind), *base.parameters]
     strays: dict[str, Errors] = {}
     worst = 0.0
@@ -132,6 +141,13 @@ def _allowed(case: Case, kind: str, name: str, error: Errors) -> Allowed:
     masked = dropout.gradient(case, name) if case.network.has_dropout else (0.0, 0.0)
     return Allowed(limit.coefficient + more + masked[0], limit.norm + more + masked[1],
                    math.hypot(limit.distance, 2 * whole, summed))
+
+
+def _stands(case: Case, kind: str, part: str, found: Play) -> bool:
+    """Whether a part did not move in the first step."""
+    start = case.start(kind)
+    return all(np.array_equal(start[name][rows], found.parameters[0][name][rows])
+               for each, name, rows in case.parts if each == part)
 
 
 def _layer_error(case: Case, errors: Mapping[str, Errors]) -> float:

@@ -20,7 +20,9 @@ from harness.proof.questions import (
     FIRST_BATCH,
     PLAIN,
     SMOOTH,
+    ZERO,
     Question,
+    trains_from_zero,
 )
 from harness.workers.failures import Failed
 from harness.workers.files import AnswerFolder
@@ -54,8 +56,9 @@ class Plays:
     plain: Play
     calibrated: Play
     smooth: Play | None = None
-    # Without dropout after `plain`, else after `calibrated`: its steps from the second on, each by
-    # a runner that has just loaded what the step before left.
+    zero: Play | None = None  # with dropout, from weights that are all zero
+    # Without dropout after `plain`, else after `zero`: its steps from the second on, each by a
+    # runner that has just loaded what the step before left.
     own: list[Play] = field(default_factory=list)
     again: Play | None = None  # the first step of `plain` once more, with other dropout masks
 
@@ -113,12 +116,13 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
         plain = of(PLAIN, 1 if dropout else steps)
         answer = trainer.last
         smooth = of(SMOOTH, 1) if SMOOTH in question.kinds else None
-        calibrated = of(CALIBRATED, steps if dropout else 1)
-        if dropout:
-            own, again = own_steps_of(trainer.last, FIRST_BATCH[CALIBRATED]), of(PLAIN, 1)
+        calibrated, again, zero = of(CALIBRATED, 1), of(PLAIN, 1) if dropout else None, None
+        if trains_from_zero(question.network):
+            zero = of(ZERO, steps)
+            own = own_steps_of(trainer.last, FIRST_BATCH[ZERO])
         else:
-            own, again = own_steps_of(answer, FIRST_BATCH[PLAIN]), None
-        yield Plays(plain, calibrated, smooth, own, again)
+            own = [] if dropout else own_steps_of(answer, FIRST_BATCH[PLAIN])
+        yield Plays(plain, calibrated, smooth, zero, own, again)
 
 
 def _most_bytes(network: networks.Network, steps: int) -> int:

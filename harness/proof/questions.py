@@ -28,11 +28,11 @@ REFERENCE_THREADS = 8  # more gain little, and several references may run
 KEEP_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0",
                "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 BATCHES = 2
-PLAIN, SMOOTH, CALIBRATED = "plain", "smooth", "calibrated"
+PLAIN, SMOOTH, CALIBRATED, ZERO = "plain", "smooth", "calibrated", "zero"
 MASKS = 16  # runs with random dropout masks
 # Training begins with this batch. Batch 0 repeats samples in blocks and batch 1 interleaves them,
 # so a runner that trains on a part of each batch, or on one batch, differs in one of the two.
-FIRST_BATCH = {PLAIN: 0, SMOOTH: 0, CALIBRATED: 1}
+FIRST_BATCH = {PLAIN: 0, SMOOTH: 0, CALIBRATED: 1, ZERO: 1}
 
 Answer = dict[str, np.ndarray]
 
@@ -68,6 +68,16 @@ def head_of(network: networks.Network) -> networks.Layer | None:
     """Return the last layer where it is dense with a bias: the proof's zero point."""
     last = network.layers[-1]
     return last if last.op == "dense" and "bias" in last.parameters else None
+
+
+def trains_from_zero(network: networks.Network) -> bool:
+    """Whether only the head's bias trains from weights that are all zero, whatever masks drop.
+
+    Asked of networks with dropout: the second step from other weights would show the masks. A
+    sigmoid of zero is not zero, so masks would show behind it.
+    """
+    sigmoids = any(layer.op == "sigmoid" for layer in network.layers)
+    return network.has_dropout and head_of(network) is not None and not sigmoids
 
 
 class Questions:
@@ -135,6 +145,8 @@ class Questions:
         weights = {PLAIN: plain, CALIBRATED: calibrated(network, plain)}
         if network.has_batch_norm:
             weights[SMOOTH] = arrays.away_from_kinks(network, plain)
+        if trains_from_zero(network):
+            weights[ZERO] = {name: np.zeros_like(value) for name, value in plain.items()}
         for kind, each in weights.items():
             arrays.save_weights(question.file(kind), each)
         whole = question.samples * question.devices

@@ -201,7 +201,7 @@ class Spread(Answer):
 
 class Masks(Answer):
     loss: Annotated[list[float], Field(min_length=2, max_length=2)]
-    tensors: dict[Line, Annotated[list[float], Field(min_length=6, max_length=6)]]
+    tensors: dict[Line, Annotated[list[float], Field(min_length=7, max_length=7)]]
 
 
 class MaskedHead(Answer):

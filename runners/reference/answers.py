@@ -80,7 +80,8 @@ class Answers:
 
         Relative to the gradient g without dropout: the mean and the standard deviation of the
         coefficient, the mean and the standard deviation of the squared norm, the variance (half
-        the squared distance of two runs), and the standard deviation of that over pairs of runs.
+        the squared distance of two runs), the standard deviation of that over pairs of runs, and
+        the least squared norm.
         """
         exact, (loss,) = self._once(self.runner)
         other = runner.Runner(Task(self.task.network, self.task.batch, dropout=True, seed=seed,
@@ -103,7 +104,7 @@ class Answers:
             coefficient, norm, variance = np.array(values).T
             summary[name] = [float(each) for each in (
                 coefficient.mean(), coefficient.std(ddof=1), norm.mean(), norm.std(ddof=1),
-                np.nanmean(variance), np.nanstd(variance, ddof=1))]
+                np.nanmean(variance), np.nanstd(variance, ddof=1), norm.min())]
         return {"tensors": summary, "loss": [float(np.mean(losses)), float(np.std(losses, ddof=1))]}
 
     def masked_head(self, runs, seed):

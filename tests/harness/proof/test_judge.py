@@ -277,6 +277,24 @@ def test_the_head_alone_is_zero_in_a_calibrated_draw(judge):
     assert not any(np.array_equal(plain[name], zero[name]) for name in zeros)
 
 
+def test_all_weights_are_zero_where_dropout_hides_momentum_otherwise(judge):
+    drawn = judge.questions.question(networks.get("tiny_dropout"), 2, 1, 0)
+    zero = np.load(drawn.file(questions.ZERO))
+    assert {name: zero[name].shape for name in zero.files} == drawn.network.parameter_shapes
+    assert not any(zero[name].any() for name in zero.files)
+    assert not questions.trains_from_zero(networks.get("tiny_fcn"))
+
+
+@pytest.mark.parametrize(("network", "seed"), [("tiny_dropout", 5), ("tiny_inception", 5), ("tiny_inception", 9)])
+def test_masks_that_drop_most_of_a_small_layer_refuse_no_honest_runner(worker_for, tmp_path, network, seed):
+    """With these seeds layers stood still, and momentum was 1.2 % off behind other masks."""
+    judge = Judge(tmp_path, samples=2, steps=2, seed=seed, limit=600)
+    with worker_for("reference", "", {}) as worker:
+        found = judge.judge(worker, networks.get(network), TASK)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.trajectory_error < 1e-3
+
+
 @pytest.mark.parametrize("name", ["tiny_fcn", "tiny_lstm"])
 def test_a_calibrated_gradient_of_the_head_is_what_the_reference_finds(judge, name):
     drawn = judge.questions.question(networks.get(name), 2, 1, 0)
