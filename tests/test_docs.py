@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from analysis.compare import verdicts
-from analysis.records import reader
+from analysis.records import pages, reader
 from analysis.trials import summary
 from harness.cli import verify
 from harness.environments.recipes import Framework
@@ -44,7 +44,7 @@ def undocumented(columns, page=RECORDS):
 
 @pytest.mark.parametrize("columns", [
     reader.PROCESS_COLUMNS, reader.WINDOW_COLUMNS, reader.COUNTER_COLUMNS, reader.KERNEL_COLUMNS,
-    reader.PHASE_COLUMNS, reader.TRIAL_KEYS, reader.META_KEYS, summary.COLUMNS, verdicts.COLUMNS,
+    reader.PHASE_COLUMNS, pages.required(pages.PlannedTrial), pages.required(pages.CampaignPage), summary.COLUMNS, verdicts.COLUMNS,
     verify.COLUMNS,
 ])
 def test_every_column_is_documented(columns):

@@ -9,6 +9,7 @@ import csv
 import io
 import math
 import os
+import reprlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error"}
 # Columns of floats, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
+# Without these a row says nothing.
+MEASURED = ("start", "stop", "seconds", "step_seconds")
 LARGEST_WHOLE = 2.0**53  # beyond it a float has no units
 EDGE = "edge"  # kind of the readings on both sides of a window
 KERNEL_COLUMNS: Mapping[str, type] = {
@@ -235,6 +238,32 @@ def _numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any
             f"{file}: column {column.name}, row {row + 2}: {found!r} is not {wanted}; "
             "delete that row and let `dlbench run --resume` measure it again")
     return values.astype(int) if kind is int else values
+
+
+def fault_of(table: str, row: Mapping[str, Any]) -> str:
+    """Say what in a row that is about to be written no reader would take; empty if nothing."""
+    for name, kind in TABLES[table].items():
+        value = row.get(name, "")
+        if kind is str or value is None or (isinstance(value, str) and not value):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+            return f"{name}: came {reprlib.repr(value)}, expected a number"
+        number = _float(value)
+        if math.isnan(number) and (kind is int or name in MEASURED):
+            return f"{name}: came nan, expected a number"
+        if math.isinf(number) and name not in MAY_BE_INFINITE:
+            return f"{name}: came {value}, expected a finite number"
+        whole = kind is int or name in WHOLE_NUMBERS
+        if whole and not math.isnan(number) and (number % 1 or abs(number) > LARGEST_WHOLE):
+            return f"{name}: came {reprlib.repr(value)}, expected a whole number"
+    return ""
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of a whole number
+        return math.inf
 
 
 def _ended(traces: pd.DataFrame) -> pd.DataFrame:

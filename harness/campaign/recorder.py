@@ -19,6 +19,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.records import packed, reader
+from analysis.records.text import one_line
+from analysis.traces.kernels import NO_TRACE
 from analysis.trials import summary
 from harness.campaign.events import Outcome
 from harness.errors import WrongUse
@@ -36,6 +38,9 @@ TABLES: dict[str, Sequence[str]] = {
     "processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS,
     "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
     "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS)}
+# What stays of a process whose record no reader would take.
+IDENTITY = ("trial", "process", "order", "started", "log")
+LONGEST_CELL = 5000
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # Keys of a suite that change what is measured and that trials do not show.
 MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "window_steps",
@@ -156,11 +161,14 @@ class Recorder(Folder):
         if why := self.again.get((process["trial"], process["process"])):
             reasons = [str(outcome.row["reason"]), f"measured again: {why}"]
             outcome.row["reason"] = "; ".join(filter(None, reasons))
-        self._add("counters", [{**process, **counter} for counter in outcome.counters])
-        self._add("windows", outcome.windows)
-        if outcome.phases:
-            self._add("phases", outcome.phases)
-        self._add("processes", [outcome.row])
+        rows = {"counters": [{**process, **counter} for counter in outcome.counters],
+                "windows": outcome.windows, "phases": outcome.phases, "processes": [outcome.row]}
+        if fault := _fault_of(rows):
+            kept = {key: outcome.row.get(key, "") for key in IDENTITY}
+            rows = {"processes": [{**kept, "status": "failed", "reason": fault}]}
+        for table, each in rows.items():
+            if each:
+                self._add(table, each)
         self._summarise_if_due()
 
     def untraced(self, trial: str, table: str = "kernels") -> bool:
@@ -174,6 +182,8 @@ class Recorder(Folder):
     def append_kernels(self, rows: Sequence[Mapping[str, Any]], table: str = "kernels") -> None:
         """Add a trial's trace, or its profile on a CPU to `operators`."""
         self._note_changes()
+        if fault := _fault_of({table: rows}):
+            rows = [{"trial": rows[0]["trial"], "class": NO_TRACE, "reason": fault}]
         self._add(table, rows)
         self._summarise_if_due()
 
@@ -188,8 +198,7 @@ class Recorder(Folder):
             _replace(path, ",".join(columns) + "\n")
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
-            writer.writerows({key: "" if value != value else value for key, value in row.items()}
-                             for row in rows)
+            writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
             file.flush()
             os.fsync(file.fileno())
 
@@ -211,6 +220,19 @@ class Recorder(Folder):
     def _summarise_if_due(self) -> None:
         if self.clock() >= self.summary_due:
             self.summarise()
+
+
+def _fault_of(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Say what no reader would take: a row of it would spoil the whole campaign."""
+    found = ((name, reader.fault_of(name, row)) for name, rows in tables.items() for row in rows)
+    return next((f"protocol: {name}.csv: {fault}" for name, fault in found if fault), "")
+
+
+def _cell(value: Any) -> Any:
+    """Return what is written of a value: nothing of nan, one line of a text."""
+    if isinstance(value, str):
+        return one_line(value, LONGEST_CELL)
+    return "" if value != value else value
 
 
 def refuse_existing(folder: Path) -> None:

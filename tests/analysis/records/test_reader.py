@@ -1,6 +1,7 @@
 """Reading a campaign: what a killed driver left behind is tolerated, everything else that is wrong is named."""
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -53,6 +54,68 @@ def test_a_repeated_process_counts_once(made, tmp_path):
     made.processes.insert(0, {**made.processes[0], "status": "failed", "reason": "crashed"})
     campaign = reader.read(made.write(tmp_path))
     assert (campaign.processes["status"] == "ok").all() and len(campaign.processes) == 10
+
+
+def test_rows_are_counted_as_csv_has_them(made, tmp_path):
+    made.processes[0]["reason"] = "one\ntwo\r\nthree"
+    campaign = reader.read(made.write(tmp_path))
+    assert (len(campaign.processes), campaign.processes["reason"][0]) == (10, "one\ntwo\r\nthree")
+    assert reader.count_rows(tmp_path / "processes.csv") == (10, True)
+
+
+NESTED = 100_000 * "["
+PAGES = {"null": "null", "list": "[]", "binary": b"\xff\xfe\x00", "nested": NESTED, "digits": '{"schema": ' + 6000 * "9" + "}",
+         "half": '{"schema": 1, "trials": ['}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_no_campaign_has_is_one_message(made, tmp_path, name):
+    text = PAGES[name]
+    (made.write(tmp_path) / "campaign.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BadRecords, match=r"campaign\.json") as caught:
+        reader.read(tmp_path)
+    assert len(str(caught.value)) <= 500 and str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("file", ["campaign.json", "processes.csv", "windows.csv"])
+@pytest.mark.parametrize(("make", "why"), [
+    (Path.mkdir, "not a regular file"), (os.mkfifo, "not a regular file"),
+    (lambda path: path.symlink_to(path), "symbolic links"), (lambda path: path.symlink_to("/no/file"), "a link to nothing"),
+    (lambda path: path.symlink_to("/dev/zero"), "not a regular file")])
+def test_what_is_no_file_is_neither_waited_for_nor_read(made, tmp_path, file, make, why):
+    made.write(tmp_path)
+    (tmp_path / file).unlink()
+    make(tmp_path / file)
+    with pytest.raises(BadRecords, match=why):
+        reader.read(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda text: text.replace("steps", "stop", 1), "two columns 'stop'|no column steps"),
+    (lambda text: text + 200_000 * "z" + "\n", "row 162: field larger than field limit"),
+    (lambda text: text.replace("\n", "\n,", 1), "row 2 has 11 fields, the header has 10"),
+])
+def test_a_table_that_csv_cannot_hold_is_named(made, tmp_path, change, message):
+    file = made.write(tmp_path) / "windows.csv"
+    file.write_text(change(file.read_text()))
+    with pytest.raises(BadRecords, match=message):
+        reader.read(tmp_path)
+
+
+@pytest.mark.parametrize("path", [("suite", "prepare_jobs"), ("machine", "cpu"), ("environments",), ("trials", 0, "batch"),
+                                  ("trials", 0, "trial"), ("finished",), ("trials",)])
+@pytest.mark.parametrize("value", [-1, 10**30, float("nan"), ["x"], 1.5, True])
+def test_a_value_that_no_campaign_has_is_named(made, tmp_path, path, value):
+    made.write(tmp_path)
+    page = json.loads((tmp_path / "campaign.json").read_text())
+    place = page
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    (tmp_path / "campaign.json").write_text(json.dumps(page))
+    with pytest.raises(BadRecords, match=rf"campaign\.json: .*{path[-1]}") as caught:
+        reader.read(tmp_path)
+    assert len(str(caught.value)) <= 500
 
 
 def test_a_folder_without_records_is_named(tmp_path):

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from analysis.display import provenance
+from analysis.records import pages
 from analysis.records import reader as reading
-from analysis.records.reader import SCHEMA, TRIAL_KEYS
+from analysis.records.reader import SCHEMA
 from harness.campaign.events import Outcome
 from harness.campaign.process import settings_of
 from harness.campaign.recorder import MEASURES, PROCESS_COLUMNS, WINDOW_COLUMNS, Recorder
@@ -65,10 +66,37 @@ def text_of(folder: Path) -> dict[str, str]:
 def test_the_columns_are_those_that_the_analysis_reads(open_records):
     assert tuple(reading.PROCESS_COLUMNS) == PROCESS_COLUMNS
     assert tuple(reading.WINDOW_COLUMNS) == WINDOW_COLUMNS
-    assert set(TRIAL_KEYS) <= set(TRIALS[0].to_json())
+    assert set(pages.required(pages.PlannedTrial)) <= set(TRIALS[0].to_json())
     assert set(MEASURES) <= set(Suite.model_fields)
     assert text_of(open_records.folder) == {"processes.csv": ",".join(PROCESS_COLUMNS) + "\n",
                                             "windows.csv": ",".join(WINDOW_COLUMNS) + "\n"}
+
+
+@pytest.mark.parametrize(("table", "values", "fault"), [
+    ("windows", {"start": float("nan")}, "windows.csv: start: came nan, expected a number"),
+    ("windows", {"seconds": float("inf")}, "windows.csv: seconds: came inf, expected a finite number"),
+    ("windows", {"steps": 1.5}, "windows.csv: steps: came 1.5, expected a whole number"),
+    ("processes", {"peak_memory_bytes": "much"}, "processes.csv: peak_memory_bytes: came 'much', expected a number"),
+    ("processes", {"parameters": True}, "processes.csv: parameters: came True, expected a number"),
+    ("counters", {"energy_joules": [1]}, "counters.csv: energy_joules: came [1], expected a number"),
+])
+def test_a_row_that_no_reader_takes_costs_its_process_only(open_records, table, values, fault):
+    open_records.append(Outcome(process(FCN, 0), [window(FCN, 0, 0)]))
+    rows = {"windows": window(FCN, 1, 0), "processes": process(FCN, 1), "counters": {"device": "host", "kind": "slow"}}
+    rows[table] = {**rows[table], **values}
+    open_records.append(Outcome(rows["processes"], [rows["windows"]], [rows["counters"]]))
+    found = reading.read(open_records.folder)
+    assert found.processes["reason"].tolist() == ["", f"protocol: {fault}"]
+    assert (found.processes["status"].tolist(), found.windows["process"].tolist()) == (["ok", "failed"], [0])
+
+
+def test_text_of_a_worker_is_one_line_of_a_cell(open_records):
+    open_records.append(Outcome(process(FCN, 0, reason="two\nlines\x1b[2J \ud800", device_name=100_000 * "x")))
+    row = reading.read(open_records.folder).processes.iloc[0]
+    assert (row["reason"], len(row["device_name"])) == ("two lines [2J  ", 5000)
+    open_records.append_kernels([{"trial": FCN, "class": "wall", "seconds_per_step": "long"}])
+    assert reading.read(open_records.folder).kernels[["class", "reason"]].values.tolist() == [
+        ["no trace", "protocol: kernels.csv: seconds_per_step: came 'long', expected a number"]]
 
 
 def test_what_was_appended_is_read_back(open_records):
@@ -78,7 +106,7 @@ def test_what_was_appended_is_read_back(open_records):
     assert found.meta == META
     first, second = found.processes.astype(object).fillna("").to_dict("records")
     assert first == {**process(FCN, 0), "trajectory_error": ""}
-    assert (second["status"], second["reason"]) == ("failed", "crashed: a, b\nc")
+    assert (second["status"], second["reason"]) == ("failed", "crashed: a, b c")
     assert found.windows.astype(object).fillna("").to_dict("records") == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
     assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
 
@@ -95,7 +123,7 @@ def test_trials_agree_with_the_rest_where_the_processes_end_and_take_a_twentieth
         late = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
         assert reasons(tmp_path) == [DIVERGED, late]
         raise KeyboardInterrupt
-    assert reasons(tmp_path) == [DIVERGED, "crashed: a, b\nc"]
+    assert reasons(tmp_path) == [DIVERGED, "crashed: a, b c"]
 
 
 def reasons(folder: Path) -> list[str]:
