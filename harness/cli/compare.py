@@ -106,8 +106,17 @@ def bisect(options: BisectOptions) -> None:
     name, tuning = split_side(options.framework)
     sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
     overrides = (*(options.overrides or ()), f"networks={options.network}")
-    ends = Request(sides[listed[0]], sides[listed[-1]], options.suite, overrides,
-                   tuple(named(options.interpreter).items()))
+    interpreters = named(options.interpreter)
+    for spec in interpreters:
+        if spec not in (name, *(f"{name}=={each}" for each in listed)):
+            raise WrongUse(f"--interpreter {spec}: is of no release that is compared")
+
+    def request_of(release: str) -> Request:
+        used = (name, f"{name}=={listed[0]}", f"{name}=={release}")
+        return Request(sides[listed[0]], sides[release], options.suite, overrides,
+                       tuple((spec, path) for spec, path in interpreters.items() if spec in used))
+
+    ends = request_of(listed[-1])
     plan = _prepare(ends, options.allow_dirty)
     bisection.refuse_several(plan.suite, [each for each in plan.trials if each.side == "A"])
     steps: list[Step] = []
@@ -115,7 +124,7 @@ def bisect(options: BisectOptions) -> None:
     def measure(release: str, attempt: int, cut: float) -> "Step":
         more = bisection.more_processes(plan.suite, attempt)
         added = (f"{key}={value}" for key, value in more.items())
-        request = replace(ends, b=sides[release], overrides=(*overrides, *added))
+        request = replace(request_of(release), overrides=(*overrides, *added))
         place = folder / f"{release}-{more['processes']}"
         _run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
         found = judge(place, None)

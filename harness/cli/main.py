@@ -375,8 +375,7 @@ def _run_app() -> None:
             sys.exit(2)
         usage = f"\n{context.get_usage()}" if context else ""
         _end(f"{error.format_message()}{usage}")
-    if code:
-        sys.exit(code)
+    sys.exit(code or 0)
 
 
 def _refuse_odd_words(words: list[str]) -> None:
