@@ -17,6 +17,8 @@ GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "
 # Without the tier, to compare each framework at its best.
 ACROSS_TIERS = [column for column in GROUP if column != "tuning"]
 ALWAYS = ("network", "batch")
+# How a runner refuses a tier that sets what an earlier one sets.
+SAME_TIER = r"^same as (\w+): "
 # Behind a row that has a caveat, which stands below the table.
 MARK = "†"
 FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
@@ -54,6 +56,30 @@ def relative(campaign: Campaign, trials: pd.DataFrame,
             speeds = dict(zip(SPEEDS, (ratio.value, ratio.low, ratio.high), strict=True))
             found.append({**trial[columns], **speeds, "verdict": verdict})
     return pd.DataFrame(found, columns=[*columns, *SPEEDS, "verdict"])
+
+
+def filled(campaign: Campaign, trials: pd.DataFrame,
+           speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Let a tier that was refused as the same as another one show and rank that one's row.
+
+    Returns the rows, with a column `same` that names the other tier or is empty, and their speeds.
+    A row may stand in several tiers, so its trial is not unique among them.
+    """
+    same = trials["reason"].str.extract(SAME_TIER)[0].where(trials["status"] == "unsupported")
+    names, rows = contestants(trials), trials.assign(same="").to_dict("records")
+    for place, tier in enumerate(same):
+        if pd.isna(tier):
+            continue
+        alike = (names == names.iloc[place]) & (trials["tuning"] == tier)
+        alike &= trials["status"] == "ok"
+        for column in ACROSS_TIERS:
+            alike &= trials[column] == trials[column].iloc[place]
+        if alike.any():
+            found = trials[alike].to_dict("records")[0]
+            rows[place] = {**found, "tuning": trials["tuning"].iloc[place], "same": tier}
+    shown = pd.DataFrame(rows, index=trials.index, columns=[*trials.columns, "same"])
+    shown = shown.astype(trials.dtypes.to_dict())
+    return shown, relative(campaign, shown) if (shown["same"] != "").any() else speeds
 
 
 def at_best(trials: pd.DataFrame) -> pd.DataFrame:

@@ -93,12 +93,16 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
 
 
 def told(gap: Gap, campaigns: list[Campaign]) -> list[str]:
-    """Return the caveats on the two trials."""
+    """Return the caveats on the two trials, and that two frameworks are of different tiers."""
     found = {trial: caveat for campaign in campaigns
              for trial, caveat in caveats.by_trial(campaign).items()}
     sides = {side.name: side.breakdown.trial["trial"] for side in (gap.a, gap.b)}
-    return [f"A caveat on {name}: {found[trial]}."
-            for name, trial in sides.items() if trial in found]
+    a, b = gap.a.breakdown.trial, gap.b.breakdown.trial
+    mixed = all(a[key] != b[key] for key in ("framework", "tuning"))
+    tiers = [f"A is {a['tuning']} and B is {b['tuning']}: a part of the difference is the tiers', "
+             "not the frameworks'."] if mixed else []
+    return tiers + [f"A caveat on {name}: {found[trial]}."
+                    for name, trial in sides.items() if trial in found]
 
 
 def _times(gap: Gap, table: pd.DataFrame) -> dict[str, list[str]]:

@@ -135,7 +135,8 @@ def terminal_table(campaign: Campaign) -> Table:
     trials = summary.summarise(campaign)
     speeds = ranking.relative(campaign, trials)
     side_by_side = ranking.contestants(trials).nunique() <= SIDE_BY_SIDE
-    frame = tables.answer(trials, speeds) if side_by_side else tables.listing(trials, speeds)
+    answer = ranking.filled(campaign, trials, speeds)
+    frame = tables.answer(*answer) if side_by_side else tables.listing(trials, speeds)
     table = terminal.table(frame, f"{campaign.meta['name']}: time per mini-batch")
     if not side_by_side:
         for place in range(1, len(frame)):
@@ -169,7 +170,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
         "speed_up": (speed_up, speed_up.by_trial(campaign, trials)), "gpu_time": (gpu_time, times),
         "limits": (roofline, roofline.by_trial(campaign, trials))}
     steps, best = phases.table(campaign, trials), ranking.at_best(trials)
-    found = {"answer": tables.answer(trials, speeds), "times": tables.times(trials, speeds),
+    found = {"answer": tables.answer(*ranking.filled(campaign, trials, speeds)),
+             "times": tables.times(trials, speeds),
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     found |= {"proof": tables.proof(trials)} if campaign.proves_each_process else {}

@@ -50,6 +50,7 @@ def answer(trials: pd.DataFrame, speeds: pd.DataFrame,
 
     `speeds` is what `ranking.relative` returns. Batches that their devices cannot share belong
     to no group; `refused` lists them. Without the tier among the keys, each time names its tier.
+    `ranking.filled` gives the rows of tiers that equal another one.
     """
     trials = trials.assign(contestant=contestants(trials))
     order = list(dict.fromkeys(trials["contestant"]))
@@ -61,7 +62,10 @@ def answer(trials: pd.DataFrame, speeds: pd.DataFrame,
         cells = {f"{trial['contestant']} ({unit})": _time(trial, scale)
                  + ("" if "tuning" in keys else f", {trial['tuning']}")
                  for _, trial in group.iterrows()}
-        verdict = _verdict(speeds[speeds["trial"].isin(group["trial"])])
+        own = speeds["trial"].isin(group["trial"])
+        if "tuning" in keys:
+            own &= speeds["tuning"] == group["tuning"].iloc[0]
+        verdict = _verdict(speeds[own])
         lines.append({**dict(zip(keys, key, strict=True)), **cells, "verdict": verdict})
     columns = [*keys, *(f"{name} ({unit})" for name in order), "verdict"]
     return ranking.without_constants(pd.DataFrame(lines, columns=columns).fillna(""), trials)
@@ -178,7 +182,8 @@ def _time(trial: "pd.Series[Any]", scale: float) -> str:
         return str(trial["status"])
     ends = trial[["step_seconds", "step_seconds_low", "step_seconds_high"]] / scale
     mark = f" {MARK}" if trial["caveat"] else ""
-    return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified") + mark
+    same = f", = {trial['same']}" if trial.get("same") else ""
+    return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified") + same + mark
 
 
 def _seen_from(share: float) -> str:

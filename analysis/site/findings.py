@@ -22,7 +22,8 @@ from analysis.site.grids import Published
 
 def of_campaign(published: Published) -> str:
     """Say which framework is proven the fastest, in how many settings that several ran."""
-    settings = published.speeds.groupby(ranking.GROUP, sort=False, dropna=False)
+    _, speeds = ranking.filled(published.campaign, published.rows, published.speeds)
+    settings = speeds.groupby(ranking.GROUP, sort=False, dropna=False)
     groups = [group for _, group in settings if len(group) > 1]
     if not groups:
         return ""

@@ -149,8 +149,9 @@ def release_rows(groups: Groups, links: Mapping[tuple[str, str], str]) -> Grid:
 
 def answer(published: Published) -> Grid:
     """Return the answer's table; each time leads to its trial."""
-    rows = published.rows.assign(contestant=ranking.contestants(published.rows))
-    made = grid(tables.answer(published.rows, published.speeds))
+    rows, speeds = ranking.filled(published.campaign, published.rows, published.speeds)
+    made = grid(tables.answer(rows, speeds))
+    rows = rows.assign(contestant=ranking.contestants(rows))
     groups = rows.groupby(ranking.GROUP, sort=False, dropna=False)
     for cells, (_, group) in zip(made.rows, groups, strict=False):
         trial_of = dict(zip(group["contestant"], group["trial"], strict=True))

@@ -5,6 +5,7 @@ import pytest
 from analysis.display import ranking
 from analysis.records import reader
 from analysis.report import report, tables, tiers
+from analysis.site import grids
 from analysis.trials import summary
 
 REASON = "its step is compiled already"
@@ -67,3 +68,33 @@ def test_rankings_stay_within_a_tier_and_the_best_of_each_cross_them(campaign, t
 def test_rows_of_one_tier_have_no_table_of_the_best(made, tmp_path):
     rows = summary.summarise(reader.read(made.write(tmp_path)))
     assert ranking.at_best(rows).empty
+
+
+def test_a_tier_that_equals_another_one_is_ranked_with_its_row(draw_records, tmp_path):
+    made = draw_records(networks=())
+    for tuning, slower in (("stock", 2.0), ("compiled", 1.5)):
+        made.add_trial("pytorch", "alexnet_cifar", 128, tuning=tuning, slower=slower)
+    stock = made.add_trial("jax", "alexnet_cifar", 128)
+    made.add_trial("jax", "alexnet_cifar", 128, tuning="compiled", status="unsupported",
+                   reason="same as stock: jax.jit")
+    campaign = reader.read(made.write(tmp_path / "campaign"))
+    rows = summary.summarise(campaign)
+    alone = ranking.relative(campaign, rows)
+    assert len(alone) == 3
+    shown, speeds = ranking.filled(campaign, rows, alone)
+    assert shown["same"].tolist() == ["", "", "", "stock"] and len(speeds) == 4
+    table = tables.answer(shown, speeds)
+    assert table["jax (ms)"].iloc[1] == table["jax (ms)"].iloc[0] + ", = stock"
+    words = " times ("
+    ratios = [float(verdict.partition("jax ")[2].partition(words)[0])
+              for verdict in table["verdict"]]
+    assert ratios == pytest.approx([2.0, 1.5], rel=0.1)
+    report.write([campaign.folder], tmp_path / "report", plots=False)
+    assert ", = stock | jax " in (tmp_path / "report" / "report.md").read_text()
+    assert grids.answer(grids.read(campaign.folder)).rows[1][4].text.endswith(", = stock")
+    made.meta["trials"] = [trial for trial in made.meta["trials"] if trial["trial"] != stock]
+    made.processes = [row for row in made.processes if row["trial"] != stock]
+    made.windows = [row for row in made.windows if row["trial"] != stock]
+    campaign = reader.read(made.write(tmp_path / "without"))
+    rows = summary.summarise(campaign)
+    assert ranking.filled(campaign, rows, alone)[0]["status"].iloc[-1] == "unsupported"
