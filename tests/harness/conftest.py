@@ -4,11 +4,13 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 import pytest
 
+from harness.cli import main, terminal
 from harness.environments import recipes, store
 from harness.environments.recipes import Framework
 from harness.environments.store import Environment
@@ -52,6 +54,30 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
         return built
 
     return make
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def dlbench(monkeypatch, capsys) -> Callable[..., Answer]:
+    """Run the command in this process, as wide as a screen ever is."""
+    # pytest-xdist sets COLUMNS before the console is made, which then keeps that width.
+    monkeypatch.setattr(terminal.console, "width", 300)
+
+    def call(*words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["dlbench", *words])
+        try:
+            main.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        return Answer(code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import yaml
 
 from harness.campaign import campaign
 from harness.campaign.comparison import Request, prepare, split_side
-from harness.cli import main
 from harness.cli.compare import parse_threshold
 from harness.environments import recipes
 from harness.errors import WrongUse
@@ -22,23 +21,11 @@ SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 5, 
          "data": "host", "peaks": False, "telemetry": False}
 
 
-@pytest.fixture
-def dlbench(monkeypatch, capsys, tmp_path):
-    """Run the command in this process, in a folder of its own, with a suite of seconds."""
-    monkeypatch.setenv("COLUMNS", "300")
+@pytest.fixture(autouse=True)
+def suite_of_seconds(monkeypatch, tmp_path):
+    """A folder of its own, with a small suite."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["dlbench", *words])
-        try:
-            main.main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        return (code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

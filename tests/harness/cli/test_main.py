@@ -9,9 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ import yaml
 import networks
 from analysis.records import reader
 from harness.campaign import campaign
-from harness.cli import main, terminal
+from harness.cli import terminal
 from harness.cli.progress import count
 from harness.workers import launch
 
@@ -29,30 +27,6 @@ HERE = ["--interpreter", f"reference={sys.executable}"]
 SMALL = {"peaks": False, "frameworks": "one", "networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
          "window_seconds": 0.01, "data": "host"}
 COLUMNS = "framework,network,parameters,loss_error,gradient_error,trajectory_error,verdict,reason"
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def dlbench(monkeypatch, capsys) -> Callable[..., Answer]:
-    """Run the command in this process, as wide as a screen ever is."""
-    # pytest-xdist sets COLUMNS before the console is made, which then keeps that width.
-    monkeypatch.setattr(terminal.console, "width", 300)
-
-    def call(*words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["dlbench", *words])
-        try:
-            main.main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        return Answer(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import copy
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from harness.machine import hardware
+from tests.harness.files import write
 
 GPU = {
     "index": 0, "cuda_index": 0, "name": "NVIDIA H200", "memory_bytes": 150_000_000_000, "memory_used_bytes": 0,
@@ -78,14 +78,6 @@ def test_this_machine_is_described_as_json_and_can_be_judged():
     assert described.keys() == GOOD.keys() and described["cpu"].keys() == GOOD["cpu"].keys()
     assert described["cpu"]["logical"] >= described["cpu"]["physical"] >= 1
     assert all(concern.remedy for concern in hardware.concerns(described))
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-    return root
 
 
 def test_the_processor_is_read_from_proc_and_sys(tmp_path, monkeypatch):

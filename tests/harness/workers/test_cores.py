@@ -5,14 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.workers import cores
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-    return root
+from tests.harness.files import write
 
 
 @pytest.fixture
