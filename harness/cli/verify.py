@@ -6,6 +6,7 @@ It prints a verdict for each and a matrix of all of them.
 import csv
 import errno
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,12 +77,12 @@ def prove(session: Session, trial: Trial) -> Verdict:
     try:
         with session.start(trial, log) as worker, session.live.holding(worker):
             session.greet(worker, trial)
-            return session.judge.judge(worker, networks.get(trial.network), task_of(trial))
+            verdict = session.judge.judge(worker, networks.get(trial.network), task_of(trial))
     except Unsupported as refusal:
-        return Verdict("unsupported", str(refusal))
+        verdict = Verdict("unsupported", str(refusal))
     except Failed as failure:
-        verdict = "failed" if _died(failure.kind) else "different"
-        return Verdict(verdict, str(failure), failure=failure.kind)
+        verdict = Verdict("different", str(failure), failure=failure.kind)
+    return replace(verdict, verdict="failed") if _died(verdict.failure) else verdict
 
 
 def _died(kind: str) -> bool:

@@ -95,10 +95,11 @@ class Orphan(Runner):
 
 
 class Raises(counted(Runner)):
-    """Raises an ordinary exception in the third step."""
+    """Raises an ordinary exception in the third step, and goes on with the fourth."""
 
     def step(self):
         if self.steps == 2:
+            self.steps += 1
             raise RuntimeError("the third step is broken")
         super().step()
 
