@@ -1,4 +1,4 @@
-"""Tries odd input for as long as asked: scripts/fuzz.py suites|options --minutes 10 [--seed 1].
+"""Tries odd input for as long as asked: scripts/fuzz.py KIND --minutes 10 [--seed 1].
 
 Prints each finding with what reproduces it; exits with 1 if there is one.
 """
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-KINDS = ("suites", "options")
+KINDS = ("suites", "options", "answers", "records")
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ A check either returns the fields of an answer, or raises Failed or Unsupported 
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from analysis.records.text import LONGEST_REASON
@@ -43,16 +44,13 @@ ODD: tuple[Any, ...] = (
     {}, [None], [[]], {"": {}}, "z" * 10_000)
 
 
-def fuzz(seconds: Callable[[], bool], seed: int) -> Iterator[str]:
-    """Change answers until `seconds` says no; yield the faults."""
-    number = seed
-    while seconds():
-        number += 1
-        draw = random.Random(number)
+def fuzz(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield changed answers without end, each with what its check must not do or ""."""
+    draw = random.Random(seed)
+    while True:
         command = draw.choice(sorted(HONEST))
         line = changed(command, draw)
-        yield from (f"answers {number}: {command}: {line[:200]}: {fault}"
-                    for fault in faults(command, line))
+        yield ascii(f"{command}: {line[:500]}"), ascii("; ".join(faults(command, line)))[1:-1]
 
 
 def changed(command: str, draw: random.Random) -> str:
@@ -111,6 +109,6 @@ def _change(answer: dict[str, Any], draw: random.Random) -> None:
     if draw.random() < 0.2:
         del parent[key]
     elif draw.random() < 0.1 and isinstance(parent, dict):
-        parent[draw.choice(("more", "", "\n"))] = draw.choice(ODD)
+        parent[draw.choice(("more", "", "\n"))] = copy.deepcopy(draw.choice(ODD))
     else:
-        parent[key] = draw.choice(ODD)
+        parent[key] = copy.deepcopy(draw.choice(ODD))

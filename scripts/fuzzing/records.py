@@ -5,8 +5,10 @@ Anything else is a fault.
 """
 
 import contextlib
+import copy
 import csv
 import io
+import itertools
 import json
 import os
 import random
@@ -24,6 +26,7 @@ from analysis.records.text import LONGEST_MESSAGE, BadRecords
 from analysis.report import report
 from analysis.trials import summary
 
+SMALL = Path(__file__).parents[2] / "tests" / "analysis" / "recorded" / "h200-fcn5"
 NESTED = 3000 * "[" + 3000 * "]"
 ODD: tuple[Any, ...] = (
     None, True, False, "", "x", "nan", "\x1b[2J", "a\nb", "\ud800", "[/x]", 0, -1, 1, 3, 10**30,
@@ -36,16 +39,14 @@ BYTES = (b"", b"\xff\xfe\x00", b"\0", b"{", b"}", b"null", b"[]", b"\n", b"\"", 
          NESTED.encode(), b"NaN", b"\r\n")
 
 
-def fuzz(folder: Path, seconds: Callable[[], bool], seed: int) -> Iterator[str]:
-    """Change copies of the campaign in `folder` until `seconds` says no; yield the faults."""
-    number = seed
-    while seconds():
-        number += 1
-        with tempfile.TemporaryDirectory(prefix="dlbench-fuzz-") as made:
-            copy = Path(made) / "campaign"
-            shutil.copytree(folder, copy)
-            done = change(copy, random.Random(number))
-            yield from (f"records {number}: {done}: {fault}" for fault in faults(copy))
+def fuzz(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield changed campaigns without end, each with what its readers must not do or ""."""
+    copied = folder / "campaign"
+    for number in itertools.count(seed):
+        shutil.copytree(SMALL, copied)
+        done = change(copied, random.Random(number))
+        yield f"{number}: {done!a}", ascii("; ".join(faults(copied)))[1:-1]
+        shutil.rmtree(copied)
 
 
 def change(folder: Path, draw: random.Random) -> str:
@@ -119,7 +120,7 @@ def _change_value(page: Path, draw: random.Random) -> str:
         del parent[key]
         done = "removed"
     else:
-        parent[key] = draw.choice(ODD)
+        parent[key] = copy.deepcopy(draw.choice(ODD))
         done = f"set to {parent[key]!r:.30}"
     page.write_text(json.dumps(meta), encoding="utf-8")
     return f"{'.'.join(path)} {done}"
