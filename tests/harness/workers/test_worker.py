@@ -11,6 +11,7 @@ import pytest
 import networks
 from harness.data import arrays
 from harness.workers import worker as workers
+from harness.workers.files import tail
 from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import TOKEN, Failed, Timeouts, Unsupported, Worker
 from tests.faults.memory import FAILED, NO_FAILURES
@@ -253,3 +254,28 @@ def test_a_process_that_cannot_be_killed_does_not_hang_the_driver(ready, monkeyp
     assert f"cannot be ended, so probably within a call of a broken driver: process {stuck.pid}" in run.log.read_text()
     monkeypatch.undo()
     run.process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: None])
+def test_a_log_that_a_worker_replaced_is_neither_waited_for_nor_read(tmp_path, make):
+    worker = Worker(sys.executable, "tests.faults.reference", tmp_path / "log")
+    try:
+        worker.ask("hello", limit=60)
+        worker.log.unlink()
+        make(worker.log)
+        assert (worker.log_tail(), MemoryMessages(worker.log, lambda: 0.0).first()) == ("", "")
+        with pytest.raises(Unsupported, match="no command"):
+            worker.ask("levitate", limit=60)
+    finally:
+        worker.end()
+
+
+def test_the_tail_of_a_log_of_a_terabyte_is_read_alone(tmp_path):
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(2**40)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nthe last\x1b[2J words\n")
+    assert tail(log, 30).endswith(b"words\n") and len(tail(log, 30)) == 30
+    assert MemoryMessages(log, lambda: 0.0).first() == ""
+    assert Failed("crashed", tail(log, 19).decode()).reason == "the last [2J words "
