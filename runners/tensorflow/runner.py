@@ -71,7 +71,7 @@ class Runner(protocol.Runner):
         self.task = task
         self.devices = _prepare_devices(task)
         self.strategy = None
-        kernel = lstm_kernel(task)
+        kernel = lstm_kernel(task, task.tuning)
         if task.devices > 1:
             self.strategy = tf.distribute.MirroredStrategy(
                 self.devices, cross_device_ops=STRATEGIES[task.strategy]())
@@ -352,25 +352,26 @@ def keep(variables, gradients):
         variable.assign(part)
 
 
-def lstm_kernel(task):
+def lstm_kernel(task, tuning):
     """Return Keras's `use_cudnn` where it is not the default: False.
 
     In bfloat16 cuDNN's kernel leaves gradients unwritten (TensorFlow 2.21, cuDNN 9.19, H200): all
-    but the last layer learn nothing. XLA cannot compile the kernel.
+    but the last layer learn nothing. XLA cannot compile the kernel, so Keras would not compile.
     """
     is_lstm = any(layer["op"] == "lstm" for layer in task.network["layers"])
-    without = task.precision == "bf16" or task.tuning == "tuned"
-    return False if task.device == "cuda" and is_lstm and without else None
+    without = task.precision == "bf16" or tuning in ("compiled", "tuned")
+    return False if is_lstm and without else None
 
 
 def tiers(task, compiles):
     """Return what each tier sets; `compiles(asked)` tells what Keras makes of `jit_compile`."""
-    lstm = ["use_cudnn=False"] if lstm_kernel(task) is False else []
-    tuned = ["XLA", *lstm]
+    found = {"stock": ["XLA"] * compiles("auto"), "compiled": ["XLA"] * compiles(True),
+             "tuned": ["XLA"], "uncompiled": []}
     if task.device == "cuda":
-        tuned += [f"{name}={value}" for name, value in TUNED_GPU.items()]
-    return {"stock": ["XLA"] * compiles("auto") + lstm, "compiled": ["XLA"] * compiles(True) + lstm,
-            "tuned": tuned, "uncompiled": lstm}
+        for tuning, settings in found.items():
+            settings += ["use_cudnn=False"] if lstm_kernel(task, tuning) is False else []
+        found["tuned"] += [f"{name}={value}" for name, value in TUNED_GPU.items()]
+    return found
 
 
 def _prepare_devices(task):

@@ -5,11 +5,13 @@ The errors are those of tests.faults.pytorch_aggregations, against known gradien
 
 import numpy as np
 import pytest
+from pydantic import ConfigDict
 
 import networks
 from analysis.proof.tolerances import LOSSY
 from harness.data import arrays
 from harness.environments import recipes
+from harness.workers import answers
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Unsupported
 
@@ -18,10 +20,18 @@ STRATEGIES = PARALLEL.strategies["cpu"]
 EXACT = [strategy for strategy in STRATEGIES if strategy not in LOSSY]
 
 
+class Aggregated(answers.Answer):
+    """What the worker of these tests alone answers."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 @pytest.fixture(scope="module", params=[2, 3, 4])
 def aggregate(request, started):
     """Aggregate known gradients; every rank must answer the same, the bits of its gradients among that."""
-    with started("tests.faults.pytorch_aggregations", request.param) as worker:
+    known = {**answers.ANSWERS, "aggregate": Aggregated}
+    with pytest.MonkeyPatch.context() as patch, started("tests.faults.pytorch_aggregations", request.param) as worker:
+        patch.setattr(answers, "ANSWERS", known)
         yield lambda strategy, **how: worker.ask("aggregate", 120, strategy=strategy, ranks=request.param, **how)
 
 

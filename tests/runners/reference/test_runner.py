@@ -323,7 +323,8 @@ def test_a_session_trains_and_runs(residence, tmp_path):
     weights, batches = write_arrays(tmp_path, network)
     session = Session(Runner)
     assert session.hello()["release"] == np.__version__
-    assert session.build(network=network.to_json(), batch=4) == {"parameters": network.parameter_count}
+    built = session.build(network=network.to_json(), batch=4)
+    assert built == {"parameters": network.parameter_count, "settings": []}
     with np.load(batches) as arrays:
         samples = {name: arrays[name][:, None] for name in arrays.files}
     np.savez(tmp_path / "samples.npz", **samples)
@@ -337,7 +338,7 @@ def test_a_session_trains_and_runs(residence, tmp_path):
         runner.step()
         losses.append(runner.loss())
         wanted.update({f"{step}/parameters/{name}": array for name, array in runner.parameters().items()})
-    assert trained == {"losses": losses}
+    assert trained == {"losses": losses, "hidden": ""}
     assert (run["steps"], run["loss"], run["stop"] >= run["start"]) == (3, losses[-1], True)
     with np.load(tmp_path / "out.npz") as arrays:
         assert set(arrays.files) == set(wanted)
