@@ -96,9 +96,9 @@ class Lock(Part):
     """The lock of an environment."""
 
     framework: Word | None = None
-    release: Word | None = None
+    release: Word
     device: Word | None = None
-    python: Word | None = None
+    python: Word | None
     packages: list[Word] | None = None
 
 
