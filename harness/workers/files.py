@@ -11,12 +11,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from uuid import uuid4
 
 from harness.workers.failures import Failed
 
+COPIED = 2**22  # bytes at a time
 # O_NONBLOCK: opening a FIFO waits for no writer. It changes nothing for a regular file.
 SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -47,7 +49,10 @@ class AnswerFolder:
 
     @contextmanager
     def open(self, name: str, most: int) -> Iterator[BinaryIO]:
-        """Open a file of at most `most` bytes. Raises Failed."""
+        """Open a copy of a file of at most `most` bytes. Raises Failed.
+
+        It has no name, so a worker that cuts its file later ends no driver that has mapped it.
+        """
         try:
             descriptor = os.open(name, SAFELY, dir_fd=self.descriptor)
         except OSError as error:
@@ -55,8 +60,13 @@ class AnswerFolder:
         if fault := fault_of(os.fstat(descriptor), most):
             os.close(descriptor)
             raise Failed("protocol", f"the file of answers: {fault}")
-        with os.fdopen(descriptor, "rb") as file:
-            yield file
+        with os.fdopen(descriptor, "rb") as file, TemporaryFile(dir=self.folder) as own:
+            while piece := file.read(COPIED):
+                own.write(piece)
+                if own.tell() > most:
+                    raise Failed("protocol", f"the file of answers: grew beyond {most:,} bytes")
+            own.seek(0)
+            yield cast(BinaryIO, own)
 
 
 def fault_of(found: os.stat_result, most: int) -> str:
