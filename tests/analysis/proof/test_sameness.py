@@ -130,10 +130,12 @@ def test_trials_without_a_common_step_are_not_verified(made, tmp_path):
     assert all("no step at which both recorded a loss" in reason[0] for reason in judge(made, tmp_path).values())
 
 
-@pytest.mark.parametrize("field", ["batch", "devices", "device_kind", "precision", "data"])
-def test_only_like_is_compared_with_like(made, tmp_path, field):
+@pytest.mark.parametrize(("field", "other"), [
+    ("batch", 7), ("devices", 7), ("device_kind", "cuda"), ("precision", "bf16"), ("data", "real"),
+])
+def test_only_like_is_compared_with_like(made, tmp_path, field, other):
     scale_losses(made.windows_of(TENSORFLOW), 1.001)
-    made.trial(TENSORFLOW)[field] = "bf16" if field == "precision" else 7
+    made.trial(TENSORFLOW)[field] = other
     if field in ("batch", "devices"):
         made.trial(TENSORFLOW)["global_batch"] = 7
     assert judge(made, tmp_path) == {PYTORCH: [], TENSORFLOW: []}
