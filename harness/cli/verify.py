@@ -125,7 +125,8 @@ def _missing(key: str, value: Any) -> bool:
 def matrix(rows: list[dict[str, Any]]) -> Table:
     """Lay out frameworks by networks: the gradient error if they are the same, else the verdict."""
     names = list(dict.fromkeys(_name(row) for row in rows))
-    table = Table("network", *names, caption="same unless said",
+    table = Table("network", *names,
+                  caption="same unless said; errors beyond the rounding of float32 weights",
                   title="Largest relative gradient error against the reference")
     for network in dict.fromkeys(row["network"] for row in rows):
         cells = {_name(row): row for row in rows if row["network"] == network}
