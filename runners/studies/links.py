@@ -61,7 +61,9 @@ class Links:
     """This rank's end of every link."""
 
     def __init__(self, task):
-        self.task, self.rank, self.ranks, self.threads = task, task.rank, task.ranks, task.threads
+        self.task, self.rank, self.ranks = task, task.rank, task.ranks
+        # Beside GPUs a trial names none.
+        self.threads = task.threads or 1
         several = task.ranks > 1
         self.device = parallel.join(task) if several else torch.device(task.device)
         # For the host's own barrier.
