@@ -18,9 +18,9 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -71,7 +71,13 @@ class Source:
 
 def names() -> list[str]:
     """Names of the sets in configs/data.yaml."""
-    return list(read_yaml(CONFIG))
+    return list(_entries(CONFIG, CONFIG.stat().st_mtime_ns))
+
+
+@cache
+def _entries(file: Path, changed: int) -> dict[str, Any]:
+    """Read a file that has changed since: each trial of a plan asks for it."""
+    return read_yaml(file)
 
 
 def available(name: str) -> Source | None:
@@ -182,7 +188,7 @@ def _available(name: str, paths: tuple[Path, ...]) -> Source | None:
 
 
 def _data_set(name: str) -> DataSet:
-    entries = read_yaml(CONFIG)
+    entries = _entries(CONFIG, CONFIG.stat().st_mtime_ns)
     if name not in entries or name not in READERS:
         near = did_you_mean(name, set(entries) & set(READERS))
         raise WrongUse(f"{name}: no such data set in {short(CONFIG)}{near}")

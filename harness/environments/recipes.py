@@ -5,6 +5,7 @@ Debian packages and a script. `harness.environments.store` carries it out.
 """
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -159,7 +160,14 @@ def load(name: str, folder: Path = FOLDER) -> Framework:
     """Read the file of one framework. Raises WrongUse with the closest name if there is none."""
     if name not in names(folder):
         raise WrongUse(f"framework {brief(name, 60)}: unknown{did_you_mean(name, names(folder))}")
-    return load_yaml(folder / f"{name}.yaml", Framework)
+    file = folder / f"{name}.yaml"
+    return _load(file, file.stat().st_mtime_ns, file.stat().st_size)
+
+
+@cache
+def _load(file: Path, changed: int, size: int) -> Framework:
+    """Read a file that has changed since: each trial of a plan asks for its framework."""
+    return load_yaml(file, Framework)
 
 
 def strategies() -> list[str]:
