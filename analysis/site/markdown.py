@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from analysis.site import grids
 
-MARKDOWN = MarkdownIt("commonmark").enable("table")
+# Records hold what workers say, so HTML in a page is text.
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 RELATIVE = re.compile(r'(src|href)="(?!https?:|#|/|\.\.)([^"]+)"')
 
 

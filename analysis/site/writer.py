@@ -48,4 +48,5 @@ def embed(figure: Any) -> Markup:
     """Return JSON for a script element; nan and infinity become null."""
     text = json.dumps(figure, default=str)
     finite = json.loads(text, parse_constant=lambda name: None)
-    return Markup(json.dumps(finite, allow_nan=False).replace("</", "<\\/"))
+    # No `<`, which could end the element or open a comment in it.
+    return Markup(json.dumps(finite, allow_nan=False).replace("<", "\\u003c"))

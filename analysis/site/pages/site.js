@@ -28,15 +28,35 @@ function showCell(cell) {
   return link;
 }
 
+// Tabulator takes strings for HTML, and records hold what workers say: it gets nodes and escaped text.
+function element(name, text) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  return made;
+}
+
+function showHidden(columns) {
+  const list = document.createElement("dl");
+  for (const { title, value } of columns) {
+    const shown = document.createElement("dd");
+    shown.append(value);
+    list.append(element("dt", title), shown);
+  }
+  return list;
+}
+
 function describeColumn(title, number, rows) {
-  const column = { title, field: "c" + number, formatter: showCell, sorter: compareCells, variableHeight: true };
+  const column = {
+    title, field: "c" + number, formatter: showCell, sorter: compareCells, variableHeight: true,
+    titleFormatter: () => document.createTextNode(title), headerTooltip: () => element("span", title),
+  };
   if (rows.length <= GLANCE) return column;
   const texts = [...new Set(rows.map((row) => row["c" + number].text))];
   const chosen = texts.length <= FEW && texts.length > 1;
   return {
     ...column, headerFilter: chosen ? "list" : "input",
     headerFilterPlaceholder: chosen ? "any" : "filter",
-    headerFilterParams: chosen ? { values: texts.sort((a, b) => a.localeCompare(b, undefined, { numeric: true })), clearable: true } : {},
+    headerFilterParams: chosen ? { values: texts.sort((a, b) => a.localeCompare(b, undefined, { numeric: true })), clearable: true, itemFormatter: (label) => element("span", label) } : {},
     headerFilterFunc: (wanted, cell) => (chosen ? cell.text === wanted : cell.text.toLowerCase().includes(String(wanted).toLowerCase())),
   };
 }
@@ -50,7 +70,7 @@ function enhanceTable(table) {
   table.replaceWith(place);
   const made = new Tabulator(place, {
     data: rows, layout: "fitDataFill", responsiveLayout: window.innerWidth < NARROW ? "collapse" : false, columns: titles.map((title, number) => describeColumn(title, number, rows)),
-    columnDefaults: { headerTooltip: true, maxInitialWidth: 420 },
+    columnDefaults: { maxInitialWidth: 420 }, responsiveLayoutCollapseFormatter: showHidden,
     ...(rows.length > PAGE ? { pagination: true, paginationSize: PAGE, paginationButtonCount: 3 } : {}),
   });
   made.on("tableBuilt", () => sortByKeyboard(place));

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from analysis.records import packed
-from analysis.site import grids, publish, writer
+from analysis.site import grids, markdown, publish, writer
 from analysis.site.grids import Cell, Grid
 from analysis.trials import summary
 
@@ -225,6 +225,37 @@ def test_in_chromium_tables_sort_and_filter_and_figures_are_drawn(published):
       found.figures = document.querySelectorAll("figure.plot").length;
       found.drawn = document.querySelectorAll("figure.plot .main-svg .scatterlayer").length""")
     assert drawn["figures"] == drawn["drawn"] == 3
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_in_chromium_what_records_say_is_text_and_runs_nothing(published, width):
+    """Titles, tooltips, filters and hidden columns took names of frameworks and of CSV columns for HTML."""
+    hostile = "&lt;img src=x onerror='window.run = 1'&gt;"
+    page = published / "hostile.html"
+    text = (published / "rows.html").read_text(encoding="utf-8")
+    page.write_text(re.sub(r"(<t[hd][^>]*>)([^<]*)(</t[hd]>)", rf"\1\2{hostile}\3", text), encoding="utf-8")
+    script = """
+      const heading = document.querySelector(".tabulator-col");
+      heading.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
+      const filter = document.querySelector(".tabulator-header-filter input[type=search], .tabulator-header-filter input");
+      filter.focus(); filter.click();
+      found.titles = [...document.querySelectorAll(".tabulator-col-title")].map((title) => title.textContent);
+      found.images = document.querySelectorAll("img[src=x]").length;
+      found.run = window.run || 0"""
+    found = in_chromium(page, script, width)
+    page.unlink()
+    assert (found["run"], found["images"]) == (0, 0)
+    assert all("onerror" in title for title in found["titles"] if title.strip()) and found["titles"]
+
+
+def test_html_in_a_page_of_markdown_is_text():
+    page = markdown.render("<script>alert(1)</script>\n\n| a |\n| --- |\n| <img src=x onerror=alert(1)> |\n", "raw/")
+    assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
+
+
+def test_json_in_a_page_ends_no_element():
+    assert "<" not in writer.embed({"name": "</script><!--<script>"})
+    assert json.loads(writer.embed({"name": "</script>"})) == {"name": "</script>"}
 
 
 def test_in_chromium_a_click_on_a_number_and_one_more_lead_to_its_raw_windows(published, tmp_path):
