@@ -32,15 +32,29 @@ RECORDS = manifest.PAGES
 SAME = {".html": ".md", ".png": ".svg"}  # a file that goes: the one with the same content
 
 
-def pack_folder(folder: Path) -> None:
-    """Compress every campaign and study in `folder` and renew their SHA256SUMS.
+def homes_of(folder: Path) -> list[Path]:
+    """List the campaigns and studies in a folder, at most two folders down.
 
-    HTML pages and PNG plots go: `report.md` and the SVG plots that it shows stay.
+    A comparison holds two and an explanation more; what lies deeper is somebody else's.
     """
-    for file in [path for path in folder.rglob("*") if path.suffix in SAME]:
+    return sorted({file.parent for down in ("", "*/", "*/*/") for name in RECORDS
+                   for file in folder.glob(down + name)})
+
+
+def pack_folder(folder: Path) -> None:
+    """Compress the campaigns and studies in `folder` and renew their SHA256SUMS.
+
+    HTML pages and PNG plots go: `report.md` and the SVG plots that it shows stay. Nothing outside
+    of `homes_of` and the folders that hold them changes.
+    """
+    homes = homes_of(folder)
+    around = {folder, *(home.parent for home in homes if home != folder)}
+    pages = [*(file for each in around for file in each.glob("*")),
+             *(file for home in homes for file in home.rglob("*"))]
+    for file in {file for file in pages if file.suffix in SAME}:
         if file.with_suffix(SAME[file.suffix]).exists():
             file.unlink()
-    for home in sorted({file.parent for name in RECORDS for file in folder.rglob(name)}):
+    for home in homes:
         for file in [home / name for name in RAW_TABLES if (home / name).is_file()]:
             pack(file, LEAST_BYTES)
         if (home / "logs").is_dir():

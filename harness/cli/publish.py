@@ -99,9 +99,7 @@ def pack(
     for folder in folders:
         if not os.path.isdir(folder):
             raise WrongUse(f"{folder}: no such folder")
-        # At most two folders down: a comparison holds two campaigns, an explanation more.
-        places = [f"{down}{name}" for down in ("", "*/", "*/*/") for name in packed.RECORDS]
-        if not any(True for place in places for _ in folder.glob(place)):
+        if not packed.homes_of(folder):
             raise WrongUse(f"{folder}: holds no campaign and no study; name a folder that "
                            "`dlbench run` or `dlbench study` wrote")
         packed.pack_folder(folder)

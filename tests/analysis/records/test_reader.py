@@ -206,3 +206,16 @@ def test_a_row_of_the_wrong_length_is_named(made, tmp_path):
     (tmp_path / "processes.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(BadRecords, match=r"processes\.csv: row 4 has 20 fields, the header has 19; delete that row"):
         reader.read(tmp_path)
+
+
+def test_packing_changes_nothing_that_lies_deeper_than_a_comparisons_campaigns(draw_records, tmp_path):
+    near, deep = tmp_path / "results/one", tmp_path / "results/a/b/c"
+    for place in (near, deep):
+        draw_records().write(place)
+    (deep / "report.html").write_text("page")
+    (deep / "report.md").write_text("page")
+    before = {file: file.read_bytes() for file in deep.rglob("*") if file.is_file()}
+    assert packed.homes_of(tmp_path / "results") == [near]
+    packed.pack_folder(tmp_path / "results")
+    assert {file: file.read_bytes() for file in deep.rglob("*") if file.is_file()} == before
+    assert (near / "SHA256SUMS").exists()
