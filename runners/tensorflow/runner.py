@@ -10,7 +10,6 @@ copy.
 """
 
 import contextlib
-import importlib.metadata
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -31,6 +30,7 @@ from runners.tensorflow.layers import (
     to_canonical,
     to_keras,
 )
+from runners.tensorflow.libraries import loaded
 from runners.tensorflow.profile import operators_of
 
 # Fixed, so that every step does the same work.
@@ -54,14 +54,11 @@ class Runner(protocol.Runner):
     @staticmethod
     def describe():
         build = tf.sysconfig.get_build_info()
-        libraries = {name: build[name + "_version"] for name in ("cuda", "cudnn")
-                     if name + "_version" in build}
-        libraries["keras"] = keras.__version__
-        for each in importlib.metadata.distributions():
-            if each.metadata["Name"].startswith(("nvidia-cudnn", "nvidia-cublas")):
-                libraries[each.metadata["Name"]] = each.version
-        description = {"release": tf.__version__, "libraries": libraries}
         gpus = tf.config.list_physical_devices("GPU")
+        built = {name: build[name + "_version"] for name in ("cuda", "cudnn")
+                 if name + "_version" in build}
+        libraries = {**built, "keras": keras.__version__, **loaded()}
+        description = {"release": tf.__version__, "libraries": libraries}
         if gpus:
             details = tf.config.experimental.get_device_details(gpus[0])
             description["device_name"] = details.get("device_name", "")
