@@ -47,7 +47,7 @@ check: setup  ## lint, types, import borders and documentation
 
 test: setup  ## make the environments of FRAMEWORKS where absent, then run all tests; those of other frameworks skip
 	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGUMENTS)
+	$(PYTHON) -m pytest -n $(JOBS) $(PYTEST_ARGUMENTS)
 
 clean:  ## remove .venv and caches; environments and results stay
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache *.egg-info

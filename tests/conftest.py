@@ -14,6 +14,7 @@ from harness.proof.judge import Judge
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker
 from tests.parallel import parallel_of
+from tests.scheduling import FrameworkScheduling
 
 HOST = "tests.faults.host"
 KEPT = 4  # workers of frameworks that wait for another test
@@ -22,14 +23,9 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_xdist_make_scheduler(config, log):
     """Keep a framework's tests in one process of pytest-xdist, so that they share its worker."""
-    for item in items:
-        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        said = {*item.path.parts, *(str(value).partition(":")[0] for value in parameters)}
-        if framework := min(said & set(recipes.names()) - {"reference"}, default=""):
-            item.add_marker(pytest.mark.xdist_group(framework))
+    return FrameworkScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

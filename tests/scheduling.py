@@ -1,0 +1,38 @@
+"""Which process of pytest-xdist runs which tests: a framework's in one, so that they share workers.
+
+xdist's own groups (`--dist loadgroup`) are lost without a word under pytest 9.2, which no longer
+lets a plugin rename a test. So this scheduler reads the group from the test's name.
+"""
+
+import re
+
+from xdist.scheduler import LoadScopeScheduling
+
+from harness.environments import recipes
+
+# Where real frameworks are loaded, once a process and framework.
+SHARED = ("tests/runners/", "tests/harness/proof/")
+FRAMEWORK = re.compile("|".join(sorted({*recipes.names()} - {"reference"})))
+# What takes longest begins first, so that no process works alone at the end.
+LONGEST = ("pytorch", "tensorflow")
+
+
+class FrameworkScheduling(LoadScopeScheduling):
+    """Sends all tests of a framework, or of a file, to one process; the longest first."""
+
+    def _split_scope(self, nodeid):
+        return group_of(nodeid)
+
+    def _assign_work_unit(self, node):
+        self.workqueue.move_to_end(min(self.workqueue, key=place_of), last=False)
+        super()._assign_work_unit(node)
+
+
+def group_of(nodeid):
+    """The framework that a test of the shared folders names first, else the test's file."""
+    named = FRAMEWORK.search(nodeid) if nodeid.startswith(SHARED) else None
+    return named[0] if named else nodeid.partition("::")[0]
+
+
+def place_of(group):
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)

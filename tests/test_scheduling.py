@@ -1,0 +1,62 @@
+"""Under pytest-xdist, one process runs all tests of a framework, so that they share its worker."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.scheduling import LONGEST, FrameworkScheduling, group_of
+
+RUNNERS, PROOF = "tests/runners/", "tests/harness/proof/"
+
+
+@pytest.mark.parametrize(("test", "group"), [
+    (RUNNERS + "test_tiers.py::test_a_tier[pytorch-compiled-settings1]", "pytorch"),
+    (RUNNERS + "test_controllers.py::test_a_fault[tensorflow:Sum-the sum]", "tensorflow"),
+    (RUNNERS + "test_controllers.py::test_a_step_of_jax_gives_its_state_away", "jax"),
+    (RUNNERS + "mxnet/test_runner.py::test_tuned_is_the_same[1]", "mxnet"),
+    (PROOF + "test_equality.py::test_pytorch_on_two_ranks_is_the_same[tiny_fcn]", "pytorch"),
+    (PROOF + "test_equality.py::test_equal_copies", PROOF + "test_equality.py"),
+    ("tests/analysis/test_gap.py::test_a_gap[pytorch]", "tests/analysis/test_gap.py"),
+])
+def test_a_test_belongs_to_its_framework_or_to_its_file(test, group):
+    assert group_of(test) == group
+
+
+class Process:
+    """What the scheduler sees of a process of pytest-xdist."""
+
+    shutting_down = False
+
+    def __init__(self, number):
+        self.given = []
+        self.gateway = SimpleNamespace(id=number)
+
+    def send_runtest_some(self, indexes):
+        self.given += indexes
+
+    def shutdown(self):
+        self.shutting_down = True
+
+
+def test_a_framework_s_tests_go_to_one_process_and_the_longest_begin():
+    option = SimpleNamespace(loadscopereorder=False)
+    config = SimpleNamespace(option=option, getvalue={"tx": ["2*popen"]}.get)
+    scheduler, processes = FrameworkScheduling(config), [Process(0), Process(1)]
+    order = ("jax", *reversed(LONGEST), "jax", *LONGEST, "jax")
+    tests = [f"{RUNNERS}test_a.py::test_{number}[{name}]" for number, name in enumerate(order)]
+    for process in processes:
+        scheduler.add_node(process)
+        scheduler.add_node_collection(process, tests)
+    scheduler.schedule()
+    first = [[order[index] for index in process.given][:2] for process in processes]
+    assert first == [[LONGEST[0]] * 2, [LONGEST[1]] * 2]
+    for process in processes:
+        for index in process.given:
+            scheduler.mark_test_complete(process, index)
+    given = [{order[index] for index in process.given} for process in processes]
+    assert not given[0] & given[1] and given[0] | given[1] == set(order)
+
+
+def test_tests_under_xdist_are_scheduled_so(request):
+    hooks = request.config.hook.pytest_xdist_make_scheduler.get_hookimpls()
+    assert any("conftest" in hook.plugin_name for hook in hooks)
