@@ -8,7 +8,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from statistics import median
 from typing import Any
 
@@ -185,7 +185,7 @@ class Process:
 
 def now() -> str:
     """The time for a record."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:

@@ -248,8 +248,11 @@ def _check(path: Path, file: File, found: str, shown: str = "") -> None:
 
 
 def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _read_mnist(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Finds a Python X.Y for an environment: `pythonX.Y` on PATH, then pyenv's versions, then uv's.
+"""Finds a Python for an environment: on PATH, in pyenv, in uv, or brought by dlbench before.
 
 Every candidate is run first. A pyenv shim is on PATH whether or not it works, and Debian's Python
 cannot make virtual environments without python3-venv.
@@ -8,38 +8,58 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from harness.environments.places import root
+from harness.environments.recipes import DRIVER, spell
 from harness.errors import WrongUse, brief
 
 PROBE_SECONDS = 20
+MOST_FAULTS = 3
 # The base interpreter, not a shim or an activated virtual environment: both may be gone tomorrow.
 PROBE = ("import sys, venv, ensurepip; "
          "print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_executable', sys.executable))")
 
 
-def find(version: str) -> Path:
-    """Return a Python `version` ("3.11") that has venv and pip. Raises WrongUse with a remedy."""
+class Python(NamedTuple):
+    """An interpreter, and its version as "3.11"."""
+
+    version: str
+    path: Path
+
+
+class NoPython(WrongUse):
+    """None of the Pythons that a recipe takes is here; the message ends with the remedy."""
+
+    def __init__(self, versions: Sequence[str], what: str):
+        self.what, version = what, versions[0]
+        super().__init__(
+            f"{what}\nInstall it: `apt-get install python{version} python{version}-venv`, "
+            f"`pyenv install {version}` or `uv python install {version}`")
+
+
+def find(versions: Sequence[str]) -> Python:
+    """Return the first of `versions` that is here with venv and pip. Raises NoPython."""
     faults = []
-    for candidate in candidates(version):
-        found, fault = _probe(candidate, version)
-        if found:
-            return found
-        faults.append(f"\n  {candidate}: {fault}")
-    raise WrongUse(
-        f"Python {version} is needed and was not found on PATH, in pyenv or in uv."
-        f"{''.join(faults)}\n"
-        f"Install it with `uv python install {version}`, `pyenv install {version}`, "
-        f"or `apt-get install python{version} python{version}-venv` "
-        "where the system has that version."
-    )
+    for version in versions:
+        for candidate in candidates(version):
+            found, fault = probe(candidate, version)
+            if found:
+                return Python(version, found)
+            faults.append(f"\n  {candidate}: {fault}")
+    raise NoPython(versions, f"Python {spell(versions)} is needed and was not found on PATH, "
+                             f"in pyenv or in uv.{''.join(faults[:MOST_FAULTS])}")
 
 
 def candidates(version: str) -> Iterator[Path]:
     """List the places where Python `version` may be, the best first."""
     seen = set()
-    for path in [*_on_path(version), *_in_pyenv(version), *_in_uv(version)]:
+    own = [Path(sys.executable)] if version == DRIVER else []
+    for path in [*_on_path(version), *_in_pyenv(version), *own, *_brought(version),
+                 *_in_uv(version)]:
         if path not in seen and os.access(path, os.X_OK):
             seen.add(path)
             yield path
@@ -57,6 +77,10 @@ def _in_pyenv(version: str) -> list[Path]:
     return sorted(found, key=lambda path: _patch(path.parts[-3]), reverse=True)
 
 
+def _brought(version: str) -> list[Path]:
+    return sorted((root() / "pythons").glob(f"*/bin/python{version}"))
+
+
 def _in_uv(version: str) -> list[Path]:
     uv = shutil.which("uv")
     if not uv:
@@ -66,7 +90,7 @@ def _in_uv(version: str) -> list[Path]:
     return [Path(found)] if found else []
 
 
-def _probe(candidate: Path, version: str) -> tuple[Path | None, str]:
+def probe(candidate: Path, version: str) -> tuple[Path | None, str]:
     """Run `candidate`. Returns (the interpreter behind it, ""), or (None, what is wrong)."""
     answer = _run([str(candidate), "-c", PROBE])
     if answer is None:
@@ -98,13 +122,19 @@ def _patch(version: str) -> int:
 
 def named(options: list[str] | None) -> dict[str, Path]:
     """Read `--interpreter` options: `pytorch=PATH`, or for one release `pytorch==2.12.0=PATH`."""
-    found = {}
+    found: dict[str, Path] = {}
     for option in options or []:
         match = re.fullmatch(r"([^=]+(?:==[^=]+)?)=([^=].*)", option)
         if not match:
             raise WrongUse(f"--interpreter {brief(option, 100)}: write FRAMEWORK=PATH, "
                            "for example pytorch=/usr/bin/python3")
-        if match[1] in found:
-            raise WrongUse(f"--interpreter {match[1]}: given twice; name one")
-        found[match[1]] = Path(match[2])
+        spec = "==".join(part.strip() for part in match[1].split("=="))
+        if spec in found:
+            raise WrongUse(f"--interpreter {spec}: given twice; name one")
+        found[spec] = Path(match[2])
+    for spec in found:
+        framework = spec.partition("==")[0]
+        if framework != spec and framework in found:
+            raise WrongUse(f"--interpreter {framework}: given twice, once for all releases and "
+                           f"once for {spec}; name a release in both, or give one")
     return found

@@ -4,12 +4,17 @@ A recipe is data: a Python version, pip's arguments for each device and, where p
 Debian packages and a script. `harness.environments.store` carries it out.
 """
 
+import itertools
 import re
+import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from packaging.markers import Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import Field, field_validator, model_validator
 
 from harness.environments import containers
 from harness.errors import WrongUse, brief
@@ -18,6 +23,10 @@ from harness.validation import CHECKOUT, Strict, did_you_mean, load_yaml
 FOLDER = CHECKOUT / "configs" / "frameworks"
 
 Device = Literal["cpu", "cuda"]
+Version = Annotated[str, Field(pattern=r"^\d+\.\d+$")]
+
+# Of several defaults a framework takes the newest that runs on the Python at hand: the driver's.
+DRIVER = "{}.{}".format(*sys.version_info)
 
 
 class Image(Strict):
@@ -40,9 +49,12 @@ class Recipe(Strict):
     are used only where they answer. `system` lists Debian packages. `script` runs after pip as
     `script PYTHON BUILD`, where the folder BUILD outlives a failed build. `variables` are set for
     the worker; {folder} stands for the environment's folder.
+
+    `python` is a version, a range ("3.10 to 3.14": the newest first), or a list, the preferred
+    first. A package may have a marker, as in `numpy==2.2.6; python_version < "3.11"`.
     """
 
-    python: str = Field(pattern=r"^\d+\.\d+$")
+    python: list[Version] = Field(min_length=1)
     packages: dict[Device, list[str]] = {}
     container: dict[Device, Image] = {}
     indexes: dict[Device, list[str]] = {}
@@ -52,6 +64,17 @@ class Recipe(Strict):
     variables: dict[str, str] = {}
     notes: str = ""
 
+    def packages_for(self, device: Device, python: str) -> list[str]:
+        """Return what pip installs under a Python, "3.11": packages whose markers hold, bare."""
+        listed = [package.partition(";") for package in self.packages[device]]
+        return [name.strip() for name, _, marker in listed
+                if not marker or Marker(marker).evaluate({"python_version": python})]
+
+    @field_validator("python", mode="before")
+    @classmethod
+    def _write_versions_out(cls, value: Any) -> Any:
+        return _versions(value)
+
     @model_validator(mode="after")
     def _every_device_is_decided(self) -> "Recipe":
         for device in ("cpu", "cuda"):
@@ -60,6 +83,16 @@ class Recipe(Strict):
             if sum(ways) != 1:
                 raise ValueError(f"give exactly one of packages.{device}, container.{device} and "
                                  f"unsupported.{device} (the reason)")
+        return self
+
+    @model_validator(mode="after")
+    def _markers_are_markers(self) -> "Recipe":
+        for package in itertools.chain(*self.packages.values()):
+            try:
+                Requirement(package)
+            except InvalidRequirement as error:
+                raise ValueError(f"packages: {package}: the marker or the name is wrong: "
+                                 f"{str(error).splitlines()[0]}") from None
         return self
 
     @model_validator(mode="after")
@@ -115,7 +148,7 @@ class Framework(Strict):
     """One file of configs/frameworks.
 
     The release is the version of the first of `distributions` that pip has installed. Without
-    `parallel` the framework trains on one device.
+    `parallel` the framework trains on one device. `default` may be a list, the newest first.
     """
 
     title: str
@@ -124,6 +157,20 @@ class Framework(Strict):
     distributions: list[str] = Field(min_length=1)
     default: str
     releases: dict[str, Recipe]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_default(cls, data: Any) -> Any:
+        """Of several defaults take the first that runs on the driver's Python, else the first."""
+        defaults = data.get("default") if isinstance(data, dict) else None
+        releases = data.get("releases") if isinstance(data, dict) else None
+        if not isinstance(defaults, list) or not isinstance(releases, dict):
+            return data
+        pythons = {name: _versions(recipe.get("python"))
+                   for name, recipe in releases.items() if isinstance(recipe, dict)}
+        unlisted = [each for each in defaults if each not in pythons]
+        fitting = [each for each in defaults if DRIVER in pythons.get(each, ())]
+        return {**data, "default": next(iter([*unlisted, *fitting, *defaults]), "")}
 
     @model_validator(mode="after")
     def _default_is_listed(self) -> "Framework":
@@ -135,15 +182,18 @@ class Framework(Strict):
     def recipe(self, release: str) -> Recipe:
         """Return the recipe of `release`.
 
-        An unlisted release gets the newest listed recipe, with exact pins of that release
-        (`torch==2.13.0`) replaced. Raises WrongUse where there are none (a script builds it).
+        An unlisted release gets the recipe of the next newer listed one, or the newest, with exact
+        pins of that release (`torch==2.13.0`) replaced. Raises WrongUse where there are none (a
+        script builds it).
         """
         if release in self.releases:
             return self.releases[release]
-        newest = max((each for each, recipe in self.releases.items() if not recipe.container),
-                     key=_version_key)
-        recipe = self.releases[newest]
-        packages = {device: [_repin(package, newest, release) for package in listed]
+        listed = sorted((each for each, recipe in self.releases.items() if not recipe.container),
+                        key=_version_key)
+        later = (each for each in listed if _version_key(each) >= _version_key(release))
+        near = next(later, listed[-1])
+        recipe = self.releases[near]
+        packages = {device: [_repin(package, near, release) for package in listed]
                     for device, listed in recipe.packages.items()}
         if packages == recipe.packages:
             raise WrongUse(f"{self.title} {release}: no such release here; "
@@ -205,6 +255,22 @@ def device_of(kind: str) -> Device:
 def _repin(package: str, old: str, new: str) -> str:
     requirement, separator, version = package.partition("==")
     return f"{requirement}=={new}" if separator and version == old else package
+
+
+def _versions(value: Any) -> Any:
+    """Write out "3.10 to 3.12" as 3.12, 3.11, 3.10 and one version as a list of it."""
+    if not isinstance(value, str):
+        return value if isinstance(value, list) else [value]
+    found = re.fullmatch(r"3\.(\d+) to 3\.(\d+)", value)
+    if not found:
+        return [value]
+    return [f"3.{minor}" for minor in range(int(found[2]), int(found[1]) - 1, -1)]
+
+
+def spell(versions: Sequence[str]) -> str:
+    """Say which Pythons are meant: "3.9", "3.10 to 3.14"."""
+    ordered = sorted(versions, key=_version_key)
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 def _is_version(text: str) -> bool:

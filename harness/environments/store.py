@@ -21,8 +21,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.environments import containers, interpreters, recipes
+from harness.environments import containers, interpreters, recipes, uv
 from harness.environments.containers import Container
+from harness.environments.interpreters import NoPython, Python
+from harness.environments.places import root
 from harness.environments.recipes import Device, Image, Recipe
 from harness.errors import WrongUse, brief
 from harness.validation import CHECKOUT
@@ -86,7 +88,10 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
     recipe = _recipe(framework, release, device)
     if device in recipe.container:
         return _contained(framework, release, device, recipe.container[device], progress)
-    folder = root() / _key(framework, release, device, recipe)
+    if built := find(framework, release, device):
+        return built
+    python = _choose(framework, recipe, progress)
+    folder = root() / _key(framework, release, device, recipe, python.version)
     with _lock(folder.name, progress):
         if found := _read(folder):
             # Variables are not part of the key, so they may have changed since.
@@ -94,7 +99,7 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
         # A killed build leaves a partial folder.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            _make(folder, recipe, device, progress)
+            _make(folder, recipe, device, python, progress)
             environment = _describe(folder, framework, release, device, recipe)
             _write(folder, environment)
         except BaseException:
@@ -106,14 +111,17 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
 def find(framework: str, release: str, device: Device) -> Environment | None:
     """Return the environment of a release if it is complete, else None. Never builds.
 
-    An image is inspected only when it is needed.
+    Of several Pythons it has the one that the recipe prefers. An image is inspected only when it
+    is needed.
     """
     recipe = _recipe(framework, release, device)
     if device in recipe.container:
         return None
-    folder = root() / _key(framework, release, device, recipe)
-    found = _read(folder)
-    return found and replace(found, variables=_variables(recipe, folder))
+    for version in recipe.python:
+        folder = root() / _key(framework, release, device, recipe, version)
+        if found := _read(folder):
+            return replace(found, variables=_variables(recipe, folder))
+    return None
 
 
 def _contained(framework: str, release: str, device: Device, recipe: Image,
@@ -183,11 +191,6 @@ def list_environments() -> list[Environment]:
     return [environment for environment in found if environment]
 
 
-def root() -> Path:
-    """Return the folder of all environments: $DLBENCH_ENVS, or `.envs` in the checkout."""
-    return Path(os.environ.get("DLBENCH_ENVS") or CHECKOUT / ".envs").expanduser().absolute()
-
-
 def _recipe(framework: str, release: str, device: Device) -> Recipe:
     recipe = recipes.load(framework).recipe(release)
     if reason := recipe.unsupported.get(device):
@@ -195,11 +198,26 @@ def _recipe(framework: str, release: str, device: Device) -> Recipe:
     return recipe
 
 
-def _key(framework: str, release: str, device: Device, recipe: Recipe) -> str:
+def _choose(framework: str, recipe: Recipe, progress: Progress) -> Python:
+    """Take a Python of this framework's other environments, the newest here, or one by uv.
+
+    Releases are then compared under one Python wherever they can be.
+    """
+    known = {each.python.rpartition(".")[0] for each in list_environments()
+             if each.framework == framework}
+    versions = sorted(recipe.python, key=lambda version: version not in known)
+    try:
+        return interpreters.find(versions)
+    except NoPython as absent:
+        return uv.bring(versions, root(), absent, progress)
+
+
+def _key(framework: str, release: str, device: Device, recipe: Recipe, python: str) -> str:
     """Name the folder. Variables and notes do not change what is installed: not in the hash."""
     indexes = recipe.indexes.get(device, [])
     script = [(CHECKOUT / recipe.script).read_text(encoding="utf-8")] if recipe.script else []
-    digest = _digest([recipe.python, *recipe.packages[device], *indexes, *recipe.system, *script,
+    packages = recipe.packages_for(device, python)
+    digest = _digest([python, *packages, *indexes, *recipe.system, *script,
                       platform.system(), platform.machine()])
     return f"{framework}-{release}-{device}-{digest}"
 
@@ -213,23 +231,24 @@ def _variables(recipe: Recipe, folder: Path) -> dict[str, str]:
             for name, value in recipe.variables.items()}
 
 
-def _make(folder: Path, recipe: Recipe, device: Device, progress: Progress) -> None:
+def _make(folder: Path, recipe: Recipe, device: Device, python: Python,
+          progress: Progress) -> None:
     """Make a virtual environment in `folder`, install packages and run the script."""
-    interpreter = interpreters.find(recipe.python)
+    packages = recipe.packages_for(device, python.version)
     indexes = [index for index in recipe.indexes.get(device, []) if _answers(index, progress)]
     log = root() / "logs" / f"{folder.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    progress(f"{folder.name}: pip install {' '.join(recipe.packages[device])} for {interpreter} "
+    progress(f"{folder.name}: pip install {' '.join(packages)} for {python.path} "
              f"(log: {log})")
     if recipe.system:
         _logged([str(CHECKOUT / "scripts" / "system-packages"), *recipe.system], log, progress)
-    _logged([str(interpreter), "-m", "venv", str(folder)], log, progress)
+    _logged([str(python.path), "-m", "venv", str(folder)], log, progress)
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     for index in indexes:
         options += ["--extra-index-url", index]
     pip = [str(_python(folder)), "-m", "pip", "install"]
-    _logged([*pip, *options, *recipe.packages[device]], log, progress)
+    _logged([*pip, *options, *packages], log, progress)
     if recipe.script:
         compiled = root() / "build" / folder.name
         compiled.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ def examine() -> dict[str, Any]:
     Candidate interpreters are run and data sets are checked, so this takes some seconds.
     """
     described = hardware.describe()
-    pythons: dict[str, dict[str, str | None]] = {}
+    pythons: dict[tuple[str, ...], dict[str, str | None]] = {}
     return {
         "machine": described,
         "concerns": [asdict(concern) for concern in hardware.concerns(described)],
@@ -55,7 +55,8 @@ def show(found: dict[str, Any], console: Console) -> None:
                       f"{escape(each['text'] or each['reason'])}", highlight=False)
 
 
-def _framework(name: str, pythons: dict[str, dict[str, str | None]]) -> dict[str, Any]:
+def _framework(name: str, pythons: dict[tuple[str, ...], dict[str, str | None]]
+               ) -> dict[str, Any]:
     """Describe a framework's default release. `pythons` caches the interpreters found."""
     try:
         framework = recipes.load(name)
@@ -64,25 +65,27 @@ def _framework(name: str, pythons: dict[str, dict[str, str | None]]) -> dict[str
         return {"name": name, "release": None, "python": None, "interpreter": None,
                 "reason": str(error), "devices": {}}
     recipe = framework.recipe(framework.default)
-    if recipe.python not in pythons:
-        pythons[recipe.python] = _interpreter(recipe.python)
-    devices = {kind: _device(name, framework.default, kind, recipe.unsupported.get(kind))
-               for kind in DEVICES}
-    return {"name": name, "release": framework.default, "python": recipe.python,
-            **pythons[recipe.python], "devices": devices}
+    wanted = tuple(recipe.python)
+    if wanted not in pythons:
+        pythons[wanted] = _interpreter(wanted)
+    built = {kind: None if kind in recipe.unsupported else store.find(name, framework.default, kind)
+             for kind in DEVICES}
+    devices = {kind: _device(recipe.unsupported.get(kind), built[kind]) for kind in DEVICES}
+    used = [{"python": each.python.rpartition(".")[0]} for each in built.values() if each]
+    return {"name": name, "release": framework.default, **pythons[wanted], **(used or [{}])[0],
+            "devices": devices}
 
 
-def _interpreter(version: str) -> dict[str, str | None]:
+def _interpreter(versions: tuple[str, ...]) -> dict[str, str | None]:
     try:
-        return {"interpreter": str(interpreters.find(version)), "reason": None}
+        found = interpreters.find(versions)
     except WrongUse as error:
-        return {"interpreter": None, "reason": str(error)}
+        return {"python": recipes.spell(versions), "interpreter": None, "reason": str(error)}
+    return {"python": found.version, "interpreter": str(found.path), "reason": None}
 
 
-def _device(name: str, release: str, kind: recipes.Device,
-            unsupported: str | None) -> dict[str, Any]:
+def _device(unsupported: str | None, built: store.Environment | None) -> dict[str, Any]:
     """Describe a release on one kind of device: supported, why not, and the environment built."""
-    built = None if unsupported else store.find(name, release, kind)
     return {"supported": not unsupported, "reason": unsupported,
             "environment": built and str(built.interpreter)}
 

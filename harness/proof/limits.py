@@ -70,8 +70,8 @@ class LimitsOf:
         key = question.network.name, question.samples
         with self.locks.setdefault(key, threading.Lock()):
             if (*key, kind, precision) not in self.ready:
-                self.ready[*key, kind, precision] = self._limits(question, kind, precision)
-            return self.ready[*key, kind, precision]
+                self.ready[(*key, kind, precision)] = self._limits(question, kind, precision)
+            return self.ready[(*key, kind, precision)]
 
     def _limits(self, question: Question, kind: str, precision: str) -> Limits:
         network, samples = question.network, question.samples

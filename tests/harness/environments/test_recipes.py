@@ -69,9 +69,61 @@ def test_an_unknown_framework_names_the_closest_one(folder):
 
 def test_an_unlisted_release_is_the_newest_recipe_with_its_version_replaced(folder):
     recipe = recipes.load("toy", folder).recipe("1.11")
-    assert recipe.python == "3.11"
+    assert recipe.python == ["3.11"]
     assert recipe.packages == {"cpu": ["toy==1.11", "toylib==1.11", "numpy==1.23.5"]}
     assert recipe.unsupported == {"cuda": "its wheel has no GPU libraries"}
+
+
+def test_an_unlisted_release_takes_the_recipe_of_the_next_newer_one(folder):
+    assert recipes.load("toy", folder).recipe("1.9.5").python == ["3.11"]
+    assert recipes.load("toy", folder).recipe("1.8").packages["cpu"] == ["toy==1.8", "toylib==1.8", "numpy==1.23.5"]
+
+
+@pytest.mark.parametrize(("written", "read"), [
+    ('"3.9"', ["3.9"]), ("3.9 to 3.9", ["3.9"]), ("3.9 to 3.11", ["3.11", "3.10", "3.9"]), ('["3.11", "3.9"]', ["3.11", "3.9"])])
+def test_a_range_of_pythons_is_written_out_the_newest_first(folder, written, read):
+    (folder / "toy.yaml").write_text(TOY.replace('"3.9"', written))
+    assert recipes.load("toy", folder).recipe("1.9").python == read
+
+
+@pytest.mark.parametrize("written", ["3.11 to 3.9", "3 to 4", "[]"])
+def test_what_is_no_range_of_pythons_is_refused(folder, written):
+    assert "releases.1.9.python" in refusal(folder, '"3.9"', written)
+
+
+def test_a_package_with_a_marker_is_for_the_pythons_that_it_names(folder):
+    (folder / "toy.yaml").write_text(TOY.replace("numpy==1.23.5]", 'numpy==2.4.6; python_version > "3.10", numpy==2.2.6; python_version <= "3.10"]'))
+    recipe = recipes.load("toy", folder).recipe("1.9")
+    assert recipe.packages_for("cpu", "3.14") == ["toy==1.9", "toylib==1.9", "numpy==2.4.6"]
+    assert recipe.packages_for("cpu", "3.9") == ["toy==1.9", "toylib==1.9", "numpy==2.2.6"]
+
+
+def test_a_package_with_a_marker_that_is_none_is_refused(folder):
+    assert "numpy==1.23.5; snake > 3: the marker" in refusal(folder, "numpy==1.23.5]", "numpy==1.23.5; snake > 3]")
+
+
+@pytest.mark.parametrize(("driver", "default"), [("3.14", "1.10"), ("3.11", "1.10"), ("3.9", "1.9"), ("3.8", "1.10")])
+def test_of_several_defaults_the_first_for_the_drivers_python_is_taken(folder, monkeypatch, driver, default):
+    monkeypatch.setattr(recipes, "DRIVER", driver)
+    (folder / "toy.yaml").write_text(TOY.replace('default: "1.9"', 'default: ["1.10", "1.9"]').replace('"3.11"', "3.11 to 3.14"))
+    assert recipes.load("toy", folder).default == default
+
+
+@pytest.mark.parametrize("minor", range(10, 15))
+def test_every_framework_of_today_has_a_default_for_each_python(monkeypatch, minor):
+    """PyTorch, JAX and the reference run on the driver's own Python, whichever that is."""
+    monkeypatch.setattr(recipes, "DRIVER", f"3.{minor}")
+    recipes._load.cache_clear()
+    try:
+        for name in ("pytorch", "jax", "reference"):
+            framework = recipes.load(name)
+            assert f"3.{minor}" in framework.recipe(framework.default).python
+    finally:
+        recipes._load.cache_clear()
+
+
+def test_a_default_that_is_not_listed_is_refused(folder):
+    assert refusal(folder, 'default: "1.9"', 'default: ["1.10", "2.0"]') == "default: 2.0 is not among the releases (1.9, 1.10)"
 
 
 def test_an_unlisted_release_of_what_a_script_builds_is_refused(folder):
@@ -117,5 +169,5 @@ def test_a_script_that_does_not_exist_is_an_error(folder):
 
 def test_a_python_version_read_as_a_number_asks_for_quotes(folder):
     assert refusal(folder, 'python: "3.9"', "python: 3.9") == (
-        "releases.1.9.python: input should be a valid string, is 3.9; "
+        "releases.1.9.python.0: input should be a valid string, is 3.9; "
         'YAML reads it as a number or a truth value, so put it in "quotes"')

@@ -17,7 +17,7 @@ from harness.environments import interpreters, recipes, store
 from harness.errors import WrongUse
 
 RELEASE = recipes.load("reference").default
-PYTHON = recipes.load("reference").recipe(RELEASE).python
+PYTHON = recipes.load("reference").recipe(RELEASE).python[0]
 
 # FAKE_PIP_GATE is a named pipe: reading from it holds pip until the test opens the other end.
 FAKE_PYTHON = f"""#!/bin/sh
@@ -46,6 +46,7 @@ def machine(monkeypatch, tmp_path) -> Path:
     fake.write_text(FAKE_PYTHON)
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("DLBENCH_ENVS", str(tmp_path / "envs"))
     monkeypatch.setenv("FAKE_PIP_CALLS", str(tmp_path / "calls"))
     return tmp_path
@@ -79,6 +80,55 @@ def test_a_build_makes_a_complete_environment_with_its_lock(machine):
 def test_a_second_build_finds_the_first_one(machine):
     assert build() == build() == store.find("reference", RELEASE, "cpu") == store.list_environments()[0]
     assert pip_calls(machine) == 1
+
+
+@pytest.fixture
+def fake_python(machine):
+    """Put one more Python on PATH: `fake_python("3.12")`."""
+
+    def make(version):
+        script = (machine / f"bin/python{PYTHON}").read_text().replace(f"{PYTHON} $0", f"{version} $0").replace(f"{PYTHON}.7", f"{version}.7")
+        (machine / f"bin/python{version}").write_text(script)
+        (machine / f"bin/python{version}").chmod(0o755)
+
+    return make
+
+
+def test_the_newest_python_that_is_here_is_taken(machine, fake_python):
+    fake_python("3.12")
+    assert build().python == f"{PYTHON}.7"
+
+
+def test_an_environment_stays_when_a_newer_python_comes(machine, fake_python):
+    fake_python("3.12")
+    newest = machine / f"bin/python{PYTHON}"
+    newest.rename(machine / "later")
+    first = build()
+    (machine / "later").rename(newest)
+    assert first.python == "3.12.7" and build() == first and pip_calls(machine) == 1
+
+
+def test_another_release_takes_the_python_of_the_first(machine, fake_python, monkeypatch):
+    """Else a comparison would compare Pythons too."""
+    fake_python("3.12")
+    newest = machine / f"bin/python{PYTHON}"
+    newest.rename(machine / "later")
+    build()
+    (machine / "later").rename(newest)
+    monkeypatch.setenv("FAKE_RELEASE", "2.3.5")
+    other = store.build("reference", "2.3.5", "cpu", lambda text: None)
+    assert (other.release, other.python) == ("2.3.5", "3.12.7")
+
+
+def test_pip_is_told_of_the_packages_for_the_chosen_python(machine, fake_python, monkeypatch):
+    described = recipes.load("reference")
+    listed = [f"numpy=={RELEASE}", 'six==1.0; python_version > "3.12"', 'six==0.9; python_version <= "3.12"']
+    recipe = described.recipe(RELEASE).model_copy(update={"packages": {"cpu": listed}})
+    monkeypatch.setattr(recipes, "load", lambda name: described.model_copy(update={"releases": {RELEASE: recipe}}))
+    fake_python("3.12")
+    (machine / f"bin/python{PYTHON}").unlink()
+    build()
+    assert (machine / "calls").read_text().endswith(f" numpy=={RELEASE} six==0.9\n")
 
 
 def test_nothing_is_found_before_a_build(machine):
@@ -195,9 +245,9 @@ def test_a_script_runs_after_pip_and_goes_on_where_it_failed(machine, compiled):
 
 def test_a_changed_script_is_another_environment(machine, compiled):
     recipe = recipes.load("reference").recipe(RELEASE)
-    before = store._key("reference", RELEASE, "cpu", recipe)
+    before = store._key("reference", RELEASE, "cpu", recipe, PYTHON)
     compiled.write_text(compiled.read_text() + "# another compiler flag\n")
-    assert store._key("reference", RELEASE, "cpu", recipe) != before
+    assert store._key("reference", RELEASE, "cpu", recipe, PYTHON) != before
 
 
 def test_folder_in_a_variable_is_the_environments_own(machine, compiled):
@@ -227,7 +277,7 @@ def test_missing_system_packages_are_named_with_the_remedy(machine, monkeypatch)
 
 
 @pytest.mark.parametrize(("change", "other"), [
-    ({"python": "3.12"}, True),
+    ({"python": ["3.12"]}, False),
     ({"packages": {"cpu": ["numpy==2.4.6", "six"]}}, True),
     ({"indexes": {"cpu": ["https://example.org/simple"]}}, True),
     ({"system": ["libopenblas0"]}, True),
@@ -237,8 +287,13 @@ def test_missing_system_packages_are_named_with_the_remedy(machine, monkeypatch)
 ])
 def test_what_changes_the_installation_changes_the_key(change, other):
     recipe = recipes.load("reference").recipe(RELEASE)
-    keys = [store._key("reference", RELEASE, "cpu", each) for each in (recipe, recipe.model_copy(update=change))]
+    keys = [store._key("reference", RELEASE, "cpu", each, PYTHON) for each in (recipe, recipe.model_copy(update=change))]
     assert (keys[0] != keys[1]) is other
+
+
+def test_another_python_is_another_environment():
+    recipe = recipes.load("reference").recipe(RELEASE)
+    assert len({store._key("reference", RELEASE, "cpu", recipe, python) for python in recipe.python}) == len(recipe.python)
 
 
 def test_an_unsupported_device_is_refused_with_its_reason(machine):
@@ -248,7 +303,7 @@ def test_an_unsupported_device_is_refused_with_its_reason(machine):
 
 def test_an_existing_interpreter_is_described(machine, monkeypatch):
     monkeypatch.setenv("FAKE_RELEASE", "1.26.4+local")
-    found = store.existing("reference", interpreters.find(PYTHON), "cpu")
+    found = store.existing("reference", interpreters.find([PYTHON]).path, "cpu")
     assert (found.release, found.origin, found.packages) == ("1.26.4", "existing", ("numpy==1.26.4+local", "six==1.0"))
     assert found.interpreter == machine / "bin" / f"python{PYTHON}"
     assert found.key.startswith("reference-1.26.4-cpu-")
@@ -264,7 +319,7 @@ def test_this_interpreter_is_described_by_the_real_probe():
 
 def test_an_interpreter_without_the_framework_is_refused(machine):
     with pytest.raises(WrongUse, match="has none of tensorflow, tensorflow-cpu"):
-        store.existing("tensorflow", interpreters.find(PYTHON), "cpu")
+        store.existing("tensorflow", interpreters.find([PYTHON]).path, "cpu")
 
 
 def test_what_is_no_interpreter_is_refused(tmp_path):

@@ -60,11 +60,11 @@ def fakes(monkeypatch, tmp_path):
     (tmp_path / "new.yaml").write_text(NEW)
     looked = []
 
-    def find_python(version):
-        looked.append(version)
-        if version == "3.6":
+    def find_python(versions):
+        looked.append(versions)
+        if versions == ("3.6",):
             raise WrongUse(REASON)
-        return Path(f"/usr/bin/python{version}")
+        return interpreters.Python(versions[0], Path(f"/usr/bin/python{versions[0]}"))
 
     def available(name):
         if name == "broken":
@@ -72,7 +72,7 @@ def fakes(monkeypatch, tmp_path):
         return SimpleNamespace(text="5 digits of a test") if name == "here" else None
 
     load, names = recipes.load, recipes.names
-    built = SimpleNamespace(interpreter=Path(".envs/new-2.0-cpu-1/bin/python"))
+    built = SimpleNamespace(interpreter=Path(".envs/new-2.0-cpu-1/bin/python"), python="3.11.7")
     monkeypatch.setattr(recipes, "names", lambda folder=tmp_path: names(folder))
     monkeypatch.setattr(recipes, "load", lambda name: load(name, tmp_path))
     monkeypatch.setattr(interpreters, "find", find_python)
@@ -118,7 +118,13 @@ def test_the_examination_is_json_with_the_machine_and_its_concerns(fakes, monkey
 def test_a_python_that_two_frameworks_want_is_looked_for_once(fakes):
     (fakes.folder / "old.yaml").write_text(OLD.replace("3.6", "3.11"))
     doctor.examine()
-    assert fakes.looked == ["3.11"]
+    assert fakes.looked == [("3.11",)]
+
+
+def test_the_python_of_a_built_environment_is_shown_where_a_newer_one_is_here(fakes):
+    (fakes.folder / "new.yaml").write_text(NEW.replace('"3.11"', "3.10 to 3.13"))
+    (fakes.folder / "old.yaml").write_text(OLD.replace('"3.6"', "3.10 to 3.13"))
+    assert [each["python"] for each in doctor.examine()["frameworks"]] == ["3.11", "3.13"]
 
 
 def test_a_wrong_file_hides_no_other_framework(fakes):
