@@ -59,10 +59,13 @@ def _trials(campaign: Campaign) -> Iterator[Finding]:
 def _environments(campaign: Campaign) -> Iterator[Finding]:
     """Every trial that was measured names an environment with its Python and all packages."""
     measured = set(campaign.processes[campaign.processes["status"] == "ok"]["trial"])
-    names = {f"{trial['framework']}=={trial['release']}" for trial in campaign.trials
-             if trial["trial"] in measured}
-    for name in sorted(names):
-        environment = campaign.meta["environments"].get(name)
+    environments = campaign.meta["environments"]
+    names = {(f"{trial['framework']}=={trial['release']}", trial.get("side", ""))
+             for trial in campaign.trials if trial["trial"] in measured}
+    # A side of a comparison may have its own.
+    for name in sorted({own if (own := f"{name} of {side}") in environments else name
+                        for name, side in names}):
+        environment = environments.get(name)
         if environment is None:
             yield Finding("campaign.json", name, "environments",
                           "the environment of measured trials", "none")

@@ -18,20 +18,16 @@ LEAST_REACH = 0.02
 
 
 @style.styled
-def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str],
-           threshold: float | None = None) -> Figure:
-    """Draw the rows of `verdicts.compare`, each with its label; `names` are those of A and B."""
+def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str]) -> Figure:
+    """Draw the rows of `rules.judge`, each with its label; `names` are those of A and B."""
     compared = rows["ratio_low"].notna()
     table = rows[compared]
     figure, axes = style.bars([label for label, keep in zip(labels, compared, strict=True) if keep])
     for position, (_, row) in enumerate(table.iterrows()):
         _row(axes, position, row)
     axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
-    if threshold is not None:
-        axes.axvline(1 + threshold, color=COLOURS[SLOWER], linewidth=0.8, linestyle=DASHED,
-                     zorder=1)
     low, high = np.log([table["ratio_low"].min(), table["ratio_high"].max()])
-    reach = max(LEAST_REACH, 1.15 * max(-low, high), 1.3 * (threshold or 0))
+    reach = max(LEAST_REACH, 1.15 * max(-low, high), 1.3 * table["threshold"].fillna(0).max())
     axes.set_xlim(np.exp(-reach), np.exp(reach))
     axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -43,9 +39,13 @@ def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str],
 
 
 def _row(axes: Axes, position: int, row: "pd.Series[Any]") -> None:
-    """Draw a ratio, its interval, and its verdict at the right edge."""
+    """Draw a ratio, its interval, its threshold, and its verdict at the right edge."""
     value, low, high = (float(row[column]) for column in ("ratio", "ratio_low", "ratio_high"))
     axes.errorbar(value, position, xerr=[[value - low], [high - value]], fmt="o", elinewidth=2,
                   color=COLOURS[row["verdict"]], capsize=4, markersize=6, zorder=3)
-    axes.text(1.01, position, row["verdict"], transform=axes.get_yaxis_transform(), va="center",
+    if not np.isnan(row["threshold"]):
+        axes.plot([1 + row["threshold"]] * 2, [position - 0.5, position + 0.5], linewidth=0.8,
+                  color=COLOURS[SLOWER], linestyle=DASHED, zorder=1)
+    said = row["verdict"] + ", acknowledged" * bool(row["acknowledged"])
+    axes.text(1.01, position, said, transform=axes.get_yaxis_transform(), va="center",
               fontsize=8)

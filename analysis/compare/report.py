@@ -4,15 +4,17 @@ All of it is made from records; verdicts come from `analysis.compare.verdicts`.
 """
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sized
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich.table import Table
 
-from analysis.compare import plot, verdicts
+from analysis.compare import plot, rules, verdicts
+from analysis.compare.rules import Rules
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, NOT_COMPARED, SLOWER, TOO_FEW, Side
 from analysis.display import page, provenance, ranking, terminal
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, percent, span
@@ -31,18 +33,33 @@ HOW_TO_READ = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of all repeats, the two sides, and the threshold of a regression."""
+    """The rows of all repeats, the two sides, and what counts as a regression.
+
+    `calibration` is an earlier comparison of a release with itself on this machine.
+    """
 
     rows: pd.DataFrame
     a: Side
     b: Side
-    threshold: float | None = None
+    rules: Rules = field(default_factory=Rules)
     repeats: int = 1
+    calibration: "Comparison | None" = None
+
+    @cached_property
+    def judged(self) -> pd.DataFrame:
+        """The rows with their thresholds, regressions and what is acknowledged."""
+        return rules.judge(self.rows, self.rules)
 
     @property
     def same(self) -> bool:
         """Whether both sides are the same, so that every difference seen is a false alarm."""
-        return self.a.name == self.b.name
+        alike = self.a.campaign is self.b.campaign and _releases(self.a) == _releases(self.b)
+        local = (self.a.campaign.meta.get("comparison") or {}).get("local")
+        return self.a.name == self.b.name or (alike and not local)
+
+
+def _releases(side: Side) -> set[tuple[str, ...]]:
+    return set(side.rows[["framework", "release", "tuning"]].itertuples(index=False, name=None))
 
 
 def write(comparison: Comparison, out: Path) -> list[Path]:
@@ -75,7 +92,7 @@ def headline(comparison: Comparison) -> str:
 def answer(comparison: Comparison) -> pd.DataFrame:
     """List both sides, their ratio and the verdict of each workload; a calibration's false alarms.
     """
-    rows = comparison.rows
+    rows = comparison.judged
     if comparison.repeats > 1:
         return _calibration(comparison)
     unit, scale = best_unit([*rows["step_seconds_a"], *rows["step_seconds_b"]], TIME_UNITS)
@@ -114,6 +131,8 @@ def _caveats(rows: pd.DataFrame) -> list[str]:
 def verdict(row: "pd.Series[Any]") -> str:
     """Write a verdict with what the row could have shown."""
     word = str(row["verdict"])
+    if row.get("acknowledged"):
+        return f"{word}, acknowledged"
     return f"{word}, could have seen {_share(row['visible'])}" if word == NO_DIFFERENCE else word
 
 
@@ -133,11 +152,8 @@ def notes(comparison: Comparison) -> list[str]:
         each_holds = percent(verdicts.family_confidence(count), ".4g")
         said.append(f"The {count} intervals hold together with {percent(CONFIDENCE)} confidence; "
                     f"each is a {each_holds} interval.")
-    if comparison.same:
-        said.append(_false_alarms(rows))
-    if comparison.threshold is not None:
-        said += _regressions(rows, comparison.threshold)
-    return said
+    said.append(_false_alarms(rows) if comparison.same else _trust(comparison))
+    return said + _regressions(comparison)
 
 
 def labels(rows: pd.DataFrame) -> list[str]:
@@ -187,7 +203,7 @@ def _calibration(comparison: Comparison) -> pd.DataFrame:
 
 
 def _false_alarms(rows: pd.DataFrame) -> str:
-    wrong = rows["verdict"].isin(FALSE).groupby(rows["repeat"]).any()
+    wrong = alarms(rows)
     seen = rows["visible"].dropna()
     gave = f"{wrong.sum()} of {len(wrong)} comparisons gave one" if len(wrong) > 1 else \
         f"this comparison gave {'one' if wrong.any() else 'none'}"
@@ -197,24 +213,64 @@ def _false_alarms(rows: pd.DataFrame) -> str:
             f"{100 * (1 - CONFIDENCE):.0f} % of comparisons would by chance. {least}")
 
 
-def _regressions(rows: pd.DataFrame, threshold: float) -> list[str]:
-    shown, hidden = verdicts.regressions(rows, threshold)
-    limit = _share(threshold)
-    names = dict(zip(rows.index, labels(rows), strict=True))
-    listed = "; ".join(f"{names[index]} ({_ratio(row)})" for index, row in shown.iterrows())
+def _trust(comparison: Comparison) -> str:
+    """Say how often a comparison is a false alarm, and which difference it could have shown."""
+    seen = comparison.rows["visible"].dropna()
+    least = (f"The smallest visible difference is {_share(seen.min())} to {_share(seen.max())}, "
+             f"{_share(seen.median())} in the median of workloads."
+             if len(seen) else "There is no interval, so no difference is visible.")
+    chance = f"By chance {100 * (1 - CONFIDENCE):.0f} % of comparisons of equal sides give one"
+    known = comparison.calibration
+    if known is None:
+        return (f"False alarms: {chance}; no calibration of this machine was given "
+                f"(`--calibration DIR`). {least}")
+    wrong = alarms(known.rows)
+    return (f"False alarms: {chance}; on this machine {wrong.sum()} of {len(wrong)} comparisons of "
+            f"{known.a.name} with itself did. {least}")
+
+
+def alarms(rows: pd.DataFrame) -> "pd.Series[bool]":
+    return rows["verdict"].isin(FALSE).groupby(rows["repeat"]).any()
+
+
+def _regressions(comparison: Comparison) -> list[str]:
+    """Say which regressions are shown, known and possible, if there is a threshold."""
+    rows = comparison.judged.assign(label=labels(comparison.rows))
+    limits = rows["threshold"].dropna().unique()
+    if not len(limits):
+        return []
+    # One threshold is named once, several with each row.
+    limit = _share(limits[0]) if len(limits) == 1 else "its threshold"
+    shown = rows[rows["regression"] == rules.SHOWN]
+    known = shown["acknowledged"] != ""
+    listed = "; ".join(f"{row['label']} ({_ratio(row)}{_beyond(row, limits)})"
+                       for _, row in shown[~known].iterrows())
     said = [f"Regression beyond {limit}: {listed}." if listed
-            else f"No regression beyond {limit} is shown."]
+            else f"No {'further ' if known.any() else ''}regression beyond {limit} is shown."]
+    said += [f"Acknowledged regression: {row['label']} ({_ratio(row)}): {row['acknowledged']}."
+             for _, row in shown[known].iterrows()]
+    said += [f"No longer acknowledged: {each.framework} {each.network}: {each.text}."
+             for each in rules.expired(shown, comparison.rules)]
+    hidden = rows[rows["regression"] == rules.POSSIBLE]
     if len(hidden):
         uncertain = "; ".join(
-            f"{names[index]} ({'no interval' if pd.isna(high) else f'up to {number(high)}'})"
-            for index, high in hidden["ratio_high"].items())
+            f"{row['label']} ({_highest(row['ratio_high'])}{_beyond(row, limits)})"
+            for _, row in hidden.iterrows())
         said.append(f"A regression beyond {limit} cannot be excluded: {uncertain}. "
                     "More processes would narrow the intervals.")
     return said
 
 
+def _highest(high: float) -> str:
+    return "no interval" if pd.isna(high) else f"up to {number(high)}"
+
+
+def _beyond(row: "pd.Series[Any]", limits: Sized) -> str:
+    return f", beyond {_share(row['threshold'])}" if len(limits) > 1 else ""
+
+
 def _figures(comparison: Comparison) -> list[page.Figure]:
-    rows = comparison.rows
+    rows = comparison.judged
     if not rows["ratio_low"].notna().any():
         return []
     names = labels(rows)
@@ -222,7 +278,7 @@ def _figures(comparison: Comparison) -> list[page.Figure]:
         names = [f"{name}, #{repeat + 1}"
                  for name, repeat in zip(names, rows["repeat"], strict=True)]
     sides = comparison.a.name, comparison.b.name
-    draw = partial(plot.ratios, rows, names, sides, comparison.threshold)
+    draw = partial(plot.ratios, rows, names, sides)
     return [page.Figure("ratios", draw)]
 
 

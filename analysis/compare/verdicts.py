@@ -24,12 +24,15 @@ WORKLOAD = ["network", "batch", "devices", "device_kind", "threads", "precision"
 CONTESTANT = ["framework", "tuning"]
 SEVERAL = ["strategy", "global_batch"]
 FASTER, NOT_COMPARED = "faster", "not compared"
-OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes"]
+# Why a row is not compared: a side failed, trains something else, or has no such workload.
+FAILED, DIFFERENT, ABSENT = "failed", "different", "absent"
+OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes",
+             "framework", "release"]
 COLUMNS = [
     *WORKLOAD, *CONTESTANT, "repeat", "trial_a", "trial_b", "ratio", "ratio_low", "ratio_high",
     "visible", "verdict", "reason", "step_seconds_a", "step_seconds_b", "processes_a",
     "processes_b", "peak_memory_bytes_a", "peak_memory_bytes_b", "losses", "strategy_a",
-    "strategy_b",
+    "strategy_b", "framework_a", "framework_b", "release_a", "release_b", "refusal",
 ]
 CHECKS = ["check", "check_reason", "loss_error", "gradient_error", "trajectory_error"]
 
@@ -131,7 +134,8 @@ def visible(ratio: bootstrap.Estimate) -> float:
     return widest - 1 if widest else float("nan")
 
 
-def regressions(rows: pd.DataFrame, threshold: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+def regressions(rows: pd.DataFrame, threshold: "float | pd.Series[float]"
+                ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows with a slow-down beyond `threshold`, and those where one may hide.
 
     One is shown if the whole interval lies beyond, and may hide if a part does or there is none.
@@ -212,18 +216,21 @@ def _by_workload(name: str, rows: pd.DataFrame,
 def _refused(letter: str, found: Any, keys: Sequence[str]) -> dict[str, Any]:
     """Make the row of a spare unsupported trial."""
     reason = f"{letter.upper()}: {found['trial']}: {found['status']}: {found['reason']}"
-    return {**found[list(keys)], f"trial_{letter}": found["trial"],
-            f"strategy_{letter}": found["strategy"], "verdict": NOT_COMPARED, "reason": reason,
-            "losses": ""}
+    own = {f"{column}_{letter}": found[column]
+           for column in ("trial", "strategy", "framework", "release")}
+    return {**found[list(keys)], **own, "verdict": NOT_COMPARED, "reason": reason, "losses": "",
+            "refusal": ABSENT}
 
 
 def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) -> dict[str, Any]:
     """Put both sides of a workload into a row; `verdict` stays empty if they may be compared."""
-    row = {**workload, "verdict": "", "reason": "", "losses": ""}
+    row = {**workload, "verdict": "", "reason": "", "losses": "", "refusal": ""}
     reasons = []
+    kinds = set()
     for letter, (side, found) in (("a", a), ("b", b)):
         if found is None:
             reasons.append(f"{letter.upper()}: {side.name} has no such workload")
+            kinds.add(ABSENT)
             continue
         row |= {f"{column}_{letter}": found[column] for column in OF_A_SIDE}
         if found["caveat"]:
@@ -232,17 +239,22 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
         if found["status"] != "ok" or found["verified"] != "yes":
             state = "not verified" if found["status"] == "ok" else found["status"]
             reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
+            kinds.add({"ok": DIFFERENT, "failed": FAILED}.get(found["status"], ABSENT))
     rows = [found for _, found in (a, b) if found is not None]
     if all(len({found[key] for found in rows}) > 1 for key in ("framework", "tuning")):
         reasons.append(f"A is {rows[0]['tuning']} and B is {rows[1]['tuning']}: "
                        "two frameworks compare within a tier only")
+        kinds.add(ABSENT)
     if row.get("processes_a") and row.get("processes_b"):
         unlike = sameness.unlike(row["strategy_a"], row["strategy_b"])
         row["losses"] = "" if unlike else _losses(a[0].campaign, b[0].campaign, row)
         proven = all(side.campaign.proves_each_process for side, _ in (a, b))
         if unlike or (row["losses"] != "agree" and not proven):
             reasons = reasons or [unlike or row["losses"]]
-    return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons)} if reasons else {})
+            kinds.add(ABSENT if unlike else DIFFERENT)
+    refusal = next((kind for kind in (DIFFERENT, FAILED, ABSENT) if kind in kinds), "")
+    return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons), "refusal": refusal}
+                  if reasons else {})
 
 
 def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:

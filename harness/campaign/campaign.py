@@ -20,6 +20,7 @@ from harness.campaign.events import Event, Listener
 from harness.campaign.pipeline import Pipeline
 from harness.campaign.process import now
 from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_missing
+from harness.campaign.rehearsal import rehearse
 from harness.campaign.rounds import Rounds
 from harness.campaign.session import Environments, Plan, Session
 from harness.data import data_sets
@@ -80,7 +81,8 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Pl
 def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> None:
     """Run a campaign into `folder`; `listener` hears of its progress.
 
-    Raises WrongUse, before anything starts, if the folder or the machine is not fit for it.
+    Raises WrongUse, before anything starts, if the folder or the machine is not fit for it, and
+    SideFailed, before anything is timed, if a side of a comparison cannot run.
     """
     refuse = refuse_missing if resume else refuse_existing
     refuse(folder)
@@ -90,6 +92,8 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
         trials = [trial.trial for trial in plan.trials]
         recorder = Recorder.resume(folder, trials, _conditions(plan)) if resume else None
         with Session.open(plan, listener, folder / "logs") as session:
+            if plan.comparison and not recorder:
+                rehearse(plan, session)
             recorder = recorder or _begin(plan, folder, session)
             recorder.add("dirty", dirty)
             # Resuming may build what could not be built before.

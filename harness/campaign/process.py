@@ -68,6 +68,16 @@ class Process:
             self.worker = worker
         return self
 
+    def rehearse(self) -> Outcome:
+        """Run the first steps of a new process and end its worker. Nothing is kept but its log."""
+        self.get_ready()
+        if self.worker:
+            with self._noting_failures():
+                self._first_steps(self.worker)
+            self.worker.finish()
+            self.session.live.discard([self.worker])
+        return self.outcome
+
     def measure(self) -> Outcome:
         """Time a process that is ready. Its worker lives on unless it failed."""
         outcome, sampler = self.outcome, self.session.sampler
@@ -83,9 +93,7 @@ class Process:
 
     def _time(self, worker: Worker) -> None:
         suite = self.session.suite
-        last = 0.0
-        for _ in range(SINGLE_STEPS):
-            last = self._window(worker, 1, "warm-up")
+        last = self._first_steps(worker)
         length = 1
         while last < suite.window_seconds or length < suite.window_steps:
             length = 2 * length if last < suite.window_seconds else suite.window_steps
@@ -103,6 +111,10 @@ class Process:
             self.session.feed(worker, self.trial)
             self._tell("parts of the step")
             self.outcome.phases = step_parts.measure(worker, suite, self.trial, self.number, length)
+
+    def _first_steps(self, worker: Worker) -> float:
+        """Run the first steps one by one; return the seconds of the last."""
+        return [self._window(worker, 1, "warm-up") for _ in range(SINGLE_STEPS)][-1]
 
     def _window(self, worker: Worker, steps: int, phase: str) -> float:
         """Run and keep one window; return its seconds. Raises Failed if the loss is not finite."""

@@ -32,7 +32,8 @@ from harness.workers.worker import Failed, Worker
 
 NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
 
-Environments = dict[str, Environment | BuildFailed]  # by `framework==release`
+# By `framework==release`, or `framework==release of A` where a side has its own.
+Environments = dict[str, Environment | BuildFailed]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Plan:
     trials: list[Trial]
     machine: dict[str, Any]
     device_kind: recipes.Device  # cuda if the suite says both
-    comparison: dict[str, Any] | None = None  # the sides as written, and the repeats
+    # The sides as written, the repeats, and interpreters of single sides as `local`, by A or B.
+    comparison: dict[str, Any] | None = None
     allow_dirty: bool = False  # measure on GPUs that others use or that are throttled
 
     @property
@@ -105,8 +107,9 @@ class Session:
         return self.judge.live
 
     def environment(self, trial: Trial) -> Environment | BuildFailed:
-        """Return the environment of a trial's release."""
-        return self.environments[f"{trial.framework}=={trial.release}"]
+        """Return the environment of a trial's release, or that of its side."""
+        name = f"{trial.framework}=={trial.release}"
+        return self.environments.get(f"{name} of {trial.side}") or self.environments[name]
 
     def start(self, trial: Trial, log: Path, module: str = "",
               extra: Mapping[str, str] | None = None) -> Worker:
@@ -156,10 +159,15 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     on_gpus = {(trial.framework, trial.release) for trial in plan.planned
                if recipes.device_of(trial.device_kind) == "cuda"}
     interpreters, ready = plan.suite.interpreters, Environments()
-    releases = dict.fromkeys((trial.framework, trial.release) for trial in plan.planned)
-    for framework, release in releases:
+    local = (plan.comparison or {}).get("local", {})
+    releases = dict.fromkeys((trial.framework, trial.release, trial.side if trial.side in local
+                              else "") for trial in plan.planned)
+    for framework, release, side in releases:
         name = f"{framework}=={release}"
         kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
+        if side:
+            ready[f"{name} of {side}"] = store.existing(framework, Path(local[side]), kind)
+            continue
         if interpreter := interpreters.get(name) or interpreters.get(framework):
             ready[name] = store.existing(framework, interpreter, kind)
             continue

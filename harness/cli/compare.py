@@ -1,4 +1,8 @@
-"""`dlbench compare` and `dlbench bisect`: comparisons of two sides, live or recorded."""
+"""`dlbench compare` and `dlbench bisect`: comparisons of two sides, live or recorded.
+
+Exit codes of `compare`: 0 no regression, 1 regression, 2 wrong use, 3 inconclusive, 4 a side could
+not be built or run.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +17,9 @@ from harness.validation import CHECKOUT
 
 if TYPE_CHECKING:
     from analysis.compare.report import Comparison
-    from harness.campaign.bisection import Step
-    from harness.campaign.comparison import Request
     from harness.campaign.session import Plan
+    from harness.comparison.bisection import Step
+    from harness.comparison.plan import Request
 
 SUITE = CHECKOUT / "configs" / "compare.yaml"
 SuiteFile = Annotated[Path, typer.Option("--suite", metavar="SUITE.yaml", help="What to run.")]
@@ -24,17 +28,32 @@ SuiteFile = Annotated[Path, typer.Option("--suite", metavar="SUITE.yaml", help="
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(Measuring):
     a: Annotated[str, typer.Argument(
-        metavar="A", help="A release (jax==0.9.2), a variant (jax:tuned) or a campaign's folder.")]
+        metavar="A", help="A release (jax==0.9.2), a variant (jax:tuned), a local build "
+        "(NAME=/path/python) or a campaign's folder.")]
     b: Annotated[str, typer.Argument(
         metavar="[B]", help="The other side. Without it, A is the folder of a live comparison.")
     ] = ""
     overrides: Overrides = None
     suite: SuiteFile = SUITE
+    framework: Annotated[str, typer.Option(
+        "--as", metavar="FRAMEWORK", help="What local builds are.")] = ""
     resume: Annotated[bool, typer.Option(
         "--resume", help="Go on with the comparison in DIR.")] = False
+    dry_run: Annotated[bool, typer.Option(
+        "--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False
     fail_on_regression: Annotated[str | None, typer.Option(
         metavar="SHARE", help="Exit 1 if B is shown to be slower by more than this, as in 3%.")
     ] = None
+    threshold: Annotated[list[str] | None, typer.Option(
+        metavar="[NETWORK=]SHARE", help="The same, also for one network: resnet50=5%.")] = None
+    rules: Annotated[Path | None, typer.Option(
+        metavar="FILE.yaml", help="Thresholds and acknowledged regressions.")] = None
+    json: Annotated[str, typer.Option(
+        metavar="FILE", help="Also write the result as JSON; - is the standard output.")] = ""
+    markdown: Annotated[str, typer.Option(
+        metavar="FILE", help="Also write a summary as Markdown; - is the standard output.")] = ""
+    calibration: Annotated[Path | None, typer.Option(
+        metavar="DIR", help="A release against itself on this machine: its false alarms.")] = None
     repeats: Annotated[int, typer.Option(
         min=1, max=1000, help="Of a release against itself: calibrate this machine.")] = 1
     across_machines: Annotated[bool, typer.Option(
@@ -54,39 +73,72 @@ class BisectOptions(Measuring):
 
 
 def compare(options: CompareOptions) -> None:
-    """Compare two releases or variants, run live and interleaved, or two recorded campaigns.
+    """Compare two releases, variants or local builds, run live and interleaved, or two campaigns.
 
-    Every workload gets a verdict.
+    Every workload gets a verdict. Exit 1: regression, 3: inconclusive, 4: a side could not run.
     """
-    from analysis.compare import verdicts
-    from harness.campaign.comparison import Request, is_recorded
+    from analysis.compare import outcome, verdicts
+    from analysis.compare.outcome import NotRun
+    from harness.campaign.rehearsal import SideFailed
+    from harness.cli import rules
+    from harness.cli.outputs import Outputs
+
+    wanted = rules.read(options.fail_on_regression, options.threshold or [], options.rules)
+    with Outputs(options.json, options.markdown).opened() as outputs:
+        try:
+            found, folder = _measure(options)
+        except SideFailed as failed:
+            outputs.write(NotRun(failed.a, failed.b, failed.side, failed.reason))
+            say(str(failed), "bold red")
+            raise typer.Exit(outcome.EXIT_CODES[outcome.NOT_RUN]) from None
+        if found is None:
+            return
+        known = judge(options.calibration) if options.calibration else None
+        if known and not known.same:
+            raise WrongUse(f"--calibration {options.calibration}: compares {known.a.name} with "
+                           f"{known.b.name}; name a comparison of a release with itself")
+        if known:
+            verdicts.refuse_other_hardware(known.a, found.a)
+        found = replace(found, rules=wanted, calibration=known)
+        _show(found, folder)
+        outputs.write(found)
+        reached = outcome.outcome_of(found)
+        say(f"Outcome: {outcome.TITLES[reached]}.")
+    if code := outcome.EXIT_CODES[reached]:
+        raise typer.Exit(code)
+
+
+def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
+    """Compare what the options name, and name the result's folder. A plan alone gives none."""
+    from harness.cli.plan_table import print_plan
+    from harness.comparison.plan import Request
+    from harness.comparison.sides import is_recorded
     from harness.environments.interpreters import named
 
     a, b = options.a, options.b
-    threshold = parse_threshold(options.fail_on_regression)
     if options.resume and options.out is None:
         raise WrongUse("--resume: name the comparison's folder with --out DIR")
     live = bool(b) and not (is_recorded(a) or is_recorded(b))
-    given = {"--resume": options.resume, "--repeats": options.repeats > 1,
-             "--interpreter": options.interpreter, "KEY=VALUE": options.overrides}
+    given = {"--resume": options.resume, "--repeats": options.repeats > 1, "--as":
+             options.framework, "--interpreter": options.interpreter, "--dry-run": options.dry_run,
+             "KEY=VALUE": options.overrides}
     if not live and any(given.values()):
         raise WrongUse(f"{', '.join(word for word, value in given.items() if value)}: only for "
                        "live comparisons; recorded campaigns do not change")
     folder = options.out or new_folder("compare")
     if not b:
-        folder, found = options.out or Path(a), judge(Path(a), threshold)
-    elif not live:
-        found = judge_recorded(Path(a), Path(b), options.across_machines, threshold)
-    else:
-        request = Request(a, b, options.suite, tuple(options.overrides or ()),
-                          tuple(named(options.interpreter).items()), options.repeats)
-        with interruptible(folder, "--resume"):
-            _run_live(request, folder, options.resume, options.allow_dirty)
-        found = judge(folder, threshold)
-    _show(found, folder)
-    regressed = threshold is not None and len(verdicts.regressions(found.rows, threshold)[0])
-    if regressed or (found.rows["verdict"] == verdicts.NOT_COMPARED).any():
-        raise typer.Exit(1)
+        return judge(Path(a)), options.out or Path(a)
+    if not live:
+        return judge_recorded(Path(a), Path(b), options.across_machines), folder
+    request = Request(a, b, options.suite, tuple(options.overrides or ()),
+                      tuple(named(options.interpreter).items()), options.repeats,
+                      options.framework)
+    if options.dry_run:
+        print_plan(_prepare(request, options.allow_dirty))
+        return None, folder
+    with interruptible(folder, "--resume"):
+        _run_live(request, folder, options.resume, options.allow_dirty)
+    return judge(folder), folder
 
 
 def bisect(options: BisectOptions) -> None:
@@ -94,16 +146,19 @@ def bisect(options: BisectOptions) -> None:
 
     Each release runs in a live comparison with the first.
     """
-    from harness.campaign import bisection
-    from harness.campaign.comparison import Request, split_side
+    from harness.campaign.rehearsal import SideFailed
+    from harness.cli.rules import share_of
+    from harness.comparison import bisection
+    from harness.comparison.plan import Request
+    from harness.comparison.sides import split
     from harness.environments.interpreters import named
 
     folder = options.out or new_folder("bisect")
     listed = words(options.releases)
     if len(listed) < 2:
         raise WrongUse(f"--releases {options.releases}: write two or more, with commas")
-    share = parse_threshold(options.threshold) or 0.0
-    name, tuning = split_side(options.framework)
+    share = share_of(options.threshold)
+    name, tuning = split(options.framework)
     sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
     overrides = (*(options.overrides or ()), f"networks={options.network}")
     interpreters = named(options.interpreter)
@@ -126,10 +181,14 @@ def bisect(options: BisectOptions) -> None:
         added = (f"{key}={value}" for key, value in more.items())
         request = replace(request_of(release), overrides=(*overrides, *added))
         place = folder / f"{release}-{more['processes']}"
-        _run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
-        found = judge(place, None)
-        _show(found, place)
-        steps.append(bisection.step_of(release, found.rows, cut))
+        try:
+            _run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
+        except SideFailed as failed:
+            steps.append(bisection.failed_step(release, f"{failed.side}: {failed.reason}"))
+        else:
+            found = judge(place)
+            _show(found, place)
+            steps.append(bisection.step_of(release, found.rows, cut))
         bisection.write(steps, folder / "bisect.csv")
         return steps[-1]
 
@@ -141,7 +200,7 @@ def bisect(options: BisectOptions) -> None:
         raise typer.Exit(1)
 
 
-def judge(folder: Path, threshold: float | None) -> "Comparison":
+def judge(folder: Path) -> "Comparison":
     """Compare the sides of the live comparison in `folder`, each repeat by itself."""
     import pandas as pd
 
@@ -154,11 +213,10 @@ def judge(folder: Path, threshold: float | None) -> "Comparison":
     rows = [verdicts.compare(*verdicts.sides_of(each)).assign(repeat=number)
             for number, each in enumerate(repeats)]
     a, b = verdicts.sides_of(whole)
-    return Comparison(pd.concat(rows, ignore_index=True), a, b, threshold, len(repeats))
+    return Comparison(pd.concat(rows, ignore_index=True), a, b, repeats=len(repeats))
 
 
-def judge_recorded(a: Path, b: Path, across_machines: bool, threshold: float | None
-                   ) -> "Comparison":
+def judge_recorded(a: Path, b: Path, across_machines: bool) -> "Comparison":
     """Compare two recorded campaigns. Raises NotComparable for different hardware."""
     from analysis.compare import verdicts
     from analysis.compare.report import Comparison
@@ -167,7 +225,7 @@ def judge_recorded(a: Path, b: Path, across_machines: bool, threshold: float | N
     sides = [verdicts.recorded(reader.read(folder)) for folder in (a, b)]
     if not across_machines:
         verdicts.refuse_other_hardware(*sides)
-    return Comparison(verdicts.compare(*sides), sides[0], sides[1], threshold)
+    return Comparison(verdicts.compare(*sides), sides[0], sides[1])
 
 
 def write_page(comparison: "Comparison", out: Path) -> Path:
@@ -182,25 +240,12 @@ def write_page(comparison: "Comparison", out: Path) -> Path:
     return next(path for path in paths if path.suffix == ".html")
 
 
-def parse_threshold(text: str | None) -> float | None:
-    """Read `3%` or `0.03` as a share."""
-    if text is None:
-        return None
-    try:
-        share = float(text.rstrip("% ")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 10:
-        raise WrongUse(f"--fail-on-regression {text}: write a share such as 3% or 0.03")
-    return share
-
-
 def _prepare(request: "Request", allow_dirty: bool) -> "Plan":
     """Plan a live comparison; refuse what could not be compared once it is measured."""
     from analysis.compare import verdicts
-    from harness.campaign import comparison
+    from harness.comparison.plan import prepare
 
-    plan = comparison.prepare(request, allow_dirty)
+    plan = prepare(request, allow_dirty)
     try:
         if plan.trials:
             trials = [trial.to_json() for trial in plan.trials]

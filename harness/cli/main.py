@@ -9,14 +9,12 @@ import json
 import signal
 import sys
 import tempfile
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -30,9 +28,6 @@ from harness.errors import WrongUse, brief, printable
 from harness.plan.suite import MOST_JOBS
 from harness.records import lock
 from harness.studies.study import DEVICES, known
-
-if TYPE_CHECKING:
-    from harness.campaign.session import Plan
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -131,6 +126,7 @@ def run(options: RunOptions) -> None:
     """Run a suite: a campaign with records, a table and a page."""
     from harness.campaign import campaign
     from harness.campaign.recorder import refuse_existing, refuse_missing
+    from harness.cli.plan_table import count_traces, print_plan
     from harness.cli.progress import Display, count
     from harness.plan.planner import execution_order
     from harness.plan.suite import load_suite
@@ -146,11 +142,11 @@ def run(options: RunOptions) -> None:
     (refuse_missing if options.resume else refuse_existing)(folder)
     lock.probe(folder)
     if options.dry_run:
-        _print_plan(plan)
+        print_plan(plan)
         return
     work = execution_order(plan.trials, suite.processes, suite.seed)
     say(f"{suite.title or file.stem}: {count(len(plan.trials), 'trial')}, "
-        f"{count(len(work), 'process', 'es')}{_count_traces(plan)}, records in {folder}")
+        f"{count(len(work), 'process', 'es')}{count_traces(plan)}, records in {folder}")
     with interruptible(folder, "--resume"), Display(console, suite, work) as display:
         campaign.run(plan, folder, display, options.resume)
     if "failed" in _report([folder], folder):
@@ -287,45 +283,6 @@ def _report(folders: list[Path], out: Path) -> set[str]:
             manifest.write_manifest(out)
     say(f"Page: {next(path for path in paths if path.suffix == '.html')}")
     return statuses
-
-
-def _print_plan(plan: "Plan") -> None:
-    from harness.cli.progress import count, duration
-    from harness.plan.planner import estimate_seconds, shares_cores
-
-    table = Table("framework", "network, batch", "on", "how", "time", box=box.SIMPLE)
-    total, refused, cores = 0.0, Counter[str](), plan.machine["cpu"]["allowed"]
-    processes = plan.suite.processes
-    for trial in plan.trials:
-        if trial.status != "planned":
-            refused[trial.reason] += 1
-            continue
-        seconds = processes * estimate_seconds(trial, plan.suite)
-        total += seconds
-        where = f"{trial.devices} x {trial.device_kind}"
-        where += f", threads {trial.threads}" if trial.device_kind == "cpu" else ""
-        where += f", {trial.strategy}" if trial.strategy else ""
-        where += f", sharing {count(cores, 'core')}" if shares_cores(trial, cores) else ""
-        table.add_row(f"{trial.framework} {trial.release}", f"{trial.network}, {trial.batch}",
-                      where, f"{trial.precision} {trial.tuning} {trial.data}", duration(seconds))
-    console.print(table)
-    for reason, times in refused.items():
-        say(f"{times} refused: {reason}", "yellow")
-    time = f"about {duration(total)} once the environments are built" if total else "all refused"
-    say(f"{count(len(plan.trials), 'trial')}, {count(processes, 'process', 'es')} each"
-        f"{_count_traces(plan)}, {time}. Nothing was started.")
-
-
-def _count_traces(plan: "Plan") -> str:
-    """Count the traces and profiles of a campaign; each needs one more worker."""
-    from harness.campaign import profiling, tracing
-    from harness.cli.progress import count
-
-    suite = plan.suite
-    counts = {"trace": sum(tracing.wanted(suite, trial) for trial in plan.planned),
-              "profile": sum(profiling.wanted(suite, trial) and trial.devices == 1
-                             for trial in plan.planned)}
-    return "".join(f", {count(number, what)}" for what, number in counts.items() if number)
 
 
 def _end_as_by_ctrl_c() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from analysis.compare import report, verdicts
 from analysis.compare.report import Comparison
+from analysis.compare.rules import Rules
 from analysis.compare.verdicts import (
     COLUMNS,
     FASTER,
@@ -198,7 +199,7 @@ def test_one_strategy_of_both_sides_is_not_named_and_two_are(on_devices):
     rows = verdicts.compare(a, b)
     assert rows[["strategy_a", "strategy_b", "verdict"]].to_numpy().tolist() == [["ddp", "ring", NO_DIFFERENCE]]
     assert report.labels(rows) == ["alexnet_cifar, batch 64, ddp in A, ring in B"]
-    assert report.lines(Comparison(rows, a, b, 0.0))[-1].startswith(
+    assert report.lines(Comparison(rows, a, b, Rules(0.0)))[-1].startswith(
         "A regression beyond 0 % cannot be excluded: alexnet_cifar, batch 64, ddp in A, ring in B (")
 
 
@@ -265,7 +266,7 @@ def test_all_verdicts_of_a_comparison_hold_together(monkeypatch):
 
 def test_a_page_needs_no_other_file_and_says_what_was_compared(pair, tmp_path):
     a, b = pair(slower=1.2)
-    comparison = Comparison(verdicts.compare(a, b), a, b, 0.03)
+    comparison = Comparison(verdicts.compare(a, b), a, b, Rules(0.03))
     paths = report.write(comparison, tmp_path / "out")
     assert sorted(path.name for path in paths) == ["compare.csv", "compare.html", "compare.md", "ratios.png", "ratios.svg"]
     page = (tmp_path / "out" / "compare.html").read_text()
@@ -279,12 +280,12 @@ def test_a_page_needs_no_other_file_and_says_what_was_compared(pair, tmp_path):
 
 def test_a_verdict_of_no_difference_says_what_could_have_been_seen(pair):
     a, b = pair()
-    comparison = Comparison(verdicts.compare(a, b), a, b, 0.03)
+    comparison = Comparison(verdicts.compare(a, b), a, b, Rules(0.03))
     (cells,) = report.answer(comparison).to_dict("records")
     assert re.fullmatch(r"no difference seen, could have seen \d[\d.]* %", cells["verdict"])
     assert cells["losses"] == "agree"
     assert report.lines(comparison)[0] == "B against A: 1 no difference seen."
-    assert report.lines(comparison)[2].startswith("A regression beyond 3 % cannot be excluded: ")
+    assert report.lines(comparison)[3].startswith("A regression beyond 3 % cannot be excluded: ")
 
 
 @pytest.mark.parametrize("proves_each", [False, True])

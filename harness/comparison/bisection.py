@@ -126,6 +126,11 @@ def step_of(release: str, rows: pd.DataFrame, cut: float) -> Step:
     return Step(release, processes, row["ratio"], low, high, decide(low, high, cut), row["reason"])
 
 
+def failed_step(release: str, reason: str) -> Step:
+    """Note a comparison of which nothing was timed."""
+    return Step(release, 0, math.nan, math.nan, math.nan, INCONCLUSIVE, reason)
+
+
 def sentence(answer: Answer) -> str:
     """Put an answer into a sentence."""
     if not answer.first:

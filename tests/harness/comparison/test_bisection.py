@@ -12,8 +12,11 @@ import pytest
 import yaml
 
 from harness.campaign import campaign
-from harness.campaign import comparison as comparing
-from harness.campaign.bisection import (
+from harness.campaign.session import Session
+from harness.cli import compare as cli_compare
+from harness.cli import main
+from harness.comparison import plan as comparing
+from harness.comparison.bisection import (
     ATTEMPTS,
     INCONCLUSIVE,
     REGRESSED,
@@ -26,9 +29,6 @@ from harness.campaign.bisection import (
     step_of,
     write,
 )
-from harness.campaign.session import Session
-from harness.cli import compare as cli_compare
-from harness.cli import main
 from harness.environments import recipes
 from harness.errors import WrongUse
 from harness.plan.planner import Machine, make_trials
@@ -183,7 +183,7 @@ def test_what_makes_several_workloads_is_named_with_its_values_and_remedy(suite,
 def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, tmp_path, releases, ratios, code, said):
     asked = []
 
-    def judge(place, threshold):
+    def judge(place):
         ratio = ratios[place.name.partition("-")[0]]
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": ratio * 0.98, "ratio_high": ratio * 1.02,
                                                    "reason": "", "processes_a": 5, "processes_b": 5, "batch": 4}]))
@@ -238,7 +238,7 @@ def planned(monkeypatch):
     """Plan comparisons and run none: what each shows, by its release (wrong use without), and the suites that were planned."""
     shown, suites = {}, []
 
-    def judge(place, threshold):
+    def judge(place):
         release = place.name.partition("-")[0]
         if release not in shown:
             raise WrongUse(f"{place}: no records")

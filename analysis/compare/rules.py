@@ -1,0 +1,80 @@
+"""What counts as a regression: a threshold for each workload, and those that are known already."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import pandas as pd
+
+from analysis.compare import verdicts
+from analysis.compare.releases import Range
+
+SHOWN, POSSIBLE = "shown", "possible"
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """A known regression of side B, which counts as none until a day, that day included."""
+
+    framework: str
+    releases: Range
+    network: str
+    reason: str
+    until: date
+
+    def covers(self, framework: str, release: str, network: str) -> bool:
+        return ((framework, network) == (self.framework, self.network)
+                and self.releases.holds(release))
+
+    @property
+    def text(self) -> str:
+        return f"{self.reason} (until {self.until})"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The threshold of all workloads, those of single networks, and acknowledged regressions.
+
+    Thresholds are shares. Without one a workload's slow-down is told and fails nothing.
+    """
+
+    threshold: float | None = None
+    networks: Mapping[str, float] = field(default_factory=dict)
+    acknowledged: tuple[Acknowledged, ...] = ()
+    today: date = field(default_factory=date.today)
+
+    def threshold_of(self, network: str) -> float:
+        """Return a network's threshold, NaN without one."""
+        share = self.networks.get(network, self.threshold)
+        return float("nan") if share is None else share
+
+
+def judge(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
+    """Add `threshold`, `regression` (shown, possible or "") and `acknowledged` to compared rows.
+
+    `acknowledged` is the reason of a regression that is known. One that has expired counts again.
+    """
+    limits = rows["network"].map(rules.threshold_of).astype(float)
+    shown, possible = verdicts.regressions(rows, limits)
+    kind = pd.Series("", index=rows.index)
+    kind[shown.index], kind[possible.index] = SHOWN, POSSIBLE
+    judged = rows.assign(threshold=limits, regression=kind.where(limits.notna(), ""))
+    known = [_reason(row, rules) if row["regression"] == SHOWN else ""
+             for _, row in judged.iterrows()]
+    return judged.assign(acknowledged=pd.Series(known, index=rows.index, dtype=object))
+
+
+def expired(rows: pd.DataFrame, rules: Rules) -> list[Acknowledged]:
+    """Return the acknowledged regressions of these rows that have expired."""
+    return [each for each in rules.acknowledged if each.until < rules.today
+            and any(_covers(each, row) for _, row in rows.iterrows())]
+
+
+def _reason(row: "pd.Series[Any]", rules: Rules) -> str:
+    return next((each.text for each in rules.acknowledged
+                 if each.until >= rules.today and _covers(each, row)), "")
+
+
+def _covers(each: Acknowledged, row: "pd.Series[Any]") -> bool:
+    return each.covers(str(row["framework_b"]), str(row["release_b"]), str(row["network"]))

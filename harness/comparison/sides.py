@@ -1,0 +1,110 @@
+"""Reads what names a side: a release, a variant, a local build, or a recorded campaign."""
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from harness.environments import recipes
+from harness.errors import WrongUse, brief
+from harness.plan.suite import Tuning
+from harness.validation import did_you_mean
+
+NAME = re.compile(r"[\w.+-]{1,40}")
+PROBE_SECONDS = 60
+# Where a framework's metadata lies tells builds apart, also where a variable adds a folder to the
+# path of one Python.
+PROBE = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, distribution
+found = None
+for name in json.loads(sys.argv[1]):
+    try:
+        found = str(distribution(name)._path)
+        break
+    except PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of a live comparison: its name in records, and what is trained by what.
+
+    A local build has an `interpreter`; other sides have a release's own environment.
+    """
+
+    name: str
+    spec: str
+    tuning: str = ""
+    interpreter: Path | None = None
+
+
+def is_recorded(word: str) -> bool:
+    """Whether a word names a campaign's folder and not a framework or a local build."""
+    if is_local(word):
+        return False
+    return os.path.isfile(Path(word) / "campaign.json") or "/" in word
+
+
+def is_local(word: str) -> bool:
+    """Whether a word is NAME=PATH; `pytorch==2.12.0` is not."""
+    name, equals, place = word.partition("=")
+    return bool(equals) and not place.startswith("=") and bool(NAME.fullmatch(name))
+
+
+def read(word: str, framework: str = "") -> Side:
+    """Read one side; `framework` is that of local builds. Raises WrongUse."""
+    if not is_local(word):
+        return Side(word, *split(word))
+    name, _, place = word.partition("=")
+    place, colon, tuning = place.rpartition(":") if ":" in place else (place, "", "")
+    if colon and tuning not in get_args(Tuning):
+        place, tuning = f"{place}:{tuning}", ""
+    if not framework:
+        raise WrongUse(f"{brief(word, 100)}: a local build; say what it is, as in --as pytorch")
+    recipes.parse(framework)
+    if "==" in framework:
+        raise WrongUse(f"--as {framework}: name the framework alone; a local build says its "
+                       "release")
+    return Side(name, framework, tuning, Path(place).expanduser().absolute())
+
+
+def split(word: str) -> tuple[str, str]:
+    """Split `pytorch==2.12.0:tuned` into the release and the tuning, which is optional."""
+    spec, colon, tuning = word.partition(":")
+    if colon and tuning not in get_args(Tuning):
+        raise WrongUse(f"{word}: unknown tuning {tuning}{did_you_mean(tuning, get_args(Tuning))}")
+    return spec, tuning
+
+
+def refuse_one_build(a: Side, b: Side) -> None:
+    """Raise WrongUse for one build under two names, and for two builds under one.
+
+    One build and one name is a calibration.
+    """
+    if not (a.interpreter and b.interpreter):
+        return
+    if a.name == b.name and a.interpreter != b.interpreter:
+        raise WrongUse(f"{a.name}: names two builds, {a.interpreter} and {b.interpreter}: "
+                       "give each its own name")
+    if a.name != b.name and a.tuning == b.tuning and _place(a) == _place(b):
+        raise WrongUse(f"{a.name} and {b.name} are one build, {_place(a)}: name two; to calibrate, "
+                       f"write {a.name}={a.interpreter} twice")
+
+
+def _place(side: Side) -> str:
+    """Return where a local build's metadata lies, or its interpreter where nothing says so."""
+    distributions = recipes.load(side.spec).distributions
+    try:
+        answer = subprocess.run(
+            [str(side.interpreter), "-c", PROBE, json.dumps(distributions)], capture_output=True,
+            text=True, timeout=PROBE_SECONDS, cwd="/", stdin=subprocess.DEVNULL, check=True)
+        return json.loads(answer.stdout) or str(side.interpreter)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        # `store.existing` says what is wrong with it.
+        return str(side.interpreter)
