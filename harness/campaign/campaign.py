@@ -177,12 +177,13 @@ def release_of(spec: str, interpreters: Mapping[str, Path], device_kind: recipes
     Raises WrongUse if a spec names one release and the interpreter has another.
     """
     framework, release = recipes.parse(spec)
-    interpreter = interpreters.get(spec) or interpreters.get(framework)
+    exact = f"{framework}=={release}"
+    interpreter = interpreters.get(exact) or interpreters.get(framework)
     if not interpreter:
         return release
     found = store.existing(framework, interpreter, device_kind).release
-    if "==" in spec and found != release:
-        raise WrongUse(f"{spec}: {interpreter} has {found}; name that release, or another "
+    if ("==" in spec or exact in interpreters) and found != release:
+        raise WrongUse(f"{exact}: {interpreter} has {found}; name that release, or another "
                        "interpreter")
     return found
 

@@ -41,7 +41,7 @@ WindowSeconds = Annotated[float, typer.Option(
     min=0, max=LONGEST_WINDOW, callback=finite, help="Length of a timed window.")]
 Interpreter = Annotated[list[str] | None, typer.Option(
     "--interpreter", metavar="FRAMEWORK[==RELEASE]=PATH",
-    help="An interpreter that has the framework already.")]
+    help="An interpreter that has the framework already, once for each framework or release.")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from analysis.records import reader
 from harness.campaign import campaign
 from harness.cli import terminal
 from harness.cli.progress import count
+from harness.environments import recipes, store
+from harness.errors import WrongUse
 from harness.workers import launch
 
 ROOT = Path(__file__).parents[3]
@@ -207,6 +210,10 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
      "dlbench: dlbench verify: device: input should be 'auto', 'cpu', 'cuda' or 'both', is 'gpu'"),
     (["verify", "--interpreter", "pytorch"],
      "dlbench: --interpreter pytorch: write FRAMEWORK=PATH, for example pytorch=/usr/bin/python3"),
+    (["verify", "--frameworks", "reference==1.19.5", "--interpreter", f"reference={sys.executable}"],
+     f"dlbench: reference==1.19.5: {sys.executable} has {np.__version__}; name that release, or another interpreter"),
+    (["run", "{suite}", "--interpreter", "reference==2.4.6=/a", "--interpreter", "reference=/b"],
+     "dlbench: --interpreter reference: given twice, once for all releases and once for reference==2.4.6; name a release in both"),
     (["verify", "--frameworks", "reference", "--interpreter", "reference=/no/python"],
      "dlbench: /no/python: is not a Python interpreter that runs: "),
     (["run", "/no/suite.yaml"], "dlbench: /no/suite.yaml: no such file"),
@@ -226,6 +233,14 @@ def test_wrong_input_is_one_message_without_a_traceback(dlbench, suite, no_worke
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith(message.format(**places))
     assert answer.err.count("\n") == 1
+
+
+def test_the_interpreter_of_a_default_release_must_have_that_release(monkeypatch):
+    monkeypatch.setattr(store, "existing", lambda *arguments: SimpleNamespace(release="0.1"))
+    default = recipes.load("reference").default
+    with pytest.raises(WrongUse, match=f"reference=={default}: /a/python has 0.1; name that release"):
+        campaign.release_of("reference", {f"reference=={default}": Path("/a/python")}, "cpu")
+    assert campaign.release_of("reference", {"reference": Path("/a/python")}, "cpu") == "0.1"
 
 
 def test_a_full_disk_is_one_message_that_names_the_folder(dlbench, suite, stand_in, tmp_path, monkeypatch):

@@ -195,14 +195,14 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
     monkeypatch.setattr(cli_compare, "_prepare", lambda request, dirty: SimpleNamespace(
         suite=Suite(processes=5), trials=[SimpleNamespace(side="A")]))
     monkeypatch.setattr(sys, "argv", ["dlbench", "bisect", "jax:tuned", "--releases", releases, "--network", "fcn5", "--threshold",
-                                      "10%", "batch=4", "--out", str(tmp_path / "out"), "--interpreter", f"jax={sys.executable}",
+                                      "10%", "batch=4", "--out", str(tmp_path / "out"), "--interpreter", f"jax==1.0={sys.executable}",
                                       "--interpreter", f"jax==1.1={sys.executable}"])
     with pytest.raises(SystemExit) as end:
         main.main()
     printed = capsys.readouterr()
     assert (end.value.code or 0, said in printed.out + printed.err) == (code, True)
     assert asked == [("jax==1.0:tuned", f"jax=={release}:tuned", ("batch=4", "networks=fcn5", "processes=5"),
-                      (("jax", Path(sys.executable)), *([("jax==1.1", Path(sys.executable))] if release == "1.1" else []))) for release in sorted(ratios, reverse=True)]
+                      (("jax==1.0", Path(sys.executable)), *([("jax==1.1", Path(sys.executable))] if release == "1.1" else []))) for release in sorted(ratios, reverse=True)]
 
 
 @pytest.fixture
