@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.compare import report, rules, verdicts
 from analysis.compare.report import Comparison
-from analysis.compare.verdicts import ABSENT, DIFFERENT, FAILED, TOO_FEW
+from analysis.compare.verdicts import DIFFERENT, FAILED, TOO_FEW
 from analysis.display import page, provenance
 from analysis.statistics.bootstrap import CONFIDENCE
 
@@ -42,8 +42,8 @@ class NotRun:
 def outcome_of(comparison: Comparison) -> str:
     """Return what the rows come to, the worst first.
 
-    A side that trains something else counts as a regression. A workload that was not compared, or
-    whose interval reaches beyond its threshold, leaves the answer open.
+    B counts as a regression if it trains something else and A does not. A workload that was not
+    compared, or whose interval reaches beyond its threshold, leaves the answer open.
     """
     rows = comparison.judged
     refused = set(rows["refusal"])
@@ -53,7 +53,7 @@ def outcome_of(comparison: Comparison) -> str:
     if FAILED in refused:
         return NOT_RUN
     unclear = (rows["regression"] == rules.POSSIBLE) | (rows["verdict"] == TOO_FEW)
-    return INCONCLUSIVE if ABSENT in refused or unclear.any() or rows.empty else FINE
+    return INCONCLUSIVE if refused - {""} or unclear.any() or rows.empty else FINE
 
 
 def as_json(found: Comparison | NotRun) -> str:

@@ -216,16 +216,17 @@ def _false_alarms(rows: pd.DataFrame) -> str:
 def _trust(comparison: Comparison) -> str:
     """Say how often a comparison is a false alarm, and which difference it could have shown."""
     seen = comparison.rows["visible"].dropna()
-    least = (f"The smallest visible difference is {_share(seen.min())} to {_share(seen.max())}, "
-             f"{_share(seen.median())} in the median of workloads."
-             if len(seen) else "There is no interval, so no difference is visible.")
-    chance = f"By chance {100 * (1 - CONFIDENCE):.0f} % of comparisons of equal sides give one"
+    least = "There is no interval, so no difference is visible."
+    if len(seen):
+        most = f" to {_share(seen.max())}, by workload" if len(seen) > 1 else ""
+        least = f"The smallest visible difference is {_share(seen.min())}{most}."
+    chance = f"by chance {100 * (1 - CONFIDENCE):.0f} % of comparisons of equal sides give one"
     known = comparison.calibration
     if known is None:
-        return (f"False alarms: {chance}; no calibration of this machine was given "
-                f"(`--calibration DIR`). {least}")
+        return (f"False alarms: {chance}. No calibration of this machine was "
+                f"given (`--calibration DIR`). {least}")
     wrong = alarms(known.rows)
-    return (f"False alarms: {chance}; on this machine {wrong.sum()} of {len(wrong)} comparisons of "
+    return (f"False alarms: {chance}. On this machine {wrong.sum()} of {len(wrong)} comparisons of "
             f"{known.a.name} with itself did. {least}")
 
 

@@ -24,8 +24,9 @@ WORKLOAD = ["network", "batch", "devices", "device_kind", "threads", "precision"
 CONTESTANT = ["framework", "tuning"]
 SEVERAL = ["strategy", "global_batch"]
 FASTER, NOT_COMPARED = "faster", "not compared"
-# Why a row is not compared: a side failed, trains something else, or has no such workload.
-FAILED, DIFFERENT, ABSENT = "failed", "different", "absent"
+# Why a row is not compared: B trains something else, a side failed, is in doubt, or has no such
+# workload.
+DIFFERENT, FAILED, DOUBTFUL, ABSENT = "different", "failed", "doubtful", "absent"
 OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes",
              "framework", "release"]
 COLUMNS = [
@@ -239,7 +240,7 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
         if found["status"] != "ok" or found["verified"] != "yes":
             state = "not verified" if found["status"] == "ok" else found["status"]
             reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
-            kinds.add({"ok": DIFFERENT, "failed": FAILED}.get(found["status"], ABSENT))
+            kinds.add({"ok": DOUBTFUL, "failed": FAILED}.get(found["status"], ABSENT))
     rows = [found for _, found in (a, b) if found is not None]
     if all(len({found[key] for found in rows}) > 1 for key in ("framework", "tuning")):
         reasons.append(f"A is {rows[0]['tuning']} and B is {rows[1]['tuning']}: "
@@ -252,9 +253,19 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
         if unlike or (row["losses"] != "agree" and not proven):
             reasons = reasons or [unlike or row["losses"]]
             kinds.add(ABSENT if unlike else DIFFERENT)
-    refusal = next((kind for kind in (DIFFERENT, FAILED, ABSENT) if kind in kinds), "")
+    if [_is_different(*each) for each in (a, b)] == [False, True]:
+        kinds.add(DIFFERENT)
+    refusal = next((kind for kind in (DIFFERENT, FAILED, DOUBTFUL, ABSENT) if kind in kinds), "")
     return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons), "refusal": refusal}
                   if reasons else {})
+
+
+def _is_different(side: Side, found: Any) -> bool:
+    """Whether the proof says that a side trains something else."""
+    if found is None:
+        return False
+    checks = side.campaign.rows("processes", found["trial"])["check"]
+    return bool((checks == DIFFERENT).any())
 
 
 def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:

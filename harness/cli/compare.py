@@ -263,7 +263,8 @@ def _run_live(request: "Request", folder: Path, resume: bool, allow_dirty: bool)
 
     plan = _prepare(request, allow_dirty)
     work = execution_order(plan.trials, plan.suite.processes, plan.suite.seed)
-    say(f"A: {request.a}, B: {request.b}: {count(len(plan.trials), 'trial')}, "
+    names = plan.comparison or {}
+    say(f"A: {names['a']}, B: {names['b']}: {count(len(plan.trials), 'trial')}, "
         f"{count(len(work), 'process', 'es')}, records in {folder}")
     with Display(console, plan.suite, work) as display:
         campaign.run(plan, folder, display, resume)

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -56,6 +57,29 @@ def test_thresholds_of_all_workloads_and_of_one_decide_the_exit_code(dlbench, re
     rows = {row["network"]: row for row in said["workloads"]}
     assert set(rows) == {"fcn5", "alexnet_cifar"}
     assert rows["fcn5"]["release_b"] == "2.13.0"
+
+
+@pytest.mark.parametrize(("side", "fault", "code", "refusal"), [
+    ("new", {"check": "different", "check_reason": "Nesterov momentum"}, 1, "different"),
+    ("old", {"check": "different", "check_reason": "Nesterov momentum"}, 3, "doubtful"),
+    ("new", {"status": "failed", "reason": "crashed: no room"}, 4, "failed"),
+    ("old", {"status": "failed", "reason": "crashed: no room"}, 4, "failed"),
+    ("new", {"parameters": 7}, 3, "doubtful"),
+])
+def test_only_a_new_side_that_trains_something_else_is_a_regression(dlbench, recorded, side, fault, code, refusal):
+    places = {name: recorded(name) for name in ("old", "new")}
+    file = Path(places[side], "processes.csv")
+    rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+    chosen = rows["trial"].str.contains("fcn5")
+    for column, value in fault.items():
+        rows.loc[chosen, column] = str(value)
+    rows.to_csv(file, index=False)
+    if "status" in fault:
+        windows = pd.read_csv(Path(places[side], "windows.csv"))
+        windows[~windows["trial"].str.contains("fcn5")].to_csv(Path(places[side], "windows.csv"), index=False)
+    found = dlbench("compare", places["old"], places["new"], "--out", "out")
+    table = pd.read_csv("out/compare.csv", keep_default_na=False)
+    assert (found.code, table["refusal"].tolist()) == (code, [refusal, ""])
 
 
 def known(**changes):
@@ -109,7 +133,7 @@ def test_the_markdown_says_what_a_reader_must_know_and_the_job_summary_is_added_
     assert found.out.startswith("## dlbench: new against old: regression\n\nA is old, B is new. B against A: 1 slower, 1 no difference seen.\n")
     assert "\n| workload | A (ms) | B (ms) | time of B / A | verdict |" in found.out
     assert "\n- Regression beyond 5 %: fcn5, batch 128 (1.3" in found.out
-    assert "\n- False alarms: By chance 5 % of comparisons of equal sides give one; no calibration of this machine was given" in found.out
+    assert "\n- False alarms: by chance 5 % of comparisons of equal sides give one. No calibration of this machine was given" in found.out
     assert "The smallest visible difference is " in found.out
     assert "Page: " in found.err and "Page: " not in found.out
     assert Path("summary.md").read_text() == f"# before\n{found.out}\n"
@@ -120,7 +144,7 @@ def test_a_calibration_adds_the_false_alarms_of_this_machine(dlbench, stand_in, 
     assert dlbench("compare", "same", "same", "--suite", "small.yaml", "--repeats", "2", "--out", "calibration").code == 0
     found = dlbench("compare", "same", "slow", "--suite", "small.yaml", "--calibration", "calibration", "--json", "-", "--out", "out")
     assert json.loads(found.out)["false_alarms"] == {"by_chance": 0.05, "comparisons": 2, "seen": 0}
-    assert "on this machine 0 of 2 comparisons of same with itself did." in found.err
+    assert "On this machine 0 of 2 comparisons of same with itself did." in found.err
     wrong = dlbench("compare", "calibration", "--calibration", "out")
     assert (wrong.code, "compares same with slow; name a comparison of a release with itself" in wrong.err) == (2, True)
 
