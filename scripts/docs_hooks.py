@@ -13,12 +13,14 @@ import typer.cli
 import yaml
 from mkdocs.structure.files import File
 
+from analysis.site import selection
 from harness.cli.main import app
 from harness.plan.suite import Check, Limits, NetworkChoice, Skip, Suite
 
 ROOT = Path(__file__).parents[1]
 LOG = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
-OUTSIDE = re.compile(r"\]\(((?:\.\./)[^)#\s]+)")
+SHOWN = selection.listed(ROOT / "results")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)[^)#\s]+)(#[^)\s]*)?\)")
 SUITE = {"": Suite, "networks": NetworkChoice, "skip": Skip, "check": Check, "limits": Limits}
 
 
@@ -28,14 +30,22 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Give links to results/ a scheme of their own, which mkdocs does not check, and check them."""
+    """Give links to results/ a scheme of their own, which mkdocs does not check, and check them.
+
+    A folder that the site does not show is named, without a link.
+    """
     def lead(found):
-        target = (Path(config.docs_dir, page.file.src_uri).parent / found[1]).resolve()
+        target = (Path(config.docs_dir, page.file.src_uri).parent / found[2]).resolve()
         if target.is_relative_to(config.docs_dir):
             return found[0]
         if not target.is_relative_to(ROOT / "results") or not target.exists():
-            LOG.warning("%s links to %s, which is not in results/", page.file.src_uri, found[1])
-        return f"](results:{place(target.relative_to(ROOT))}"
+            LOG.warning("%s links to %s, which is not in results/", page.file.src_uri, found[2])
+            return found[0]
+        path = target.relative_to(ROOT)
+        folder = path.parts[1] if len(path.parts) > 1 else "README.md"
+        if folder not in (*SHOWN, "README.md"):
+            return f"{found[1]} (`results/{folder}` in the repository)"
+        return f"[{found[1]}](results:{place(path)}{found[3] or ''})"
 
     return OUTSIDE.sub(lead, markdown)
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
+from analysis.statistics.bootstrap import Times
 from analysis.trials.summary import times_of, without_diverged
 
 GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data"]
@@ -30,9 +31,11 @@ DATA = {"device": "batches already on the device",
         "host": "batches copied from host memory each step", "real": "a real data set"}
 
 
-def relative(campaign: Campaign, trials: pd.DataFrame,
-             keys: Sequence[str] = tuple(GROUP)) -> pd.DataFrame:
+def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tuple(GROUP),
+             times: Callable[[Campaign, str], list[Times]] = times_of) -> pd.DataFrame:
     """Compare each verified trial with the fastest verified one of its group, which has its `keys`.
+
+    `times` collects what is compared of a trial, which `step_seconds` of `trials` estimates.
 
     Columns: GROUP, contestant, framework, strategy, trial, relative_speed (1 is the fastest's,
     smaller is slower) with _low and _high, and verdict: fastest, slower, `NO_DIFFERENCE` where the
@@ -44,9 +47,9 @@ def relative(campaign: Campaign, trials: pd.DataFrame,
     found = []
     for _, group in ranked.groupby(list(keys), sort=False, dropna=False):
         group = group.sort_values("step_seconds")
-        best = times_of(campaign, group["trial"].iloc[0])
+        best = times(campaign, group["trial"].iloc[0])
         for place, (_, trial) in enumerate(group.iterrows()):
-            ratio = bootstrap.ratio(best, times_of(campaign, trial["trial"]))
+            ratio = bootstrap.ratio(best, times(campaign, trial["trial"]))
             if place == 0:
                 ratio, verdict = bootstrap.Estimate(1.0, 1.0, 1.0, ratio.processes), FASTEST
             elif not ratio.has_interval:

@@ -73,7 +73,8 @@ def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
     traces = []
     for process, own in windows.groupby("process"):
         symbols = ["circle" if window >= 0 else "circle-open" for window in own["window"]]
-        traces.append({"x": own["last_step"].tolist(), "y": own[column].tolist(),
+        values = [float(f"{value:.5g}") for value in own[column]]
+        traces.append({"x": own["last_step"].tolist(), "y": values,
                        "name": f"process {process}", "mode": "lines+markers",
                        "line": {"width": 1}, "marker": {"symbol": symbols, "size": 7}})
     layout = {"height": 340, "xaxis": {"title": {"text": "step"}},

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from analysis.records import packed
 from analysis.site import grids, index, markdown
 from analysis.site.grids import Grid
-from analysis.site.writer import Site
+from analysis.site.writer import Site, is_large
 from analysis.trials import caveats
 
 RAW = ("trials.csv", caveats.FILE, "processes.csv", "campaign.json", "SHA256SUMS",
@@ -34,8 +35,7 @@ def write_folder(site: Site, folder: Path, trials: Mapping[str, str],
     for part in index.parts_of(folder):
         inner = part.relative_to(folder).parts
         cards.append(replace(index.of_folder(part),
-                             href=f"campaigns/{folder.name}/{'-'.join(inner)}.html",
-                             picture=index.picture_of(part, "/".join([folder.name, *inner]))))
+                             href=f"campaigns/{folder.name}/{'-'.join(inner)}.html"))
         audit = audits.get(part.relative_to(site.results).as_posix(), "")
         _write(site, part, cards[-1].href, tables=_compared(part, {}), parts=[], audit=audit)
     only_campaign = trials and not (folder / "compare.csv").exists()
@@ -47,20 +47,42 @@ def write_folder(site: Site, folder: Path, trials: Mapping[str, str],
 def raw_files(folder: Path, names: tuple[str, ...] = RAW) -> list[str]:
     """Return the names under which the raw files of a folder are there, gzipped or not."""
     found = [packed.find(folder / name) for name in names]
-    return [file.name for file in found if file.exists()]
+    return [file.name for file in found if file.exists() and not is_large(file)]
 
 
 def _write(site: Site, folder: Path, page: str, **shown: Any) -> None:
     """Write one page: `tables`, cards of `parts`, then the command's text, or else its images."""
     name = folder.relative_to(site.results).as_posix()
-    raw = "../" * page.count("/") + f"results/{name}/"
+    top = "../" * page.count("/")
+    raw = f"{top}results/{name}/"
     heading, _, text = index.text_of(folder).partition("\n")
-    files = sorted(path.name for path in folder.iterdir() if path.is_file())
+    here = sorted(path for path in folder.iterdir() if path.is_file())
+    files, large = [path.name for path in here if not is_large(path)], \
+        [path.name for path in here if is_large(path)]
     images = [] if text else [f"plots/{path.name}" for path in sorted(folder.glob("plots/*.svg"))]
     is_campaign = "campaign.json" in files and folder.parent == site.results
     site.write(page, "folder.html.j2", heading.lstrip("# ") or folder.name, place=name, raw=raw,
-               rows=f"{folder.name}/index.html" if is_campaign else "", files=files, images=images,
-               text=markdown.render(text, raw), **shown)
+               rows=f"{folder.name}/index.html" if is_campaign else "", files=files, large=large,
+               images=images,
+               text=markdown.render(text, lambda link: _lead(site, folder, top, link)), **shown)
+
+
+def _lead(site: Site, folder: Path, top: str, link: str) -> str:
+    """Return where a link of a folder's page leads on the site, or "" if it has no such page."""
+    if re.match(r"[a-z]+:|#|/", link):
+        return link
+    path, _, place = link.partition("#")
+    target = (folder / unquote(path)).resolve()
+    home = next((home for home in site.homes if target.is_relative_to(home.resolve())), None)
+    if target == (site.results / "README.md").resolve():
+        return f"{top}index.html"
+    if home is None or not target.exists() or is_large(target):
+        return ""
+    inner = target.relative_to(home.resolve())
+    if inner.as_posix() in ("report.md", *index.TEXTS):
+        is_campaign = (home / "campaign.json").exists() and inner.name == "report.md"
+        return f"{top}campaigns/{home.name}{'/index.html' if is_campaign else '.html'}"
+    return f"{top}results/{home.name}/{quote(inner.as_posix())}" + (f"#{place}" if place else "")
 
 
 def _compared(folder: Path, trials: Mapping[str, str]) -> Tables:
@@ -78,7 +100,7 @@ def _plain(folder: Path) -> Tables:
         return []
     tables = []
     for file in sorted(folder.glob("*.csv")):
-        if file.name not in RAW and file.read_text(encoding="utf-8").strip():
+        if file.name not in RAW and not is_large(file) and file.read_text(encoding="utf-8").strip():
             table = packed.text_table(file)
             if len(table) <= MOST_ROWS:
                 tables.append((file.name, grids.grid(table.map(_shortened))))

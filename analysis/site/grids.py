@@ -31,6 +31,7 @@ CAMPAIGNS = ["campaign", "hardware", "frameworks", "networks", "precisions", "tu
 UNITS = dict((*TIME_UNITS, *BYTE_UNITS))
 SIDE_BY_SIDE = 4  # contestants that have room beside each other
 NUMBER = re.compile(r"([-+]?[\d,]*\.?\d+(?:e[+-]?\d+)?)(?:$|[ (,]([A-Za-z]*))")
+PLAIN = re.compile(r"-?\d[\d,]*(\.\d+)?")
 
 Groups = list[tuple[str, pd.DataFrame]]
 
@@ -40,6 +41,11 @@ class Cell:
     text: str
     href: str = ""
     value: float | None = None  # what it sorts by
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the page has to say the value: site.js reads that of a plain number itself."""
+        return self.value is not None and not PLAIN.fullmatch(self.text)
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,11 @@ def read(folder: Path) -> Published:
     return Published(folder.name, campaign, rows, ranking.relative(campaign, rows), pages)
 
 
-def every_row(campaigns: Sequence[Published]) -> Grid:
-    """Return all rows of all campaigns."""
+def every_row(campaigns: Sequence[Published], top: str = "") -> Grid:
+    """Return all rows of all campaigns; `top` leads from the page to the site's first one."""
     rows = []
     for published in campaigns:
-        home = f"campaigns/{published.name}/"
+        home = f"{top}campaigns/{published.name}/"
         for _, row in published.rows.iterrows():
             page, ok = home + published.pages[row["trial"]], row["status"] == "ok"
             verdict = "verified" if row["verified"] == "yes" else "not verified"

@@ -1,6 +1,6 @@
 """The folders of results by the question that they answer: the site's first page and the index.
 
-Each folder has a finding in one sentence and a small picture. `readme` writes results/README.md.
+Each folder has a finding in one sentence. `readme` writes results/README.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +34,6 @@ QUESTIONS = {  # key: the question, and how to read its answers
              "Loss, gradients and optimizer steps against a reference. No times."),
     "other": ("What else was found?", ""),
 }
-# Plots by the beginning of their names, the one that says most first.
-PICTURES = ("explain", "efficiency", "speed_up", "relative_speed", "step_time", "predictions",
-            "ratios", "sweep", "article", "layers")
 TEXTS = ("explain.md", "compare.md", "report.md", "study.md")
 
 
@@ -50,7 +47,6 @@ class Card:
     href: str
     finding: str
     facts: str
-    picture: str = ""
 
 
 def cards(campaigns: Sequence[Published], others: Sequence[Path]) -> list[Card]:
@@ -90,7 +86,7 @@ def of_folder(folder: Path) -> Card:
         question = "aggregation" if study == "aggregation" else "operations"
         finding = findings.of_study(folder)
     return Card(question, folder.name, title_of(folder), f"campaigns/{folder.name}.html", finding,
-                facts_of(folder), picture_of(folder, folder.name))
+                facts_of(folder))
 
 
 def text_of(folder: Path) -> str:
@@ -109,14 +105,6 @@ def by_question(listed: Sequence[Card]) -> list[tuple[str, str, list[Card]]]:
     groups = [(*QUESTIONS[key], [card for card in listed if card.question == key])
               for key in QUESTIONS]
     return [group for group in groups if group[2]]
-
-
-def picture_of(folder: Path, place: str) -> str:
-    """Return where the main plot of a folder lies on the site, or ""; `place` is the folder's."""
-    plots = {path.stem: path for path in sorted(folder.glob("**/plots/*.svg"), reverse=True)}
-    wanted = [name for start in PICTURES for name in sorted(plots) if name.startswith(start)]
-    chosen = next(iter([*wanted, *plots]), None)
-    return f"results/{place}/{plots[chosen].relative_to(folder).as_posix()}" if chosen else ""
 
 
 def facts_of(folder: Path) -> str:
@@ -207,8 +195,7 @@ def _of_campaign(published: Published) -> Card:
     verified += f", {told} with a caveat" if (told := (rows["caveat"] != "").sum()) else ""
     facts = " · ".join([on, published.campaign.meta["started"][:10], verified])
     return Card(question, published.name, published.title,
-                f"campaigns/{published.name}/index.html", say(published), facts,
-                picture_of(published.campaign.folder, published.name))
+                f"campaigns/{published.name}/index.html", say(published), facts)
 
 
 def _asked(published: Published) -> tuple[str, Callable[[Published], str]]:

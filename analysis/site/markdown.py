@@ -3,6 +3,7 @@
 import html
 import itertools
 import re
+from collections.abc import Callable
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -10,36 +11,43 @@ from markupsafe import Markup
 
 from analysis.site import grids
 
+CAPTION = re.compile(r'(<table[^>]*?) data-caption="([^"]*)">')
 # Records hold what workers say, so HTML in a page is text.
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
-RELATIVE = re.compile(r'(src|href)="(?!https?:|#|/|\.\.)([^"]+)"')
+ANCHOR = re.compile(r'<a href="([^"]*)">(.*?)</a>', re.DOTALL)
+SOURCE = re.compile(r'<img src="([^"]*)"')
+
+Lead = Callable[[str], str]
 
 
-def render(text: str, raw: str) -> Markup:
-    """Render a page. Its relative links lead to files below `raw`."""
+def render(text: str, lead: Lead) -> Markup:
+    """Render a page. `lead` turns its links into those of the site, or into "" for mere text."""
     tokens = MARKDOWN.parse(text)
-    _label(tokens)
+    _describe(tokens)
     page = str(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
-    page = RELATIVE.sub(rf'\g<1>="{html.escape(raw)}\g<2>"', page)
+    page = ANCHOR.sub(lambda found: _anchor(lead(html.unescape(found[1])), found[2]), page)
+    page = SOURCE.sub(
+        lambda found: f'<img src="{html.escape(lead(html.unescape(found[1])))}"', page)
     page = page.replace("<table", '<div class="table"><table').replace("</table>", "</table></div>")
-    return Markup(page)
+    return Markup(CAPTION.sub(r"\1><caption>\2</caption>", page))
 
 
-def _label(tokens: list[Token]) -> None:
-    """Write each cell's heading and number into the cell."""
-    headings: list[str] = []
-    column = 0
+def _anchor(link: str, text: str) -> str:
+    return f'<a href="{html.escape(link)}">{text}</a>' if link else text
+
+
+def _describe(tokens: list[Token]) -> None:
+    """Give each table the heading above it as a caption, and each cell the number it sorts by."""
+    heading = "Table"
     for token, content in itertools.pairwise(tokens):
-        if token.type == "table_open":
-            headings = []
+        if token.type == "heading_open":
+            heading = content.content
+        elif token.type == "table_open":
             token.attrSet("class", "grid")
+            token.attrSet("data-caption", heading)
         elif token.type == "th_open":
-            headings.append(content.content)
-        elif token.type == "tr_open":
-            column = 0
+            token.attrSet("scope", "col")
         elif token.type == "td_open":
-            token.attrSet("data-label", headings[column])
-            value = grids.cell(content.content).value
-            if value is not None:
-                token.attrSet("data-value", str(value))
-            column += 1
+            cell = grids.cell(content.content)
+            if cell.is_told:
+                token.attrSet("data-value", str(cell.value))

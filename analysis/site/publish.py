@@ -1,15 +1,17 @@
 """Writes the site: static pages of all results, which work from a file and from any static host.
 
-The first page groups results by the question they answer. A campaign has a page with its answer,
-figures, refused rows and provenance; a trial has a page with its raw windows, so two clicks lead
-from a number to what it was made of. Comparisons, explanations and studies have pages too, and so
-have all rows and all releases. Raw records lie beside the pages. Tables are Tabulator's (vendored
-in pages/), figures are Plotly's, which its Python package brings.
+The first page is the leaderboard; below it stand results by the question they answer. A network has
+a page with all its rows. A campaign has a page with its answer, figures, refused rows and
+provenance; a trial has a page with its raw windows, so two clicks lead from a number to what it was
+made of. Comparisons, explanations and studies have pages too, and so have all rows and releases.
+Raw records lie beside the pages. Tables are Tabulator's (vendored in pages/), figures are Plotly's,
+which its Python package brings.
 """
 
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from markupsafe import Markup
 from analysis.display import provenance, ranking
 from analysis.records import packed, reader
 from analysis.report import report, tables
-from analysis.site import figures, folders, grids, index
+from analysis.site import figures, folders, grids, index, leaderboard
 from analysis.site.grids import Grid, Published
-from analysis.site.writer import Site
+from analysis.site.leaderboard import Board
+from analysis.site.writer import Site, page_name
 from analysis.trials import effort
 
 SECTIONS = {  # of a campaign's page: a table of its report, the heading, and the plots below it
@@ -49,19 +52,18 @@ RELEASES_TEXT = Markup(
     f"{ranking.MARK}: the row has a caveat, which its page says.</p>")
 
 
-def publish(results: Path, out: Path, audits: Mapping[str, str],
-            picture: Path | None = None) -> list[Path]:
-    """Write the site of the folders in `results` into `out`, replace an earlier one; return pages.
+def publish(homes: Sequence[Path], out: Path, audits: Mapping[str, str],
+            docs: Path | None = None) -> list[Path]:
+    """Write the site of the folders `homes` into `out`, replace an earlier one; return its pages.
 
-    `audits` says what the audit of each campaign and study found, by its folder within `results`.
-    `picture` opens the first page. Raises BadRecords, OSError.
+    They lie in one folder, the results. `audits` says what the audit of each campaign and study
+    found, by its place there. `docs` is the documentation's source. Raises BadRecords, OSError.
     """
-    homes = sorted(folder for folder in results.iterdir() if folder.is_dir())
-    for part in ("assets", "campaigns", "results"):
+    for part in ("assets", "campaigns", "results", "workloads"):
         shutil.rmtree(out / part, ignore_errors=True)
-    site = Site(out, results)
+    site = Site(out, homes)
+    picture = docs / "first-look.png" if docs else None
     site.copy_assets([picture] if picture else [])
-    shutil.copytree(results, out / "results")
     campaigns = [grids.read(home) for home in homes if (home / "campaign.json").exists()]
     for published in campaigns:
         write_campaign(site, published, audits.get(published.name, "not made"))
@@ -71,14 +73,37 @@ def publish(results: Path, out: Path, audits: Mapping[str, str],
         folders.write_folder(site, home, pages.get(home.name, {}), audits)
     site.write("rows.html", "rows.html.j2", "All rows of all campaigns",
                tables=[("", grids.every_row(campaigns))], text=ROWS_TEXT)
+    site.write("campaigns.html", "rows.html.j2", "All campaigns",
+               tables=[("", grids.campaign_list(campaigns))], text="")
     write_releases(site, campaigns, [home for home in others if (home / "compare.csv").exists()])
+    boards = leaderboard.boards(campaigns)
+    write_workloads(site, campaigns, boards)
     verified = sum((published.rows["verified"] == "yes").sum() for published in campaigns)
-    site.write("index.html", "index.html.j2", "Deep learning frameworks, compared behind a proof",
-               questions=index.by_question(index.cards(campaigns, others)), verified=verified,
-               campaigns=grids.campaign_list(campaigns),
+    site.write("index.html", "index.html.j2", "Which deep learning framework is the fastest?",
+               boards=boards, filters=leaderboard.filters(boards), verified=verified,
+               questions=index.by_question(index.cards(campaigns, others)),
                first_look=f"assets/{picture.name}" if picture else "",
                count=sum(len(published.rows) for published in campaigns))
+    site.write_search(docs)
+    site.copy_results()
     return site.written
+
+
+def write_workloads(site: Site, campaigns: Sequence[Published], boards: Sequence[Board]) -> None:
+    """Write a page for each network: its lines of all boards, and its rows of all campaigns."""
+    names = dict.fromkeys(name for published in campaigns for name in published.rows["network"])
+    for name in names:
+        own = [replace(board, lines=lines) for board in boards
+               if (lines := [line for line in board.lines if line.network == name])]
+        shown = [replace(published, rows=published.rows[published.rows["network"] == name])
+                 for published in campaigns]
+        parameters = max(published.rows["parameters"].max() for published in shown
+                         if len(published.rows))
+        count = sum(len(published.rows) for published in shown)
+        facts = f"{parameters:,} parameters; {count} rows in " \
+                f"{sum(len(published.rows) > 0 for published in shown)} campaigns."
+        site.write(f"workloads/{page_name(name)}.html", "workload.html.j2", str(name), boards=own,
+                   facts=facts, table=grids.every_row(shown, "../"))
 
 
 def write_campaign(site: Site, published: Published, audit: str) -> None:
@@ -156,7 +181,8 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
     windows = campaign.windows[campaign.windows["trial"] == trial]
     file = published.pages[trial].removesuffix(".html") + ".windows.csv"
     if len(windows):
-        site.write_text(folder + file, windows.to_csv(index=False, lineterminator="\n"))
+        site.write_text(folder + file, windows.drop(columns="trial").to_csv(
+            index=False, lineterminator="\n"))
     logs = [_log(campaign.folder, str(log), raw) for log in processes["log"]]
     drawn = [figures.windows_of(windows, "step_seconds", "seconds a step"),
              figures.windows_of(windows, "loss", "loss")]

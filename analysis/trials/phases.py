@@ -32,14 +32,17 @@ def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     """Estimate each of `NAMES` in seconds a step; nan where its variants were not timed."""
     settings = next(each for each in campaign.trials if each["trial"] == trial)
     devices, waits = settings["devices"], settings["strategy"] in AFTER_BACKWARD
-    own = campaign.rows("phases", trial)
-    own = own[own["window"] >= 0]
-    own = own.assign(step_seconds=own["seconds"] / own["steps"])
-    table = own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
+    table = _variants(campaign, trial)
     parts = PARTS if devices > 1 else ALONE
     found = {name: _estimate(table, *variants) for name, variants in parts.items()}
     found |= {name: _estimate(table, variant, "") for name, variant in WHOLE.items()}
     return {**found, HIDDEN: _hidden(table, waits) if devices > 1 else NOTHING}
+
+
+def times_of(campaign: Campaign, trial: str, variant: str) -> list[Times]:
+    """Collect the seconds a step of a variant's windows, one array a process."""
+    table = _variants(campaign, trial)
+    return _by_process(table[variant]) if variant in table else []
 
 
 def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
@@ -68,6 +71,14 @@ def remarks(own: pd.DataFrame, processes: int) -> list[str]:
         what = " ".join(filter(None, [f"part{plural}", ", ".join(parts)]))
         found.append(f"{what} of the step not timed{times}: {group['reason'].iloc[0]}")
     return found
+
+
+def _variants(campaign: Campaign, trial: str) -> pd.DataFrame:
+    """Return the seconds a step by process and window, a column a variant, without warm-up."""
+    own = campaign.rows("phases", trial)
+    own = own[own["window"] >= 0]
+    own = own.assign(step_seconds=own["seconds"] / own["steps"])
+    return own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
 
 
 def _estimate(table: pd.DataFrame, variant: str, without: str) -> Estimate:

@@ -1,7 +1,7 @@
 """`dlbench publish` and `dlbench pack`: audit results, write their site, compress them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,13 +12,13 @@ import typer
 from analysis.records import packed
 from harness.cli.options import folder_of
 from harness.cli.terminal import dim, say
+from harness.environments import recipes
 from harness.errors import WrongUse
 from harness.records import lock
 from harness.validation import CHECKOUT
 
-# An interrupted campaign is published: its page says so, and rows say how many processes they have.
-INTERRUPTED = ("campaign.json", "finished")
 INDEX = "README.md"
+RECORDS = (*packed.RECORDS, "compare.csv", "bisect.csv", "verdicts.csv")
 
 
 def publish(
@@ -29,47 +29,61 @@ def publish(
     index: Annotated[bool, typer.Option("--index", help="Only write the index of the results, "
                                         f"{INDEX}; audit nothing.")] = False,
 ) -> None:
-    """Audit all results and write their site: static pages that need no server.
+    """Audit the results that published.txt lists, and write their site: pages without a server.
 
-    Exit 1 if an audit finds a fault.
+    Without the list, all finished results are published. Exit 1 if an audit finds a fault.
     """
-    from analysis.audit import audit
     from analysis.site import index as indexing
+    from analysis.site import links, selection
     from analysis.site.publish import publish as write_site
 
     if not os.path.isdir(results):
         raise WrongUse(f"--results {results}: no such folder")
-    records = [path for name in (*packed.RECORDS, "compare.csv", "bisect.csv", "verdicts.csv")
-               for path in results.glob(f"*/**/{name}")]
-    if not records:
+    if not any(any(results.glob(f"*/**/{name}")) for name in RECORDS):
         raise WrongUse(f"--results {results}: holds no campaign, study or comparison; name the "
                        "folder above them")
     if index:
         (results / INDEX).write_text(indexing.readme(results), encoding="utf-8")
         say(f"Index: {results / INDEX}")
         return
+    homes, left = selection.choose(results, recipes.names())
+    for name, reason in left.items():
+        say(f"{name}: not published: {reason}")
+    if not homes:
+        raise WrongUse(f"--results {results}: holds nothing that can be published")
     lock.probe(out)
     # `make docs` may have built docs/ there already
     others = {path.name for path in out.glob("*")} - {"docs"}
     if others and not (out / "assets" / "site.js").exists():
         raise WrongUse(f"--out {out}: not empty and not a site; name an empty folder, "
                        "because parts of it would be replaced")
+    audits = _audited(homes)
+    with _replaced(out) as made:
+        pages = write_site(homes, made, audits, CHECKOUT / "docs")
+        lost = links.broken(made, CHECKOUT / "docs")
+        for page, link in lost:
+            say(f"{page}: broken link: {link}")
+        if lost:
+            raise typer.Exit(1)
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    say(f"{len(pages)} pages, {size / 1e6:.3g} MB: {out / 'index.html'}")
+
+
+def _audited(homes: Sequence[Path]) -> dict[str, str]:
+    """Audit the records in `homes` and return what each audit says; exit 1 if it finds a fault."""
+    from analysis.audit import audit
+
     audits = {}
-    for file in sorted(path for path in records if path.name in packed.RECORDS):
-        found = audit.audit(file.parent)
-        findings = [finding for finding in found
-                    if (finding.file, finding.row or finding.column) != INTERRUPTED]
-        if findings:
+    for file in sorted(file for home in homes for name in packed.RECORDS
+                       for file in home.glob(f"**/{name}")):
+        if findings := audit.audit(file.parent):
             say(f"{file.parent}: {len(findings)} findings; dlbench audit {file.parent} lists them")
             raise typer.Exit(1)
-        verdict = "interrupted; what there is holds" if found else "all holds"
-        name = file.parent.relative_to(results).as_posix()
-        notes = [verdict, audit.unchecked(file.parent), audit.origin(file.parent)]
+        name = file.parent.relative_to(homes[0].parent).as_posix()
+        notes = ["all holds", audit.unchecked(file.parent), audit.origin(file.parent)]
         audits[name] = "; ".join(filter(None, notes))
-        dim(f"{name}: {verdict}")
-    with _replaced(out) as made:
-        pages = write_site(results, made, audits, CHECKOUT / "docs" / "first-look.png")
-    say(f"{len(pages)} pages: {out / 'index.html'}")
+        dim(f"{name}: all holds")
+    return audits
 
 
 @contextmanager

@@ -4,13 +4,15 @@
 const FEW = 14; // distinct values from which a filter is a list to choose from and not a field to type into
 const PAGE = 50;
 const GLANCE = 5; // rows that need no filter
-const NARROW = 640; // pixels of a screen that has no room for Plotly's buttons, nor for many columns
+const NARROW = 640; // pixels of a screen that has no room for Plotly's buttons
+const PLAIN = /^-?\d[\d,]*(\.\d+)?$/; // a number that needs no data-value
 const ENTRY = 44, LETTER = 7, LINE = 20; // pixels of a legend: an entry's marker, a letter, a line
 
 function readCell(cell) {
   const link = cell.querySelector("a");
-  const value = cell.dataset.value;
-  return { text: cell.textContent.trim(), href: link && link.getAttribute("href"), value: value === undefined ? null : Number(value) };
+  const text = cell.textContent.trim();
+  const value = cell.dataset.value ?? (PLAIN.test(text) ? text.replaceAll(",", "") : null);
+  return { text, href: link && link.getAttribute("href"), value: value === null ? null : Number(value) };
 }
 
 function compareCells(a, b) {
@@ -35,16 +37,6 @@ function element(name, text) {
   return made;
 }
 
-function showHidden(columns) {
-  const list = document.createElement("dl");
-  for (const { title, value } of columns) {
-    const shown = document.createElement("dd");
-    shown.append(value);
-    list.append(element("dt", title), shown);
-  }
-  return list;
-}
-
 function describeColumn(title, number, rows) {
   const column = {
     title, field: "c" + number, formatter: showCell, sorter: compareCells, variableHeight: true,
@@ -67,13 +59,28 @@ function enhanceTable(table) {
     Object.fromEntries([["id", id], ...[...row.cells].map((cell, number) => ["c" + number, readCell(cell)])]));
   if (!rows.length) return;
   const place = document.createElement("div");
+  const caption = table.caption ? table.caption.textContent.trim() : "";
   table.replaceWith(place);
   const made = new Tabulator(place, {
-    data: rows, layout: "fitDataFill", responsiveLayout: window.innerWidth < NARROW ? "collapse" : false, columns: titles.map((title, number) => describeColumn(title, number, rows)),
-    columnDefaults: { maxInitialWidth: 420 }, responsiveLayoutCollapseFormatter: showHidden,
+    data: rows, layout: "fitDataFill", columns: titles.map((title, number) => describeColumn(title, number, rows)),
+    columnDefaults: { maxInitialWidth: 420 },
     ...(rows.length > PAGE ? { pagination: true, paginationSize: PAGE, paginationButtonCount: 3 } : {}),
   });
-  made.on("tableBuilt", () => sortByKeyboard(place));
+  made.on("tableBuilt", () => {
+    place.setAttribute("aria-label", caption);
+    // The part that scrolls takes the focus, and so it has to have the role of the part within it.
+    place.querySelector(".tabulator-tableholder").setAttribute("role", "rowgroup");
+    place.querySelector(".tabulator-table").setAttribute("role", "none");
+    nameFilters(place);
+    sortByKeyboard(place);
+  });
+}
+
+function nameFilters(place) {
+  for (const column of place.querySelectorAll(".tabulator-col")) {
+    const title = column.querySelector(".tabulator-col-title").textContent;
+    column.querySelectorAll("input").forEach((input) => input.setAttribute("aria-label", `Filter by ${title}`));
+  }
 }
 
 function sortByKeyboard(place) {
@@ -127,6 +134,68 @@ function drawFigures() {
   document.querySelectorAll("figure.plot").forEach(drawFigure);
 }
 
+// The leaderboard: one board is shown, that of the filters, which the address keeps.
+function chooseBoard(form) {
+  const boards = [...document.querySelectorAll(".board")];
+  const filters = [...form.elements];
+  const wanted = new URLSearchParams(window.location.hash.slice(1));
+  for (const filter of filters) {
+    if ([...filter.options].some((option) => option.value === wanted.get(filter.name))) filter.value = wanted.get(filter.name);
+  }
+  const show = () => {
+    let left = boards;
+    for (const filter of filters.slice(0, -1)) {
+      const known = new Set(left.map((board) => board.dataset[filter.name]));
+      for (const option of filter.options) option.hidden = option.disabled = !known.has(option.value);
+      if (!known.has(filter.value)) filter.value = left[0].dataset[filter.name];
+      left = left.filter((board) => board.dataset[filter.name] === filter.value);
+    }
+    const network = filters.at(-1);
+    const rows = [...left[0].querySelectorAll("tr[data-network]")];
+    const known = new Set(["all", ...rows.map((row) => row.dataset.network)]);
+    for (const option of network.options) option.hidden = option.disabled = !known.has(option.value);
+    if (!known.has(network.value)) network.value = "all";
+    for (const board of boards) board.hidden = board !== left[0];
+    for (const row of rows) row.hidden = network.value !== "all" && row.dataset.network !== network.value;
+  };
+  form.addEventListener("change", () => {
+    show();
+    window.history.replaceState(null, "", "#" + new URLSearchParams(filters.map((filter) => [filter.name, filter.value])));
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+  show();
+}
+
+const SHOWN = 60; // pages that a search lists
+
+function search(list) {
+  const wanted = new URLSearchParams(window.location.search).get("q") || "";
+  const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
+  document.getElementById("q").value = wanted;
+  if (!words.length) return;
+  const found = [];
+  for (const page of PAGES) {
+    const title = page.title.toLowerCase();
+    const text = title + " " + page.href.toLowerCase() + " " + page.words;
+    if (!words.every((word) => text.includes(word))) continue;
+    const depth = page.href.split("/").length;
+    found.push([words.filter((word) => title.includes(word)).length - depth / 10, page]);
+  }
+  found.sort((a, b) => b[0] - a[0]);
+  for (const [, page] of found.slice(0, SHOWN)) {
+    const item = document.createElement("li");
+    const link = element("a", page.title);
+    link.href = page.href;
+    item.append(link, element("p", `${page.href} · ${page.lead}`));
+    list.append(item);
+  }
+  const more = found.length > SHOWN ? `; the first ${SHOWN} are shown` : "";
+  document.getElementById("count").textContent = `${found.length} pages have the words “${wanted}”${more}.`;
+}
+
+if (document.querySelector("form.filters")) chooseBoard(document.querySelector("form.filters"));
+if (document.getElementById("results") && window.PAGES !== undefined) search(document.getElementById("results"));
 document.querySelectorAll("table.grid").forEach(enhanceTable);
 if (window.Plotly) {
   drawFigures();

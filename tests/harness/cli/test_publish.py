@@ -34,11 +34,38 @@ def test_an_audited_campaign_is_published_beside_the_documentation_and_again_in_
     assert "<dt>audit</dt><dd>all holds;" in (tmp_path / "site/campaigns/h200/index.html").read_text()
 
 
-def test_a_campaign_that_was_interrupted_is_published_and_says_so(tmp_path):
-    shutil.copytree(INTERRUPTED, tmp_path / "results" / "h200")
-    done = publish(tmp_path / "results", tmp_path / "site")
+def test_a_campaign_that_was_interrupted_is_not_published(results, tmp_path):
+    shutil.copytree(INTERRUPTED, results / "stopped")
+    done = publish(results, tmp_path / "site")
     assert done.exit_code == 0, done.output
-    assert "interrupted; what there is holds" in (tmp_path / "site/campaigns/h200/index.html").read_text()
+    assert "stopped: not published: unfinished" in done.output
+    assert not (tmp_path / "site/campaigns/stopped").exists()
+    (results / "published.txt").write_text("h200\nstopped  # soon\n")
+    refused = publish(results, tmp_path / "site")
+    assert "published.txt: line 2: stopped: unfinished" in str(refused.exception)
+    shutil.rmtree(results / "h200")
+    (results / "published.txt").unlink()
+    assert "holds nothing that can be published" in str(publish(results, tmp_path / "site").exception)
+
+
+def test_only_the_folders_of_the_list_are_published(results, tmp_path):
+    shutil.copytree(results / "h200", results / "scratch")
+    (results / "published.txt").write_text("# shown\nh200\n")
+    done = publish(results, tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert "scratch: not published: not listed" in done.output
+    assert [path.name for path in (tmp_path / "site/results").iterdir()] == ["h200"]
+    assert "scratch" not in (tmp_path / "site/index.html").read_text()
+
+
+def test_a_site_with_a_broken_link_is_not_published(results, tmp_path, monkeypatch):
+    write = writer.Site.write
+    monkeypatch.setattr(writer.Site, "write", lambda self, name, template, title, **values: write(
+        self, name, template, title, **values) if name != "releases.html" else None)
+    done = publish(results, tmp_path / "site")
+    assert done.exit_code == 1
+    assert "index.html: broken link: releases.html" in done.output
+    assert not (tmp_path / "site").exists()
 
 
 def test_a_campaign_that_does_not_hold_is_not_published(results, tmp_path):

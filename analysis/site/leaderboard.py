@@ -1,0 +1,287 @@
+"""The leaderboard: which framework is the fastest for a network on some hardware, proven.
+
+A board is for one hardware, number of devices, precision and phase. It has a line for each workload
+and a cell for each framework. A line comes from one campaign, whose frameworks ran interleaved. A
+framework enters with its fastest tier, strategy and release. Rows that were not proven, or that
+have a caveat, have no rank.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import pandas as pd
+
+from analysis.display import palette, ranking
+from analysis.display.numbers import number, percent, span
+from analysis.records.reader import Campaign
+from analysis.site.grids import Published
+from analysis.statistics import bootstrap
+from analysis.statistics.bootstrap import Times
+from analysis.trials import phases
+from analysis.trials.summary import times_of
+
+Timing = Callable[[Campaign, str], list[Times]]
+# Hardware, devices, precision, phase.
+Key = tuple[str, int, str, str]
+
+# Name of a phase: the variant of the step in phases.csv, or nothing for the whole step.
+PHASES = {"training step": "", "forward pass": "F", "forward and backward pass": "FB"}
+WORKLOAD = ["network", "batch", "data", "threads"]
+WEAK = 0.05  # a proof that lets a larger fault through is marked as weak
+WEAK_BADGE = "weakly proven"
+FIRST_EDITION = ("Proven by the first edition of the proof: loss, gradients and trained parameters "
+                 "agree with the reference. It does not state its strength.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A framework on a workload. Without a `rate` it has no rank, and `state` says why."""
+
+    framework: str
+    href: str
+    state: str
+    detail: str
+    rate: float = 0.0
+    rate_interval: str = ""
+    ratio: str = ""
+    share: float = 0.0
+    ends: tuple[float, float] | None = None
+    badge: str = ""
+    strength: str = ""
+
+    @property
+    def weak(self) -> bool:
+        return self.badge == WEAK_BADGE
+
+    @property
+    def rate_text(self) -> str:
+        return number(self.rate)
+
+    @property
+    def colour(self) -> str:
+        return palette.FRAMEWORKS.get(self.framework, palette.OTHER)[0]
+
+    @property
+    def rank(self) -> str:
+        """What the cell shows as its rank: fastest, tied with it, or its share of that speed."""
+        tied = self.state == ranking.NO_DIFFERENCE
+        return "fastest" if self.share == 1 else f"{self.ratio}{', tied' if tied else ''}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A workload, its cells in the order of the board's frameworks, and its answer in words."""
+
+    network: str
+    setting: str
+    campaign: str
+    day: str
+    cells: list[Cell | None]
+    answer: str
+
+    @property
+    def ranked(self) -> list[Cell]:
+        return _by_rate(cell for cell in self.cells if cell)
+
+    @property
+    def winner(self) -> str:
+        """The framework that is proven faster than each other one here, or nothing."""
+        return _winner(self.ranked)
+
+
+@dataclass(frozen=True)
+class Board:
+    hardware: str
+    devices: int
+    precision: str
+    phase: str
+    frameworks: list[str]
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def ranked(self) -> int:
+        return sum(len(line.ranked) for line in self.lines)
+
+    @property
+    def summary(self) -> str:
+        """Say in how many workloads each framework is the fastest."""
+        wins = Counter(filter(None, (line.winner for line in self.lines)))
+        parts = [f"{name}{'' if place else ' is the fastest'} in {count}"
+                 for place, (name, count) in enumerate(wins.most_common())]
+        if rest := len(self.lines) - wins.total():
+            parts.append(f"no proven winner in {rest}")
+        count = len(self.lines)
+        return f"Of {count} workload{'s' if count > 1 else ''}, {', '.join(parts)}."
+
+
+def boards(campaigns: Sequence[Published]) -> list[Board]:
+    """Return the boards of campaigns that compare frameworks, the one with most ranks first."""
+    found: dict[Key, dict[tuple[Any, ...], list[Line]]] = {}
+    for published in campaigns:
+        if (published.campaign.folder / "compare.csv").exists():
+            continue
+        for phase, variant in PHASES.items():
+            for key, workload, line in _lines(published, phase, variant):
+                found.setdefault(key, {}).setdefault(workload, []).append(line)
+    made = []
+    for key, workloads in found.items():
+        lines = [max(each, key=lambda line: (len(line.ranked), line.day))
+                 for each in workloads.values()]
+        names = _in_order(cell.framework for line in lines for cell in line.cells if cell)
+        lines.sort(key=lambda line: (-len(line.ranked), line.network, line.setting))
+        made.append(Board(*key, names, [_spread(line, names) for line in lines]))
+    made = [board for board in made if board.ranked]
+    return sorted(made, key=lambda board: (not board.hardware.startswith("NVIDIA"), -board.ranked))
+
+
+def filters(made: Sequence[Board]) -> dict[str, list[str]]:
+    """Return the choices of each filter, in the order of the boards."""
+    found = {name: list(dict.fromkeys(str(getattr(board, name)) for board in made))
+             for name in ("hardware", "devices", "precision", "phase")}
+    networks = sorted({line.network for board in made for line in board.lines})
+    return {**found, "network": ["all", *networks]}
+
+
+def _lines(published: Published, phase: str,
+           variant: str) -> Iterable[tuple[Key, tuple[Any, ...], Line]]:
+    """Yield (what makes the board; workload; line) of each workload of a campaign."""
+    rows, timing = published.rows, cast(Timing, times_of)
+    if variant:
+        rows, timing = _of_variant(published, variant), partial(_variant_times, variant=variant)
+    ranked = _best(rows)
+    speeds = ranking.relative(published.campaign, ranked, ranking.ACROSS_TIERS, timing)
+    speeds = speeds.set_index("trial")
+    for _, group in rows.groupby(ranking.ACROSS_TIERS, sort=False, dropna=False):
+        first = group.iloc[0]
+        own = ranked[ranked["trial"].isin(group["trial"])].sort_values("step_seconds")
+        if group["framework"].nunique() < 2:
+            continue
+        cells = [_ranked(published, row, speeds.loc[row["trial"]]) for _, row in own.iterrows()]
+        named = {cell.framework for cell in cells}
+        cells += [_unranked(published, refused) for name, refused in group.groupby("framework")
+                  if name not in named]
+        key = (published.hardware(first["device_kind"]), int(first["devices"]),
+               str(first["precision"]), phase)
+        day = str(published.campaign.meta["started"])[:10]
+        line = Line(str(first["network"]), _setting(first), published.name, day, list(cells),
+                    _answer(cells))
+        yield key, tuple(first[WORKLOAD]), line
+
+
+def _of_variant(published: Published, variant: str) -> pd.DataFrame:
+    """Return the rows whose phases were timed, with the variant's time as that of the step."""
+    timed = published.campaign.phases
+    rows = published.rows[published.rows["trial"].isin(timed["trial"])].copy()
+    columns = ["step_seconds", "step_seconds_low", "step_seconds_high"]
+    found = {}
+    for trial in rows["trial"]:
+        times = phases.times_of(published.campaign, trial, variant)
+        if times:
+            estimate = bootstrap.estimate(times)
+            found[trial] = (estimate.value, estimate.low, estimate.high)
+    rows = rows[rows["trial"].isin(found)]
+    if len(rows):
+        rows[columns] = [found[trial] for trial in rows["trial"]]
+    return rows
+
+
+def _variant_times(campaign: Campaign, trial: str, variant: str) -> list[Times]:
+    return phases.times_of(campaign, trial, variant)
+
+
+def _best(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return each framework's fastest row among those that are proven and have no caveat."""
+    ranked = rows[(rows["verified"] == "yes") & (rows["caveat"] == "")]
+    keys = ["framework", *ranking.ACROSS_TIERS]
+    return ranked.loc[ranked.groupby(keys, sort=False, dropna=False)["step_seconds"].idxmin()]
+
+
+def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]") -> Cell:
+    seconds = [row[f"step_seconds{end}"] for end in ("", "_high", "_low")]
+    rate, low, high = (float(row["global_batch"]) / each for each in seconds)
+    share, *ends = (float(speed[name]) for name in ranking.SPEEDS)
+    first, known = share == 1, all(end == end for end in ends)
+    interval = f" ({span(*ends)})" if known and not first else ""
+    strategy = row["strategy"] if row["devices"] > 1 else ""
+    detail = ", ".join(filter(None, [str(row["release"]), row["tuning"], strategy]))
+    badge, strength = _proof(row)
+    return Cell(row["framework"], _page(published, row), str(speed["verdict"]), detail, rate,
+                span(low, high), number(share) + interval, share,
+                (ends[0], ends[1]) if interval else None, badge, strength)
+
+
+def _unranked(published: Published, rows: pd.DataFrame) -> Cell:
+    """Return the cell of a framework that has no proven row of a workload."""
+    measured = rows[rows["status"] == "ok"]
+    row = (measured if len(measured) else rows).iloc[0]
+    state = str(row["status"])
+    if state == "ok":
+        state = "has a caveat" if row["verified"] == "yes" or row["caveat"] else "not proven"
+    reason = row["caveat"] or row["reason"]
+    return Cell(row["framework"], _page(published, row), state, str(reason))
+
+
+def _proof(row: "pd.Series[Any]") -> tuple[str, str]:
+    """Return a row's badge and what it means: the smallest fault that its proof would refuse."""
+    rate, scale, frozen = (row[name] for name in (
+        "proof_rate_error", "proof_gradient_error", "proof_frozen_share"))
+    if pd.isna(rate) and pd.isna(scale):
+        return "proven, first edition", FIRST_EDITION
+    worst = max(float(each) for each in (rate, scale) if not pd.isna(each))
+    means = (f"Proven the same. The proof refuses a learning rate that is wrong by "
+             f"{_least(rate)} and gradients that are wrong by {_least(scale)}; "
+             f"{percent(frozen) or 'an unknown share'} of the parameters could stand still unseen.")
+    return (f"proven to {percent(worst, '.2g')}" if worst < WEAK else WEAK_BADGE), means
+
+
+def _least(share: float) -> str:
+    return "any share (it sees none)" if pd.isna(share) or share >= 1 else percent(share, ".2g")
+
+
+def _answer(cells: Sequence[Cell]) -> str:
+    """Say which framework is the fastest and by how much, or that this is not known."""
+    ranked = _by_rate(cells)
+    if len(ranked) < 2:
+        return f"Only {ranked[0].framework} is proven." if ranked else "None is proven."
+    best, second = ranked[:2]
+    if not _winner(ranked):
+        close = [cell.framework for cell in ranked[1:] if cell.state != ranking.SLOWER]
+        return f"No proven winner: {best.framework} against {', '.join(close)}."
+    low, high = second.ends or (second.share, second.share)
+    return (f"{best.framework} is the fastest: {number(1 / second.share)} "
+            f"({span(1 / high, 1 / low)}) times as fast as {second.framework}.")
+
+
+def _by_rate(cells: Iterable[Cell]) -> list[Cell]:
+    return sorted((cell for cell in cells if cell.rate), key=lambda cell: -cell.rate)
+
+
+def _winner(ranked: Sequence[Cell]) -> str:
+    decided = len(ranked) > 1 and all(cell.state == ranking.SLOWER for cell in ranked[1:])
+    return ranked[0].framework if decided else ""
+
+
+def _setting(row: "pd.Series[Any]") -> str:
+    parts = [ranking.one_setting("batch", row["batch"]),
+             ranking.one_setting("data", row["data"]) if row["data"] != "device" else "",
+             ranking.one_setting("threads", row["threads"]) if row["device_kind"] == "cpu" else ""]
+    return ", ".join(filter(None, parts))
+
+
+def _page(published: Published, row: "pd.Series[Any]") -> str:
+    return f"campaigns/{published.name}/{published.pages[row['trial']]}"
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    known = list(palette.FRAMEWORKS)
+    return sorted(set(names), key=lambda name: (
+        known.index(name) if name in known else len(known), name))
+
+
+def _spread(line: Line, names: Sequence[str]) -> Line:
+    own = {cell.framework: cell for cell in line.cells if cell}
+    return Line(line.network, line.setting, line.campaign, line.day,
+                [own.get(name) for name in names], line.answer)
