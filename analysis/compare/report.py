@@ -54,8 +54,9 @@ class Comparison:
     def same(self) -> bool:
         """Whether both sides are the same, so that every difference seen is a false alarm."""
         alike = self.a.campaign is self.b.campaign and _releases(self.a) == _releases(self.b)
-        local = (self.a.campaign.meta.get("comparison") or {}).get("local")
-        return self.a.name == self.b.name or (alike and not local)
+        names = self.a.campaign.meta.get("comparison") or {}
+        own = names.get("local") or names.get("wheels")
+        return self.a.name == self.b.name or (alike and not own)
 
 
 def _releases(side: Side) -> set[tuple[str, ...]]:

@@ -16,8 +16,9 @@ import networks
 from harness.campaign.events import Listener
 from harness.data import data_sets
 from harness.data.inputs import KEPT_BATCHES, Inputs
-from harness.environments import recipes, store
+from harness.environments import recipes, store, wheels
 from harness.environments.store import BuildFailed, Environment
+from harness.environments.wheels import Wheel
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.judge import Judge
@@ -45,7 +46,7 @@ class Plan:
     trials: list[Trial]
     machine: dict[str, Any]
     device_kind: recipes.Device  # cuda if the suite says both
-    # The sides as written, the repeats, and interpreters of single sides as `local`, by A or B.
+    # The sides as written, the repeats, and by A or B `local` interpreters and `wheels`.
     comparison: dict[str, Any] | None = None
     allow_dirty: bool = False  # measure on GPUs that others use or that are throttled
 
@@ -159,14 +160,15 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     on_gpus = {(trial.framework, trial.release) for trial in plan.planned
                if recipes.device_of(trial.device_kind) == "cuda"}
     interpreters, ready = plan.suite.interpreters, Environments()
-    local = (plan.comparison or {}).get("local", {})
-    releases = dict.fromkeys((trial.framework, trial.release, trial.side if trial.side in local
-                              else "") for trial in plan.planned)
+    own = {side: place for key in ("local", "wheels")
+           for side, place in (plan.comparison or {}).get(key, {}).items()}
+    releases = dict.fromkeys((trial.framework, trial.release,
+                              trial.side if trial.side in own else "") for trial in plan.planned)
     for framework, release, side in releases:
         name = f"{framework}=={release}"
         kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
         if side:
-            ready[f"{name} of {side}"] = store.existing(framework, Path(local[side]), kind)
+            ready[f"{name} of {side}"] = _own_environment(framework, release, kind, own[side], note)
             continue
         if interpreter := interpreters.get(name) or interpreters.get(framework):
             ready[name] = store.existing(framework, interpreter, kind)
@@ -177,6 +179,20 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
             note(str(failure))
             ready[name] = failure
     return ready
+
+
+def _own_environment(framework: str, release: str, kind: recipes.Device,
+                     place: str | Mapping[str, str], note: Callable[[str], None]
+                     ) -> Environment | BuildFailed:
+    """Return the environment of a side: an interpreter's, or one made for its wheel."""
+    if isinstance(place, str):
+        return store.existing(framework, Path(place), kind)
+    wheel = Wheel(framework, release, **place)
+    try:
+        return store.build(framework, release, kind, note, wheels.recipe_of(wheel, kind))
+    except BuildFailed as failure:
+        note(str(failure))
+        return failure
 
 
 def _sampler(plan: Plan) -> AbstractContextManager[Sampler]:

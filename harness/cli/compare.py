@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import Measuring, Overrides, words
-from harness.cli.terminal import console, interruptible, new_folder, say, writing
+from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
@@ -37,6 +37,11 @@ class CompareOptions(Measuring):
     suite: SuiteFile = SUITE
     framework: Annotated[str, typer.Option(
         "--as", metavar="FRAMEWORK", help="What local builds are.")] = ""
+    pre: Annotated[bool, typer.Option(
+        "--pre", help="A side without a release is the newest pre-release.")] = False
+    index_url: Annotated[str, typer.Option(
+        metavar="URL", help="Where a side without a release, or with an unlisted one, comes from.")
+    ] = ""
     resume: Annotated[bool, typer.Option(
         "--resume", help="Go on with the comparison in DIR.")] = False
     dry_run: Annotated[bool, typer.Option(
@@ -112,7 +117,7 @@ def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
     """Compare what the options name, and name the result's folder. A plan alone gives none."""
     from harness.cli.plan_table import print_plan
     from harness.comparison.plan import Request
-    from harness.comparison.sides import is_recorded
+    from harness.comparison.sides import Source, is_recorded
     from harness.environments.interpreters import named
 
     a, b = options.a, options.b
@@ -120,7 +125,8 @@ def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
         raise WrongUse("--resume: name the comparison's folder with --out DIR")
     live = bool(b) and not (is_recorded(a) or is_recorded(b))
     given = {"--resume": options.resume, "--repeats": options.repeats > 1, "--as":
-             options.framework, "--interpreter": options.interpreter, "--dry-run": options.dry_run,
+             options.framework, "--pre": options.pre, "--index-url": options.index_url,
+             "--interpreter": options.interpreter, "--dry-run": options.dry_run,
              "KEY=VALUE": options.overrides}
     if not live and any(given.values()):
         raise WrongUse(f"{', '.join(word for word, value in given.items() if value)}: only for "
@@ -132,7 +138,7 @@ def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
         return judge_recorded(Path(a), Path(b), options.across_machines), folder
     request = Request(a, b, options.suite, tuple(options.overrides or ()),
                       tuple(named(options.interpreter).items()), options.repeats,
-                      options.framework)
+                      options.framework, Source(options.index_url, options.pre))
     if options.dry_run:
         print_plan(_prepare(request, options.allow_dirty))
         return None, folder
@@ -245,7 +251,7 @@ def _prepare(request: "Request", allow_dirty: bool) -> "Plan":
     from analysis.compare import verdicts
     from harness.comparison.plan import prepare
 
-    plan = prepare(request, allow_dirty)
+    plan = prepare(request, allow_dirty, dim)
     try:
         if plan.trials:
             trials = [trial.to_json() for trial in plan.trials]

@@ -4,24 +4,31 @@ A live comparison is an ordinary campaign whose trials carry a side, A or B, so 
 be compared with itself. `harness.cli.compare` reads what it shows from the records.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.campaign import campaign
+from harness.campaign.rehearsal import SideFailed
 from harness.campaign.session import Plan
 from harness.comparison import sides
-from harness.comparison.sides import Side
+from harness.comparison.sides import Side, Source
+from harness.environments.store import BuildFailed, Progress
 from harness.errors import WrongUse
+from harness.machine import hardware
 from harness.plan.suite import Suite, load_suite
 from harness.validation import short
+
+
+def ignore(text: str) -> None:
+    """Hear of a look-up and say nothing."""
 
 
 @dataclass(frozen=True)
 class Request:
     """What a live comparison compares: its sides as written, its suite, and its repeats.
 
-    `framework` is that of sides that are local builds.
+    `framework` is that of sides that are local builds; `source` has releases that no recipe lists.
     """
 
     a: str
@@ -31,16 +38,21 @@ class Request:
     interpreters: tuple[tuple[str, Path], ...] = ()
     repeats: int = 1
     framework: str = ""
+    source: Source = field(default_factory=Source)
 
 
-def prepare(request: Request, allow_dirty: bool = False) -> Plan:
-    """Plan both sides as one campaign; start nothing. Raises WrongUse for wrong input."""
+def prepare(request: Request, allow_dirty: bool = False, progress: Progress = ignore) -> Plan:
+    """Plan both sides as one campaign; start nothing. Raises WrongUse for wrong input.
+
+    Releases that no recipe lists are looked up; SideFailed says that one was not found.
+    """
     if request.repeats > 1 and request.a != request.b:
         raise WrongUse("--repeats: calibrates a machine with a release against itself; "
                        f"{request.a} and {request.b} are two")
     both = [sides.read(word, request.framework) for word in (request.a, request.b)]
-    if request.framework and not any(side.interpreter for side in both):
+    if request.framework and not any(side.interpreter or side.wheel for side in both):
         raise WrongUse(f"--as {request.framework}: is for local builds, as in A=/path/python")
+    both = _resolved(request, both, progress)
     sides.refuse_one_build(*both)
     suites = [_suite(request, side) for side in both]
     a, b = (campaign.prepare_side(_with_interpreter(suite, side), short(request.suite_file),
@@ -53,11 +65,31 @@ def prepare(request: Request, allow_dirty: bool = False) -> Plan:
               for trial in plan.trials]
     local = {letter: str(side.interpreter)
              for letter, side in zip("AB", both, strict=True) if side.interpreter}
+    wheels = {letter: {"url": side.wheel.url, "index": side.wheel.index}
+              for letter, side in zip("AB", both, strict=True) if side.wheel}
     comparison = {"a": both[0].name, "b": both[1].name, "repeats": request.repeats,
-                  **({"local": local} if local else {})}
+                  **({"local": local} if local else {}), **({"wheels": wheels} if wheels else {})}
     plan = replace(a, suite=suite, trials=trials, comparison=comparison)
     campaign.refuse_idle(plan)
     return plan
+
+
+def _resolved(request: Request, both: list[Side], progress: Progress) -> list[Side]:
+    """Look up the releases that no recipe lists, each once."""
+    source = request.source
+    if source != Source() and not any(map(source.serves, both)):
+        raise WrongUse("--pre, --index-url: are for a side without a release, or with one that no "
+                       f"recipe lists; {request.a} and {request.b} need neither")
+    found: dict[Side, Side] = {}
+    for letter, side in zip("AB", both, strict=True):
+        if source.serves(side) and side not in found:
+            asked = _suite(request, side).device
+            device = campaign.choose_device(asked, hardware.describe())
+            try:
+                found[side] = sides.resolved(side, source, device, progress)
+            except BuildFailed as failure:
+                raise SideFailed({"a": request.a, "b": request.b}, letter, str(failure)) from None
+    return [found.get(side, side) for side in both]
 
 
 def _suite(request: Request, side: Side) -> Suite:

@@ -1,19 +1,23 @@
-"""Reads what names a side: a release, a variant, a local build, or a recorded campaign."""
+"""Reads what names a side: a release, a variant, a local build, a wheel, or a recorded campaign."""
 
 import json
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from harness.environments import recipes
+from harness.environments import recipes, wheels
+from harness.environments.recipes import Device
+from harness.environments.store import Progress
+from harness.environments.wheels import Wheel
 from harness.errors import WrongUse, brief
 from harness.plan.suite import Tuning
 from harness.validation import did_you_mean
 
 NAME = re.compile(r"[\w.+-]{1,40}")
+WHEEL = ".whl"
 PROBE_SECONDS = 60
 # Where a framework's metadata lies tells builds apart, also where a variable adds a folder to the
 # path of one Python.
@@ -35,18 +39,37 @@ print(json.dumps(found))
 class Side:
     """A side of a live comparison: its name in records, and what is trained by what.
 
-    A local build has an `interpreter`; other sides have a release's own environment.
+    A local build has an `interpreter`, and what no recipe lists a `wheel`; other sides have their
+    release's own environment.
     """
 
     name: str
     spec: str
     tuning: str = ""
     interpreter: Path | None = None
+    wheel: Wheel | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where releases come from that no recipe lists: an index, with its pre-releases or without."""
+
+    index: str = ""
+    pre: bool = False
+
+    def serves(self, side: Side) -> bool:
+        """Whether a side is of a release that is looked for here: one not listed, or the newest."""
+        if side.interpreter or side.wheel:
+            return False
+        framework, equals, release = side.spec.partition("==")
+        if not equals:
+            return self.pre or bool(self.index)
+        return bool(self.index) and release not in recipes.load(framework).releases
 
 
 def is_recorded(word: str) -> bool:
     """Whether a word names a campaign's folder and not a framework or a local build."""
-    if is_local(word):
+    if is_local(word) or word.endswith(WHEEL):
         return False
     return os.path.isfile(Path(word) / "campaign.json") or "/" in word
 
@@ -59,12 +82,14 @@ def is_local(word: str) -> bool:
 
 def read(word: str, framework: str = "") -> Side:
     """Read one side; `framework` is that of local builds. Raises WrongUse."""
-    if not is_local(word):
+    name, _, place = word.partition("=") if is_local(word) else ("", "", word)
+    place, tuning = _split_place(place)
+    if place.endswith(WHEEL):
+        wheel = wheels.of_file(Path(place).expanduser(), framework)
+        spec = f"{wheel.framework}=={wheel.release}"
+        return Side(name or word.rpartition("/")[2], spec, tuning, wheel=wheel)
+    if not name:
         return Side(word, *split(word))
-    name, _, place = word.partition("=")
-    place, colon, tuning = place.rpartition(":") if ":" in place else (place, "", "")
-    if colon and tuning not in get_args(Tuning):
-        place, tuning = f"{place}:{tuning}", ""
     if not framework:
         raise WrongUse(f"{brief(word, 100)}: a local build; say what it is, as in --as pytorch")
     recipes.parse(framework)
@@ -72,6 +97,20 @@ def read(word: str, framework: str = "") -> Side:
         raise WrongUse(f"--as {framework}: name the framework alone; a local build says its "
                        "release")
     return Side(name, framework, tuning, Path(place).expanduser().absolute())
+
+
+def resolved(side: Side, source: Source, device: Device, progress: Progress) -> Side:
+    """Return a side with the wheel that a source has for it, named by its release."""
+    framework, _, release = side.spec.partition("==")
+    wheel = wheels.resolve(framework, release, device, source.index, source.pre, progress)
+    spec = f"{framework}=={wheel.release}"
+    return replace(side, name=":".join(filter(None, [spec, side.tuning])), spec=spec, wheel=wheel)
+
+
+def _split_place(place: str) -> tuple[str, str]:
+    """Split a path from the tuning behind it, which is optional."""
+    path, _, tuning = place.rpartition(":")
+    return (path, tuning) if path and tuning in get_args(Tuning) else (place, "")
 
 
 def split(word: str) -> tuple[str, str]:
@@ -87,6 +126,12 @@ def refuse_one_build(a: Side, b: Side) -> None:
 
     One build and one name is a calibration.
     """
+    if a.wheel and b.wheel and a.tuning == b.tuning:
+        if a.name == b.name and a.wheel != b.wheel:
+            raise WrongUse(f"{a.name}: names two wheels; give each its own name, as in "
+                           f"before={a.name}")
+        if a.name != b.name and a.wheel.url.rpartition("#")[2] == b.wheel.url.rpartition("#")[2]:
+            raise WrongUse(f"{a.name} and {b.name} are one wheel: name two")
     if not (a.interpreter and b.interpreter):
         return
     if a.name == b.name and a.interpreter != b.interpreter:

@@ -83,14 +83,18 @@ class Environment:
                 "schema_version": SCHEMA_VERSION}
 
 
-def build(framework: str, release: str, device: Device, progress: Progress = print) -> Environment:
-    """Return the environment of a release, made now if it is absent. Raises BuildFailed."""
-    recipe = _recipe(framework, release, device)
+def build(framework: str, release: str, device: Device, progress: Progress = print,
+          recipe: Recipe | None = None) -> Environment:
+    """Return the environment of a release, made now if it is absent. Raises BuildFailed.
+
+    A `recipe` stands in for the release's own.
+    """
+    recipe = recipe or _recipe(framework, release, device)
     if device in recipe.container:
         return _contained(framework, release, device, recipe.container[device], progress)
-    if built := find(framework, release, device):
+    if built := find(framework, release, device, recipe):
         return built
-    python = _choose(framework, recipe, progress)
+    python = choose_python(framework, recipe, progress)
     folder = root() / _key(framework, release, device, recipe, python.version)
     with _lock(folder.name, progress):
         if found := _read(folder):
@@ -108,13 +112,14 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
     return environment
 
 
-def find(framework: str, release: str, device: Device) -> Environment | None:
+def find(framework: str, release: str, device: Device, recipe: Recipe | None = None
+         ) -> Environment | None:
     """Return the environment of a release if it is complete, else None. Never builds.
 
     Of several Pythons it has the one that the recipe prefers. An image is inspected only when it
-    is needed.
+    is needed. A `recipe` stands in for the release's own.
     """
-    recipe = _recipe(framework, release, device)
+    recipe = recipe or _recipe(framework, release, device)
     if device in recipe.container:
         return None
     for version in recipe.python:
@@ -198,7 +203,7 @@ def _recipe(framework: str, release: str, device: Device) -> Recipe:
     return recipe
 
 
-def _choose(framework: str, recipe: Recipe, progress: Progress) -> Python:
+def choose_python(framework: str, recipe: Recipe, progress: Progress) -> Python:
     """Take a Python of this framework's other environments, the newest here, or one by uv.
 
     Releases are then compared under one Python wherever they can be.
@@ -348,6 +353,8 @@ def _lock_lines(answer: dict[str, Any]) -> tuple[str, ...]:
 
 def _answers(index: str, progress: Progress) -> bool:
     """Return whether an index can be reached: pip would try it five times for every package."""
+    if index.startswith("file:"):
+        return True
     try:
         urllib.request.urlopen(index, timeout=INDEX_SECONDS).close()
     except urllib.error.HTTPError as error:

@@ -363,6 +363,22 @@ class Slower5(Simulated):
     slower = 1.05
 
 
+class Packaged(Simulated):
+    """As fast as the installed package `fakeframework` says, and of its release."""
+
+    def __init__(self, task):
+        import fakeframework
+
+        self.slower = fakeframework.slower
+        super().__init__(task)
+
+    @staticmethod
+    def describe():
+        import fakeframework
+
+        return {"release": fakeframework.__version__, "device_name": "a made-up processor"}
+
+
 class Slower50(Simulated):
     """50 % of extra work in each step."""
 
