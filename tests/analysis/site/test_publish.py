@@ -2,10 +2,8 @@
 
 import csv
 import dataclasses
-import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -18,31 +16,6 @@ from analysis.trials import summary
 
 DOCS = Path(__file__).parents[3] / "docs"
 REFUSAL = "the processor has no bf16 instructions"
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory, smoke, draw_records) -> Path:
-    """The site of a campaign with refused rows, one of an older release, a folder of verdicts and one with a page of its own."""
-    root = tmp_path_factory.mktemp("published")
-    older = draw_records(networks=("alexnet_cifar",))
-    for trial in older.meta["trials"]:
-        trial["release"] = "2.9.1"
-    for row in older.processes:
-        row["release"] = "2.9.1"
-    for name, made in (("smoke", smoke), ("older", older)):
-        summary.rewrite(made.write(root / "results" / name))
-    (root / "results/verify").mkdir()
-    (root / "results/verify/verdicts.csv").write_text("framework,network,verdict\njax,fcn5,same\n")
-    (root / "results/study").mkdir()
-    (root / "results/study/study.html").write_text("<p>a study</p>")
-    (root / "results/study/study.md").write_text("# A study\n\n| shape | time |\n| --- | --- |\n| 3 | 4 ms |\n")
-    for name in ("fcn5", "alexnet"):
-        folder = root / "results/explained" / name
-        folder.mkdir(parents=True)
-        sentences = f"- {name}: jax is slower.\n- It is TF32.\n- No more.\n"
-        (folder / "explain.md").write_text(f"# Why jax and pytorch differ\n\nA is jax.\n\n{sentences}")
-    publish.publish(sorted((root / "results").iterdir()), root / "site", {"smoke": "all holds"})
-    return root / "site"
 
 
 def row_links(page: Path) -> list[str]:
@@ -170,100 +143,6 @@ def test_a_text_in_a_record_cannot_end_the_script_that_holds_it(published):
     assert found == r'{"a":"\u003c/script>\u003c!--\u003cscript>","b":null}'
 
 
-def scripted(page: Path, script: str) -> str:
-    """The text of `page` with a script that runs after it has loaded and leaves what it puts into `found` as the page's title."""
-    told = f"const found = {{}}; {script}; document.title = JSON.stringify(found);"
-    return page.read_text(encoding="utf-8").replace("</body>", f"<script>setTimeout(() => {{ {told} }}, 1500);</script></body>")
-
-
-def in_chromium(page: Path, script: str, width: int = 1280) -> dict:
-    """Open a copy of `page` in headless Chromium, run `script` and return what it puts into `found`, on that page or the last."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("no Chromium here: apt-get install chromium")
-    copy = page.with_name("tested.html")
-    copy.write_text(scripted(page, script), encoding="utf-8")
-    asked = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},900",
-             "--virtual-time-budget=8000", f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", copy.as_uri()]
-    shown = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True).stdout
-    copy.unlink()
-    return json.loads(re.search(r"<title>(\{.*?\})</title>", shown)[1].replace("&lt;", "<").replace("&amp;", "&"))
-
-
-def test_in_chromium_tables_sort_and_filter_and_figures_are_drawn(published):
-    script = """
-      const cells = (n) => [...document.querySelectorAll(`.tabulator-row .tabulator-cell[tabulator-field="${n}"]`)];
-      const texts = (n) => cells(n).map((cell) => cell.textContent);
-      const table = Tabulator.findTable(".tabulator")[0];
-      found.before = texts("c2");
-      table.setSort("c2", "asc");
-      found.sorted = texts("c2");
-      table.setHeaderFilterValue("c0", "resnet56");
-      found.filtered = texts("c0");
-      found.links = document.querySelectorAll(".tabulator-row a").length"""
-    found = in_chromium(published / "rows.html", script)
-    times = [float(text.replace(",", "")) for text in found["sorted"] if text[0].isdigit()]
-    assert times == sorted(times) and found["before"] != found["sorted"]
-    assert set(found["filtered"]) == {"resnet56"} and found["links"]
-    drawn = in_chromium(published / "campaigns/smoke/index.html", """
-      found.figures = document.querySelectorAll("figure.plot").length;
-      found.drawn = document.querySelectorAll("figure.plot .main-svg .scatterlayer").length""")
-    assert drawn["figures"] == drawn["drawn"] == 3
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_in_chromium_what_records_say_is_text_and_runs_nothing(published, width):
-    """Titles, tooltips, filters and hidden columns took names of frameworks and of CSV columns for HTML."""
-    hostile = "&lt;img src=x onerror='window.run = 1'&gt;"
-    page = published / "hostile.html"
-    text = (published / "rows.html").read_text(encoding="utf-8")
-    page.write_text(re.sub(r"(<t[hd][^>]*>)([^<]*)(</t[hd]>)", rf"\1\2{hostile}\3", text), encoding="utf-8")
-    script = """
-      const heading = document.querySelector(".tabulator-col");
-      heading.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
-      const filter = document.querySelector(".tabulator-header-filter input[type=search], .tabulator-header-filter input");
-      filter.focus(); filter.click();
-      found.titles = [...document.querySelectorAll(".tabulator-col-title")].map((title) => title.textContent);
-      found.images = document.querySelectorAll("img[src=x]").length;
-      found.run = window.run || 0"""
-    found = in_chromium(page, script, width)
-    page.unlink()
-    assert (found["run"], found["images"]) == (0, 0)
-    assert all("onerror" in title for title in found["titles"] if title.strip()) and found["titles"]
-
-
 def test_html_in_a_page_of_markdown_is_text():
     page = markdown.render("# <b>x\" onclick=alert(1)\n\n<script>alert(1)</script>\n\n| a |\n| --- |\n| <img src=x onerror=alert(1)> |\n", str)
     assert "<script" not in page and "<img" not in page and "<b>" not in page and "&quot; onclick=alert(1)</caption>" in page and "&lt;script&gt;" in page
-
-
-def test_in_chromium_a_click_on_a_number_and_one_more_lead_to_its_raw_windows(published, tmp_path):
-    home = shutil.copytree(published, tmp_path / "site") / "campaigns/smoke"
-    for page in home.glob("*-*.html"):
-        page.write_text(scripted(page, """
-          found.trial = document.querySelector("h1").textContent;
-          found.windows = Tabulator.findTable(".tabulator").at(-1).getDataCount();
-          const link = document.querySelector('a[href$=".windows.csv"]');
-          link.addEventListener("click", (event) => { event.preventDefault(); found.file = decodeURIComponent(link.pathname); });
-          link.click()"""), encoding="utf-8")
-    found = in_chromium(home / "index.html", "document.querySelector('.tabulator-row .tabulator-cell a').click()")
-    raw = (published / "results/smoke/windows.csv").read_text().splitlines()
-    reached = Path(found["file"]).read_text().splitlines()
-    assert len(reached) - 1 == found["windows"] == sum(line.startswith(found["trial"] + ",") for line in raw) > 20
-
-
-def test_in_chromium_a_table_sorts_by_keyboard(published):
-    found = in_chromium(published / "rows.html", """
-      const heading = document.querySelector('.tabulator-col[tabulator-field="c2"] .tabulator-col-content');
-      heading.focus();
-      found.focused = document.activeElement === heading;
-      heading.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
-      found.sorted = Tabulator.findTable(".tabulator")[0].getSorters().map((sorter) => sorter.field)""")
-    assert found == {"focused": True, "sorted": ["c2"]}
-
-
-@pytest.mark.parametrize("page", ["index.html", "rows.html", "campaigns/smoke/index.html", "campaigns/study.html"])
-def test_on_a_phone_no_page_is_wider_than_the_screen(published, page):
-    script = "found.page = document.documentElement.scrollWidth; found.screen = window.innerWidth"
-    found = in_chromium(published / page, script, width=420)
-    assert found["page"] <= found["screen"] <= 500

@@ -1,0 +1,111 @@
+"""The leaderboard ranks each framework's fastest proven row of one campaign, and nothing else."""
+
+import pytest
+
+from analysis.site import grids, leaderboard, writer
+from analysis.trials import caveats
+
+
+@pytest.fixture
+def board(draw_records, tmp_path):
+    """Write records with some trials of one network and return the only line of the only board."""
+    def make(*trials, started="2026-11-21", change=lambda made: None, name="campaign"):
+        made = draw_records(networks=())
+        made.meta["started"] = f"{started}T07:00:00+00:00"
+        for framework, options in trials:
+            made.add_trial(framework, "fcn5", 512, **options)
+        change(made)
+        return grids.read(made.write(tmp_path / name))
+    return make
+
+
+def line(*published):
+    boards = leaderboard.boards(published)
+    assert [len(each.lines) for each in boards] == [1]
+    return boards[0].lines[0]
+
+
+def test_each_framework_stands_at_its_best_tier_with_ratio_interval_and_strength(board):
+    published = board(("pytorch", {}), ("pytorch", {"tuning": "tuned", "slower": 0.5}), ("jax", {"slower": 1.0}),
+                      change=lambda made: made.prove_each_process(rate=0.004, gradient=0.002))
+    found = line(published)
+    best, other = found.ranked
+    assert (best.framework, best.detail, best.rank, found.winner) == ("pytorch", "2.13.0, tuned", "fastest", "pytorch")
+    assert best.href == "campaigns/campaign/pytorch-2.13.0-fcn5-512-fp32-tuned.html"
+    assert other.rank.startswith("0.5") and " to " in other.rank and other.ends[0] < 0.5 < other.ends[1] < 0.6
+    assert best.rate == pytest.approx(512 / 0.055, rel=0.05)
+    assert found.answer.startswith("pytorch is the fastest: 1.99 (1.9") and found.answer.endswith("times as fast as jax.")
+    assert (best.badge, best.weak) == ("proven to 0.4 %", False)
+    assert "learning rate that is wrong by 0.4 % and gradients that are wrong by 0.2 %" in best.strength
+
+
+@pytest.mark.parametrize(("proof", "badge", "weak"), [
+    ({"rate": 0.4, "gradient": 0.06}, "weakly proven", True), (None, "proven, first edition", False)])
+def test_a_weak_proof_and_one_of_the_first_edition_say_so(board, proof, badge, weak):
+    published = board(("pytorch", {}), ("jax", {}), change=lambda made: proof and made.prove_each_process(**proof))
+    assert {(cell.badge, cell.weak) for cell in line(published).ranked} == {(badge, weak)}
+
+
+def test_a_row_that_is_not_proven_or_has_a_caveat_is_never_ranked(board, tmp_path):
+    def fault(made):
+        for row in made.processes_of("jax-1.0-fcn5-512-fp32-stock"):
+            row.update(check="different", check_reason="gradients differ")
+        (tmp_path / "campaign").mkdir()
+        (tmp_path / "campaign" / caveats.FILE).write_text(
+            "trial,what,since,ranking\ntensorflow-2.21.0-fcn5-512-fp32-stock,it shared the host,2026-11-22,ranked\n")
+    published = board(("pytorch", {}), ("jax", {"slower": 0.2}), ("tensorflow", {"slower": 0.1}), change=fault)
+    found = line(published)
+    assert [cell.framework for cell in found.ranked] == ["pytorch"]
+    assert {cell.framework: cell.state for cell in found.cells if not cell.rate} == {
+        "tensorflow": "has a caveat", "jax": "not proven"}
+    assert (found.winner, found.answer) == ("", "Only pytorch is proven.")
+
+
+def test_there_is_no_winner_while_one_other_may_be_as_fast(board):
+    found = line(board(("pytorch", {}), ("jax", {"slower": 1.005}), ("tensorflow", {"slower": 2.0})))
+    assert found.winner == "" and found.answer.startswith("No proven winner: ")
+    assert "tensorflow" not in found.answer
+    assert leaderboard.boards([board(("pytorch", {}), ("jax", {"slower": 1.005}), name="b")])[0].summary == \
+        "Of 1 workload, no proven winner in 1."
+
+
+def test_a_line_comes_from_the_campaign_with_most_frameworks_then_from_the_newest(board):
+    both = ("pytorch", {}), ("jax", {"slower": 2.0})
+    many = board(*both, ("tensorflow", {}), name="many")
+    new = board(*both, started="2026-11-25", name="new")
+    newer = board(*both, ("tensorflow", {}), started="2026-11-26", name="newer")
+    assert line(many, new).campaign == "many"
+    assert line(newer, many, new).campaign == "newer"
+
+
+def test_one_framework_alone_and_a_comparison_of_releases_have_no_line(board, tmp_path):
+    assert leaderboard.boards([board(("pytorch", {}), ("pytorch", {"tuning": "tuned"}), name="alone")]) == []
+    compared = board(("pytorch", {}), ("jax", {}), name="compared")
+    (tmp_path / "compared" / "compare.csv").write_text("")
+    assert leaderboard.boards([compared]) == []
+
+
+def test_a_part_of_the_step_that_was_timed_is_a_phase_of_its_own(board):
+    def time_forward(made):
+        for row in made.processes:
+            factor = 0.01 if row["trial"].startswith("jax") else 0.03
+            for window in range(-1, 5):
+                seconds = factor * (1 + 0.01 * row["process"] + 0.001 * window)
+                made.phases.append({"trial": row["trial"], "process": row["process"], "window": window, "variant": "F", "steps": 1,
+                                    "seconds": seconds, "start": 0.0, "stop": seconds})
+    published = board(("pytorch", {}), ("jax", {"slower": 2.0}), change=time_forward)
+    boards = leaderboard.boards([published])
+    assert {each.phase: each.lines[0].winner for each in boards} == {"training step": "pytorch", "forward pass": "jax"}
+
+
+def test_what_records_say_is_text_on_the_board(board, tmp_path):
+    hostile = "<img src=x onerror=run()>"
+    published = board(("pytorch", {}), ("jax", {"slower": 2.0}))
+    published.rows.loc[published.rows["framework"] == "jax", ["framework", "release", "tuning"]] = hostile
+    published.rows["network"] = hostile
+    site = writer.Site(tmp_path, [tmp_path / "campaign"])
+    boards = leaderboard.boards([published])
+    site.write("index.html", "index.html.j2", "Title", boards=boards, filters=leaderboard.filters(boards), verified=1, count=2,
+               questions=[], first_look="")
+    text = (tmp_path / "index.html").read_text()
+    assert "<img" not in text and text.count("&lt;img src=x onerror=run()&gt;") > 8
