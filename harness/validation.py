@@ -4,6 +4,7 @@ The message names the file, the key and the remedy, and suggests the closest kno
 """
 
 import difflib
+import os
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +16,9 @@ from harness import plain_yaml
 from harness.errors import MOST_CHARACTERS, WrongUse, brief
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+# Where dlbench keeps what it makes and fetches: the checkout, or the user's cache without one.
+OWN = CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else Path(
+    os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dlbench"
 MOST_FAULTS = 10
 
 

@@ -1,4 +1,4 @@
-"""`dlbench networks`: the networks with their parameters and work, or one network's layers."""
+"""`dlbench networks` and `dlbench frameworks`: what can be trained, and what trains it."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ from rich import box
 from rich.table import Table
 
 import networks
+from harness.environments import recipes
 from networks import work
 
 
@@ -26,6 +27,23 @@ def list_networks() -> Table:
                       *_millions(list(work.multiply_adds(network).values())),
                       f"{work.activation_bytes(network) / 1e6:.3g}", network.data_set,
                       " ".join(map(str, network.batches)))
+    return table
+
+
+def list_frameworks() -> Table:
+    """List each framework's releases, the default first and bold, and what runs them."""
+    table = Table("framework", "releases", "Python", "devices", "several devices",
+                  box=box.SIMPLE_HEAD, padding=0)
+    for name in recipes.names():
+        framework = recipes.load(name)
+        others = [release for release in framework.releases if release != framework.default]
+        recipe = framework.recipe(framework.default)
+        devices = [kind for kind in ("cpu", "cuda") if kind not in recipe.unsupported]
+        several = framework.parallel.strategies if framework.parallel else {}
+        table.add_row(f"[bold]{name}[/]\n{framework.title}",
+                      "\n".join([f"[bold]{framework.default}[/]", *others]),
+                      recipes.spell(recipe.python), " ".join(devices),
+                      " ".join(kind for kind in devices if several.get(kind)) or "-")
     return table
 
 

@@ -15,13 +15,23 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import networks
+from harness import VERSION
 from harness.cli import compare, explain, publish, study
-from harness.cli.options import Interpreter, Measuring, Overrides, command, folder_of, words
+from harness.cli.options import (
+    Interpreter,
+    Measuring,
+    Overrides,
+    command,
+    folder_of,
+    suite_of,
+    words,
+)
 from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
 from harness.environments.interpreters import named
 from harness.errors import WrongUse, brief, printable
@@ -30,7 +40,7 @@ from harness.records import lock
 from harness.studies.study import DEVICES, known
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    no_args_is_help=True, pretty_exceptions_enable=False,
     help="Train the same networks in several frameworks, prove that they are the same, and time "
          "a mini-batch.")
 env_app = typer.Typer(no_args_is_help=True,
@@ -68,12 +78,45 @@ class VerifyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Measuring):
-    suite_file: Annotated[Path, typer.Argument(metavar="SUITE.yaml")]
+    suite_file: Annotated[Path, typer.Argument(
+        metavar="SUITE.yaml", parser=suite_of, help="A file, or a suite of dlbench: smoke, gpu.")]
     overrides: Overrides = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the campaign in DIR.")
                       ] = False
     dry_run: Annotated[bool, typer.Option(
         "--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"dlbench {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(version: Annotated[bool, typer.Option(
+        "--version", is_eager=True, callback=_show_version, help="Print the version.")] = False
+           ) -> None:
+    # The help text of the application stands above.
+    pass
+
+
+@app.command()
+def init(file: Annotated[Path, typer.Argument(metavar="[FILE.yaml]", parser=folder_of)
+                         ] = Path("suite.yaml")) -> None:
+    """Write a first suite, with a comment on each key."""
+    from harness.cli import first_suite
+
+    first_suite.write(file)
+    say(f"{file}: a first suite. Look with `dlbench run {file} --dry-run`, then run it.")
+
+
+@app.command("frameworks")
+def show_frameworks() -> None:
+    """List the frameworks with their releases, Pythons and devices."""
+    from harness.cli import catalogue
+
+    console.print(catalogue.list_frameworks())
 
 
 @app.command("networks")
@@ -221,7 +264,9 @@ def list_environments() -> None:
     """List the environments that exist."""
     from harness.environments import store
 
-    table = Table("framework", "release", "device", "Python", "packages", "folder")
+    table = Table("framework", "release", "device", "Python", "packages", "folder",
+                  box=box.SIMPLE_HEAD, padding=0)
+    table.columns[-1].overflow = "fold"
     for each in store.list_environments():
         table.add_row(each.framework, each.release, each.device, each.python,
                       str(len(each.packages)), escape(str(each.interpreter.parents[1])))
@@ -328,8 +373,9 @@ def _run_app() -> None:
             raise
         context = getattr(error, "ctx", None)
         if type(error).__name__ == "NoArgsIsHelpError" and context:
-            print(context.get_help(), file=sys.stderr)
-            sys.exit(2)
+            # With rich the help is printed already, and the message is empty.
+            print(error.format_message(), end="")
+            sys.exit(0)
         usage = f"\n{context.get_usage()}" if context else ""
         _end(f"{error.format_message()}{usage}")
     sys.exit(code or 0)

@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from harness.validation import CHECKOUT
+
 Options = TypeVar("Options")
 
 MOST_COUNT, LONGEST_WINDOW, MOST_GFLOP = 100_000, 3600, 1e9
@@ -19,6 +21,14 @@ def folder_of(text: str | Path) -> Path:
     if not str(text).strip():
         raise typer.BadParameter("is empty; name a folder, or . for this one")
     return Path(text)
+
+
+def suite_of(text: str | Path) -> Path:
+    """Find a suite: a file, or one that dlbench comes with (smoke, configs/gpu.yaml)."""
+    path = folder_of(text)
+    shipped = CHECKOUT / "configs" / f"{path.stem}.yaml"
+    named = str(path) in (shipped.stem, shipped.name, f"configs/{shipped.name}")
+    return shipped if named and not path.is_file() and shipped.is_file() else path
 
 
 def finite(value: float | None) -> float | None:

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from harness.data.arrays import RING_BYTES, Arrays, batch_bytes
 from harness.errors import WrongUse
-from harness.validation import CHECKOUT, Strict, did_you_mean, read_yaml, short, validate
+from harness.validation import CHECKOUT, OWN, Strict, did_you_mean, read_yaml, short, validate
 from networks import Network
 
 CONFIG = CHECKOUT / "configs" / "data.yaml"
@@ -196,7 +196,7 @@ def _data_set(name: str) -> DataSet:
 
 
 def _folder(name: str) -> Path:
-    return Path(os.environ.get("DLBENCH_DATA") or CHECKOUT / "data").expanduser() / name
+    return Path(os.environ.get("DLBENCH_DATA") or OWN / "data").expanduser() / name
 
 
 def _present(name: str) -> list[Path]:

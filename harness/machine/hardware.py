@@ -112,7 +112,9 @@ def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
     Both are None outside a clone. A copy without history may state its commit in DLBENCH_COMMIT:
     it is then `stated`, and nobody has checked it.
     """
-    commit = _git(folder, "rev-parse", "HEAD")
+    # An installed copy may lie in another project's clone.
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    commit = top and Path(top) == folder.resolve() and _git(folder, "rev-parse", "HEAD")
     status = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)results")
     if commit:
         return {"commit": commit, "dirty": bool(status), "stated": False}
