@@ -1,6 +1,7 @@
 """`dlbench networks` and `dlbench frameworks`: what can be trained, and what trains it."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 from rich import box
 from rich.table import Table
@@ -38,7 +39,7 @@ def list_frameworks() -> Table:
         framework = recipes.load(name)
         others = [release for release in framework.releases if release != framework.default]
         recipe = framework.recipe(framework.default)
-        devices = [kind for kind in ("cpu", "cuda") if kind not in recipe.unsupported]
+        devices = [kind for kind in get_args(recipes.Device) if kind not in recipe.unsupported]
         several = framework.parallel.strategies if framework.parallel else {}
         table.add_row(f"[bold]{name}[/]\n{framework.title}",
                       "\n".join([f"[bold]{framework.default}[/]", *others]),
