@@ -105,9 +105,12 @@ def common(version: Annotated[bool, typer.Option(
 def init(file: Annotated[Path, typer.Argument(metavar="[FILE.yaml]", parser=folder_of)
                          ] = Path("suite.yaml")) -> None:
     """Write a first suite, with a comment on each key."""
-    from harness.cli import first_suite
-
-    first_suite.write(file)
+    text = Path(__file__).with_name("first_suite.yaml").read_text(encoding="utf-8")
+    try:
+        with file.open("x", encoding="utf-8") as draft:
+            draft.write(text.replace("suite.yaml", str(file)))
+    except FileExistsError:
+        raise WrongUse(f"{file}: is there already; name another file") from None
     say(f"{file}: a first suite. Look with `dlbench run {file} --dry-run`, then run it.")
 
 
