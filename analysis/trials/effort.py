@@ -15,12 +15,12 @@ PROCESSES, WINDOW_SECONDS, WINDOW_STEPS = 5, 0.5, 10
 SHORTER = 0.9
 # Concerns of harness.machine and harness.campaign that mean company.
 COMPANY = ("others are computing here", "other processes use it", "others computed on it")
-RULE = (f"{PROCESSES} processes, windows of {WINDOW_SECONDS:g} s and {WINDOW_STEPS} steps, and "
-        "nothing else on the GPU and the host")
+RULE = (f"It is {PROCESSES} processes, windows of {WINDOW_SECONDS:g} s and {WINDOW_STEPS} steps, and an "
+        "idle machine.")
 
 
 def remarks(campaign: Campaign) -> list[str]:
-    """Say in one sentence where a campaign's rows on GPUs fall short; nothing if none does."""
+    """Say where a campaign's rows on GPUs fall short; nothing if none does."""
     rows = of_rows(campaign)
     found = [text for text in (
         _short(rows, rows["processes"] < PROCESSES, "processes", "processes"),
@@ -31,7 +31,7 @@ def remarks(campaign: Campaign) -> list[str]:
         found += dict.fromkeys(text for text in told if any(word in text for word in COMPANY))
     if not found:
         return []
-    return [f"Below the minimum effort of a published row on a GPU ({RULE}): {'; '.join(found)}."]
+    return [f"Less than the minimum effort of a published GPU row. {RULE} Here {'; '.join(found)}."]
 
 
 def of_rows(campaign: Campaign) -> pd.DataFrame:

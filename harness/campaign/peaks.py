@@ -104,8 +104,10 @@ def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Pea
     except (Failed, Unsupported) as error:
         peak["reason"] = str(error)
     reached = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
-    session.listener.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}, "
-                          f"{trial.threads} threads: {reached}")
+    # 0 threads are the framework's default.
+    threads = f", {trial.threads} threads" if trial.threads else ""
+    session.listener.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}{threads}: "
+                          f"{reached}")
     return peak
 
 

@@ -142,7 +142,7 @@ def test_tf32_is_planned_on_a_gpu():
     assert found == [("fp32", "planned", ""), ("tf32", "planned", "")]
 
 
-def test_threads_are_counted_on_a_cpu_and_one_on_a_gpu():
+def test_threads_are_counted_on_a_cpu_and_the_frameworks_own_on_a_gpu():
     assert [trial.threads for trial in plan({"threads": [1, "all", 2]})] == [1, 4, 2]
     assert [trial.threads for trial in plan({"threads": [1, "all", 2]}, CUDA)] == [0]
 

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import networks
-from harness.proof import questions
+from harness.proof import plays, questions
 from harness.proof.judge import Judge
 from harness.proof.limits import Allowed, Limits
 from harness.workers.worker import Failed, Worker
@@ -283,6 +284,21 @@ def test_all_weights_are_zero_where_dropout_hides_momentum_otherwise(judge):
     assert {name: zero[name].shape for name in zero.files} == drawn.network.parameter_shapes
     assert not any(zero[name].any() for name in zero.files)
     assert not questions.trains_from_zero(networks.get("tiny_fcn"))
+
+
+def test_masks_behind_a_sigmoid_hide_momentum_and_the_proof_says_so(verdict, monkeypatch):
+    network = networks.get("tiny_dropout")
+    layers = [replace(layer, op="sigmoid") if layer.op == "relu" else layer
+              for layer in network.layers]
+    sigmoids = replace(network, layers=tuple(layers))
+    assert questions.trains_from_zero(network) and not questions.trains_from_zero(sigmoids)
+
+    for module in (questions, plays):
+        monkeypatch.setattr(module, "trains_from_zero", lambda network: False)
+    found = verdict("reference", "tiny_dropout")
+
+    assert found.verdict == "same"
+    assert "momentum was not compared: dropout's masks hide it" in found.reason
 
 
 @pytest.mark.parametrize(("network", "seed"), [("tiny_dropout", 5), ("tiny_inception", 5), ("tiny_inception", 9)])
