@@ -24,7 +24,7 @@ ALLOWED = {
 # Packages from low to high: a package may import those on earlier lines, never one on its own line.
 ORDER = {
     "harness": ["errors", "plain_yaml", "validation", "data environments records", "plan", "workers",
-                "machine proof", "telemetry", "campaign", "comparison studies", "cli",
+                "machine proof", "telemetry", "campaign", "comparison live studies", "cli",
                 "start"],
     "analysis": ["statistics traces", "records", "proof", "trials", "display", "explain", "report",
                  "compare aggregation studies", "audit site"],

@@ -15,8 +15,8 @@ PROCESSES, WINDOW_SECONDS, WINDOW_STEPS = 5, 0.5, 10
 SHORTER = 0.9
 # Concerns of harness.machine and harness.campaign that mean company.
 COMPANY = ("others are computing here", "other processes use it", "others computed on it")
-RULE = (f"It is {PROCESSES} processes, windows of {WINDOW_SECONDS:g} s and {WINDOW_STEPS} steps, and an "
-        "idle machine.")
+RULE = (f"It is {PROCESSES} processes, windows of {WINDOW_SECONDS:g} s and {WINDOW_STEPS} steps, "
+        "and an idle machine.")
 
 
 def remarks(campaign: Campaign) -> list[str]:

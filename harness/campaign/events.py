@@ -1,6 +1,7 @@
 """What a campaign tells while it runs, and to whom."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ class Event:
     # The median of the timed windows so far; in warm-up, of the last window.
     step_seconds: float = math.nan
     loss: float = math.nan
+    step: int = 0  # the last step of the window that has just ended
+    samples: Sequence[dict[str, Any]] = ()  # the newest readings of the telemetry
 
 
 @dataclass

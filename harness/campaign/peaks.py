@@ -106,8 +106,8 @@ def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Pea
     reached = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
     # 0 threads are the framework's default.
     threads = f", {trial.threads} threads" if trial.threads else ""
-    session.listener.note(f"peak of {framework} in {trial.precision}, {trial.device_kind}{threads}: "
-                          f"{reached}")
+    session.listener.note(f"peak of {framework} in {trial.precision}, "
+                          f"{trial.device_kind}{threads}: {reached}")
     return peak
 
 

@@ -6,8 +6,8 @@ them (`prepare_jobs`).
 
 A process, trace or profile that runs out of memory beside others runs once more, alone; this
 includes a part of its step. After that fewer processes get ready at a time and no worker is kept.
-No further process of a trial is started if the trial was refused, or its first process timed out or
-gave no answer to its check: the next one would do the same.
+No further process of a trial is started if the trial was refused, its loss diverged, or its first
+process timed out or gave no answer to its check: the next one would do the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -131,6 +131,8 @@ def _is_hopeless(outcome: Outcome) -> bool:
     row = outcome.row
     if row["status"] == "unsupported":
         return True
+    if row["status"] == "failed" and str(row["reason"]).startswith("diverged"):
+        return True
     first_failed = row["status"] == "failed" and row["process"] == 0
     return first_failed and (outcome.timed_out or "check" not in row)
 
@@ -141,7 +143,7 @@ def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:
     reason = row["reason"]
     if row["status"] != "unsupported":
         kind, _, why = reason.partition(": ")
-        reason = f"{kind}: not started, as process 0 ended so: {why}"
+        reason = f"{kind}: not started, as process {row['process']} ended so: {why}"
     return Outcome({"trial": row["trial"], "process": process, "order": order, "reason": reason,
                     "status": row["status"], "started": now(), "log": row.get("log", "")})
 

@@ -24,6 +24,7 @@ from harness.telemetry.sampler import kept
 from harness.workers.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
+NEWEST = 400  # samples: a few seconds of all sources
 UNREACHED = ("where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends "
              "through the host's memory")
 LONGEST_WINDOW = 2**20  # steps; below a microsecond a step, the runner does not synchronize
@@ -87,6 +88,8 @@ class Process:
                 self._time(self.worker)
             if outcome.row["status"] != "ok":
                 self.worker.end()
+            elif outcome.row.get("check") == "same":
+                self.session.peers.add(self.trial, *losses_of(outcome))
         _number(outcome.windows)
         outcome.counters = kept(sampler.samples, outcome.windows)
         return outcome
@@ -131,9 +134,12 @@ class Process:
         outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
         timed = [each["step_seconds"] for each in outcome.windows if each["phase"] == "timing"]
         step_seconds = median(timed) if timed else window["step_seconds"]
-        self._tell(phase, len(timed), step_seconds, answer["loss"])
+        samples = self.session.sampler.samples[-NEWEST:]
+        self._tell(phase, len(timed), step_seconds, answer["loss"], window["last_step"], samples)
         if not math.isfinite(answer["loss"]):
             raise Failed("diverged", f"the loss is {answer['loss']} after step {done + steps}")
+        if strayed := self.session.peers.stray(self.trial, *losses_of(outcome)):
+            raise Failed("diverged", strayed)
         return seconds
 
     def _compare_copies(self, worker: Worker) -> None:
@@ -207,6 +213,12 @@ def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
 def settings_of(built: Mapping[str, Any]) -> str:
     """Write what a runner's tier sets as one text; "" of a runner that does not say."""
     return "; ".join(" ".join(str(each).split()) for each in built.get("settings") or ())
+
+
+def losses_of(outcome: Outcome) -> tuple[list[int], list[float]]:
+    """Return the last step and the loss of each window of a process."""
+    return ([int(window["last_step"]) for window in outcome.windows],
+            [float(window["loss"]) for window in outcome.windows])
 
 
 def _number(windows: list[dict[str, Any]]) -> None:

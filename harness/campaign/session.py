@@ -22,6 +22,7 @@ from harness.environments.wheels import Wheel
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.judge import Judge
+from harness.proof.losses import Peers
 from harness.proof.verdict import Verdict
 from harness.telemetry.sampler import Sampler, open_sampler
 from harness.workers import launch
@@ -81,6 +82,7 @@ class Session:
     listener: Listener = field(default_factory=Listener)
     sampler: Sampler = field(default_factory=Sampler)  # samples nothing
     pool: WorkerPool = field(default_factory=WorkerPool)
+    peers: Peers = field(default_factory=Peers)
 
     @classmethod
     @contextmanager

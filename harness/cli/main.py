@@ -22,7 +22,7 @@ from rich.table import Table
 
 import networks
 from harness import VERSION
-from harness.cli import compare, explain, publish, study
+from harness.cli import compare, explain, progress, publish, study
 from harness.cli.options import (
     Interpreter,
     Measuring,
@@ -55,6 +55,7 @@ command(app)(compare.bisect)
 command(app)(explain.explain)
 app.command()(publish.publish)
 app.command()(publish.pack)
+app.command()(progress.live)
 
 LONGEST_WORD = 2000  # of the command line
 
@@ -85,6 +86,8 @@ class RunOptions(Measuring):
                       ] = False
     dry_run: Annotated[bool, typer.Option(
         "--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False
+    live: Annotated[bool, typer.Option(
+        "--live", help="Serve a page that shows the campaign as it runs.")] = False
 
 
 def _show_version(asked: bool) -> None:
@@ -173,7 +176,7 @@ def run(options: RunOptions) -> None:
     from harness.campaign import campaign
     from harness.campaign.recorder import refuse_existing, refuse_missing
     from harness.cli.plan_table import count_traces, print_plan
-    from harness.cli.progress import Display, count
+    from harness.live.event_file import EventFile
     from harness.plan.planner import execution_order
     from harness.plan.suite import load_suite
 
@@ -191,10 +194,12 @@ def run(options: RunOptions) -> None:
         print_plan(plan)
         return
     work = execution_order(plan.trials, suite.processes, suite.seed)
-    say(f"{suite.title or file.stem}: {count(len(plan.trials), 'trial')}, "
-        f"{count(len(work), 'process', 'es')}{count_traces(plan)}, records in {folder}")
-    with interruptible(folder, "--resume"), Display(console, suite, work) as display:
-        campaign.run(plan, folder, display, options.resume)
+    say(f"{suite.title or file.stem}: {progress.count(len(plan.trials), 'trial')}, "
+        f"{progress.count(len(work), 'process', 'es')}{count_traces(plan)}, records in {folder}")
+    with interruptible(folder, "--resume"), progress.page_beside(folder, options.live), \
+            progress.Display(console, suite, work) as display, \
+            EventFile(folder, suite.title or folder.name, display) as events:
+        campaign.run(plan, folder, events, options.resume)
     if "failed" in _report([folder], folder):
         raise typer.Exit(1)
 

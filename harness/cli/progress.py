@@ -1,16 +1,31 @@
-"""What a person sees of a running campaign: a bar with the time left, or plain lines in a log."""
+"""What a person sees of a running campaign: a bar, lines in a log, a live page."""
 
 import math
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import median
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from harness.campaign.events import Event, Listener, Outcome
+from harness.cli.options import folder_of
+from harness.cli.terminal import dim, say
+from harness.errors import WrongUse
 from harness.plan.planner import Trial, estimate_seconds
 from harness.plan.suite import Suite
 
+MISSING = "the live page needs Starlette and uvicorn: pip install 'dlbench[live]'"
+NICE = 10
+# The page shall hear of the end before its server goes.
+LAST_SECONDS = 2.0
 
 class Display(Listener):
     """Shows a campaign's progress; a context manager around it."""
@@ -52,7 +67,7 @@ class Display(Listener):
         self.progress.update(self.task, now=describe(event, self.suite.windows))
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
-        """Count a finished process and learn from its duration; in a log, print its line."""
+        """Count a finished process, learn from its duration, and print its line."""
         row = outcome.row
         now = time.monotonic()
         self.estimated += self.left.pop((row["trial"], row["process"]), self.typical)
@@ -63,7 +78,7 @@ class Display(Listener):
         process = f"{row['trial']} process {row['process']}"
         if row["status"] != "ok":
             self._print(f"{process}: {row['status']}: {row['reason']}", "yellow")
-        elif not self.console.is_terminal:
+        else:
             # The report says the median over windows too.
             step = median(window["step_seconds"] for window in outcome.windows
                           if window["window"] >= 0)
@@ -110,3 +125,52 @@ def duration(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+def live(
+    folder: Annotated[Path, typer.Argument(
+        metavar="DIR", parser=folder_of, help="A campaign, running or finished.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
+) -> None:
+    """Serve a page on 127.0.0.1 that shows a campaign as it runs. Ctrl-C ends it."""
+    try:
+        from harness.live import server
+    except ImportError:
+        raise WrongUse(MISSING) from None
+    from analysis.display import palette
+
+    if not (folder / "campaign.json").is_file() and not folder.is_dir():
+        raise WrongUse(f"{folder}: no such campaign; name the folder that dlbench run writes")
+    colours = {name: colour for name, (colour, _) in palette.FRAMEWORKS.items()}
+    try:
+        server.serve(folder, {"colours": colours}, port, say)
+    except OSError as error:
+        raise WrongUse(f"--port {port}: {error.strerror}; name another one") from None
+
+
+@contextmanager
+def page_beside(folder: Path, wanted: bool) -> Iterator[None]:
+    """Serve the live page of the campaign in `folder` from a process of its own, if `wanted`.
+
+    Raises WrongUse if it cannot be served.
+    """
+    if not wanted:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", "from harness.start import main; main()", "live", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          start_new_session=True) as server:
+        os.setpriority(os.PRIO_PROCESS, server.pid, NICE)
+        try:
+            address = server.stdout.readline().strip() if server.stdout else ""
+            if not address.startswith("http"):
+                raise WrongUse("--live: the page's server did not start")
+            say(f"Live page: {address}")
+            yield
+            time.sleep(LAST_SECONDS)
+            dim(f"The live page has ended; dlbench live {folder} shows it again")
+        finally:
+            server.terminate()
+            # Left empty by a campaign that did not begin.
+            with suppress(OSError):
+                folder.rmdir()

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -45,6 +46,18 @@ def writing(folder: Path) -> Iterator[None]:
         raise WrongUse(f"{brief(place, 200)} cannot be written ({error.strerror}): name another "
                        "folder with --out, or mend it and go on with --resume, which keeps what "
                        "was finished") from None
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a driver measures into `folder` now; one on another machine counts as alive."""
+    try:
+        holder = (folder / LOCK).read_text(errors="replace")
+    except OSError:
+        return False
+    found = re.fullmatch(r"process (\d+) on (\S+)", holder.strip())
+    if not found or found[2] != socket.gethostname():
+        return True
+    return Path(f"/proc/{found[1]}").exists()
 
 
 def probe(folder: Path) -> None:

@@ -21,6 +21,13 @@ class Diverges(counted(Runner)):
         return float("nan") if self.steps_since_load > 4 else super().loss()
 
 
+class Drifts(counted(Runner)):
+    """Reports a loss far from the others' after six steps from the same weights."""
+
+    def loss(self):
+        return super().loss() + (50.0 if self.steps_since_load > 6 else 0.0)
+
+
 class Forged(Runner):
     """Prints lines that look like answers on stdout, from Python and from below it."""
 

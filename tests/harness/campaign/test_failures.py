@@ -1,5 +1,7 @@
 """What a fault costs a campaign: a row with its reason, never the other rows."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,19 @@ def test_each_fault_is_one_failed_row_and_the_others_go_on(tmp_path, stand_in, w
     assert len(done.processes) == 1 + len(FAULTS)
     assert done.meta["finished"]
     assert workers_in(tmp_path) == []
+
+
+def test_a_loss_that_leaves_two_peers_ends_its_trial(tmp_path, stand_in):
+    stand_in(one="reference", two="reference", drifts="wire:Drifts")
+    done = run(tmp_path, frameworks=["one", "two", "drifts"], processes=3)
+    rows = done.processes.sort_values("order")
+    drifting = rows[rows["trial"].str.startswith("drifts")]["reason"].tolist()
+    # Only before its peers had ended could it end well.
+    ended = next(number for number, reason in enumerate(drifting) if reason)
+    assert re.fullmatch(r"diverged: the loss is \S+ after step \d+, that of 2 other frameworks .*", drifting[ended])
+    assert all(reason.startswith(f"diverged: not started, as process {ended} ended so: the loss is")
+               for reason in drifting[ended + 1:])
+    assert set(rows[~rows["trial"].str.startswith("drifts")]["status"]) == {"ok"}
 
 
 def test_a_proof_leaves_nothing_behind_in_what_is_timed(tmp_path, stand_in, monkeypatch):
