@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import special
 
 from analysis.records import reader
 from analysis.records.study_reader import LINK_COLUMNS, WIRED
@@ -196,6 +196,9 @@ def _floor(seconds: Values) -> float:
 
 def _line(sizes: Values, seconds: Values) -> tuple[float, float]:
     """Fit latency and seconds a byte, neither below zero, by squares of relative errors."""
+    # Loaded here, because every start of the command would wait for it.
+    from scipy import optimize
+
     design = _design(sizes, seconds)
     # Bytes are a billion times seconds: without scaling the solver sees no latency.
     scale = np.linalg.norm(design, axis=0)
@@ -211,7 +214,7 @@ def _design(sizes: Values, seconds: Values) -> Values:
 
 
 def _quantile(degrees: int) -> float:
-    return float(stats.t.ppf((1 + bootstrap.CONFIDENCE) / 2, degrees))
+    return float(special.stdtrit(degrees, (1 + bootstrap.CONFIDENCE) / 2))
 
 
 def _rate(seconds_per_byte: float) -> float:

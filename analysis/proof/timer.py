@@ -30,19 +30,21 @@ def reasons(windows: pd.DataFrame, counters: pd.DataFrame | None = None) -> list
 
     `windows` are those of the trial's ok processes, `counters` the readings around them.
     """
-    processes = [process.sort_values("window") for _, process in windows.groupby("process")]
+    processes = [process for _, process in windows.sort_values("window").groupby("process")]
     if len(processes) < MINIMUM_PROCESSES:
         return []
-    pauses = [pause(process, _edges(counters, process["process"].iloc[0])) for process in processes]
+    edges = _edges(counters)
+    pauses = [pause(process, edges.get(process["process"].iloc[0], ())) for process in processes]
     return [reason for reason in (_paces(processes), _pauses(pauses)) if reason]
 
 
 def paces(process: pd.DataFrame) -> dict[int, float]:
     """Return the speedup a step of the last warm-up window of each length over the timed ones."""
-    steady = process.loc[process["window"] >= 0, "step_seconds"].median()
-    warm_up = process[process["window"] < 0].drop_duplicates("steps", keep="last")
-    return {int(steps): float(steady / seconds)
-            for steps, seconds in zip(warm_up["steps"], warm_up["step_seconds"], strict=True)}
+    window, steps, seconds = (process[column].to_numpy()
+                              for column in ("window", "steps", "step_seconds"))
+    steady = _median(seconds[window >= 0])
+    last = dict(zip(steps[window < 0], seconds[window < 0], strict=True))
+    return {int(length): float(steady / taken) for length, taken in last.items()}
 
 
 def pause(process: pd.DataFrame, edges: Sequence[float] = ()) -> tuple[float, float]:
@@ -51,20 +53,29 @@ def pause(process: pd.DataFrame, edges: Sequence[float] = ()) -> tuple[float, fl
     The time between the first and last of `edges` in a pause, when the driver read counters, is
     left out.
     """
-    timed = process[process["window"] >= 0]
+    timed = process["window"].to_numpy() >= 0
+    starts, stops, seconds = (process[column].to_numpy()[timed]
+                              for column in ("start", "stop", "seconds"))
     pauses = []
-    for stop, start in zip(timed["stop"].iloc[:-1], timed["start"].iloc[1:], strict=True):
+    for stop, start in zip(stops[:-1].tolist(), starts[1:].tolist(), strict=True):
         read = [edge for edge in edges if stop <= edge <= start]
         pauses.append(start - stop - (max(read) - min(read) if read else 0.0))
-    seconds = float(np.median(pauses)) if pauses else 0.0
-    return seconds, seconds / float(timed["seconds"].median())
+    median = float(np.median(pauses)) if pauses else 0.0
+    return median, median / _median(seconds)
 
 
-def _edges(counters: pd.DataFrame | None, process: int) -> list[float]:
+def _edges(counters: pd.DataFrame | None) -> dict[int, list[float]]:
+    """Return when the driver read the counters at the edges of windows, by process."""
     if counters is None:
-        return []
-    read = counters[(counters["process"] == process) & (counters["kind"] == EDGE)]
-    return sorted(read["seconds"])
+        return {}
+    read = counters[counters["kind"] == EDGE].groupby("process")["seconds"]
+    return {process: sorted(seconds) for process, seconds in read}
+
+
+def _median(values: np.ndarray) -> float:
+    """The median as pandas has it: of the values that are known, nan without any."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
 
 
 def _paces(processes: Sequence[pd.DataFrame]) -> str:
@@ -75,9 +86,9 @@ def _paces(processes: Sequence[pd.DataFrame]) -> str:
             return (f"timer: windows of {steps} {'step' if steps == 1 else 'steps'} are "
                     f"{slowest:.3g} times as fast a step as the timed ones, in every process: "
                     "a synchronisation may be missing")
-    halves = [each.get(_length(process) // 2, np.nan)
-              for process, each in zip(processes, found, strict=True)]
-    if min(map(_length, processes)) >= 4 and max(halves) < SLOWER:
+    lengths = list(map(_length, processes))
+    halves = [each.get(length // 2, np.nan) for length, each in zip(lengths, found, strict=True)]
+    if min(lengths) >= 4 and max(halves) < SLOWER:
         return (f"timer: twice the steps take only {2 * max(halves):.3g} times as long or less, "
                 "in every process: time does not follow the steps")
     return ""
@@ -92,4 +103,5 @@ def _pauses(found: Sequence[tuple[float, float]]) -> str:
 
 
 def _length(process: pd.DataFrame) -> int:
-    return int(process.loc[process["window"] >= 0, "steps"].iloc[0])
+    """The steps of the first timed window."""
+    return int(process["steps"].to_numpy()[process["window"].to_numpy() >= 0][0])

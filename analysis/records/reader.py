@@ -222,22 +222,25 @@ def _late(processes: pd.DataFrame, name: str, folder: Path) -> Any:
 
 def _numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any]":
     """Turn text into numbers. An empty cell is nan in a float column and an error in an int one."""
-    values = pd.to_numeric(column, errors="coerce").astype(float)
-    bad = values.isna() & (column != "") & (column.str.lower() != "nan")
+    text = column.to_numpy(object)
+    # NumPy's operations, as pandas's take ten times as long on columns this short.
+    values = np.asarray(pd.to_numeric(text, errors="coerce"), float)
+    bad = np.isnan(values)
+    if kind is not int:
+        bad[bad] = [cell != "" and cell.lower() != "nan" for cell in text[bad]]
     if column.name not in MAY_BE_INFINITE:
         bad |= np.isinf(values)
     whole = kind is int or column.name in WHOLE_NUMBERS
     if whole:
-        bad |= (values % 1 != 0) & values.notna() | (values.abs() > LARGEST_WHOLE)
-    if kind is int:
-        bad |= values.isna()
+        known = np.isfinite(values)
+        bad[known] |= (np.fmod(values[known], 1) != 0) | (abs(values[known]) > LARGEST_WHOLE)
     if bad.any():
-        row = int(bad.to_numpy().argmax())
+        row = int(bad.argmax())
         wanted, found = "a whole number" if whole else "a number", column.iloc[row][:80]
         raise BadRecords(
             f"{file}: column {column.name}, row {row + 2}: {found!r} is not {wanted}; "
             "delete that row and let `dlbench run --resume` measure it again")
-    return values.astype(int) if kind is int else values
+    return pd.Series(values.astype(int) if kind is int else values, column.index, name=column.name)
 
 
 def fault_of(table: str, row: Mapping[str, Any]) -> str:

@@ -10,8 +10,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.stats import qmc
+from scipy import special
 
 Array = NDArray[np.float64]
 
@@ -69,13 +68,16 @@ def _simulate(processes: int, generator: np.random.Generator) -> tuple[Array, Ar
     All campaigns pick the same processes, at evenly spread instead of random order statistics: a
     percentile of few processes jumps where a pick's probability is just above or below it.
     """
+    # Loaded here, because every start of the command would wait for it.
+    from scipy.stats import qmc
+
     effects = np.sort(generator.standard_normal((CAMPAIGNS, processes)), axis=1)
     # Permuted, so that the draws of two sides are independent.
     first, second = generator.permutation(qmc.Sobol(2, rng=generator).random(DRAWS)).T
     middle = (processes + 1) // 2
-    lower = upper = stats.beta.ppf(first, middle, processes - middle + 1)
+    lower = upper = special.betaincinv(middle, processes - middle + 1, first)
     if processes % 2 == 0:
-        upper = lower + (1 - lower) * stats.beta.ppf(second, 1, processes - middle)
+        upper = lower + (1 - lower) * special.betaincinv(1, processes - middle, second)
     below, above = (effects[:, (place * processes).astype(int)] for place in (lower, upper))
     draws = (below + above) / 2
     draws += WINDOWS * generator.standard_normal(draws.shape)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Times = NDArray[np.float64]
 
@@ -53,4 +53,4 @@ def _above(excess: Times, smallest: float) -> bool:
     if len(excess) < 3 or not excess.mean() > smallest:
         return False
     error = excess.std(ddof=1) / np.sqrt(len(excess))
-    return bool(excess.mean() > error * stats.t.ppf(1 - SIGNIFICANCE, len(excess) - 1))
+    return bool(excess.mean() > error * special.stdtrit(len(excess) - 1, 1 - SIGNIFICANCE))

@@ -108,7 +108,8 @@ def timed(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
     processes = campaign.rows("processes", trial)
     windows = campaign.rows("windows", trial)
     windows = windows[windows["window"] >= 0]
-    return [windows.loc[windows["process"] == process, "step_seconds"].to_numpy()
+    of, seconds = windows["process"].to_numpy(), windows["step_seconds"].to_numpy()
+    return [seconds[of == process]
             for process in processes.loc[processes["status"] == "ok", "process"]]
 
 
@@ -148,11 +149,11 @@ def _refused(trial: dict[str, Any], processes: pd.DataFrame) -> dict[str, Any]:
 def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame,
               judged: sameness.Judged) -> dict[str, Any]:
     ok = processes[processes["status"] == "ok"]
-    times = times_of(campaign, trial["trial"])
-    step = bootstrap.estimate(times)
+    times = timed(campaign, trial["trial"])
+    dropped = warm_up.leading(times)
+    step = bootstrap.estimate([each[dropped:] for each in times])
     windows = campaign.rows("windows", trial["trial"])
     windows = windows.merge(ok[["trial", "process"]])
-    dropped = warm_up.leading(timed(campaign, trial["trial"]))
     used = windows[windows["window"] >= dropped]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
@@ -162,7 +163,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
     remarks = [*_remarks(trial, processes, judged.remarks), *_sharing(campaign, trial),
-               *_spread(campaign, trial["trial"], step), *counted.remarks,
+               *_spread(campaign, times, step), *counted.remarks,
                *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     return {
         "status": "ok", "verified": "no" if against else "yes",
@@ -227,10 +228,10 @@ def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
     return remarks
 
 
-def _spread(campaign: Campaign, trial: str, step: bootstrap.Estimate) -> list[str]:
+def _spread(campaign: Campaign, times: Sequence[bootstrap.Times],
+            step: bootstrap.Estimate) -> list[str]:
     """Return which windows were left out, whether the others trend, and if the interval is wide."""
     remarks = []
-    times = timed(campaign, trial)
     dropped = warm_up.leading(times)
     if dropped:
         excess = np.median([np.median(windows[:dropped]) / np.median(windows[dropped:])
