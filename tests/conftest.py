@@ -72,8 +72,8 @@ def worker_for(tmp_path_factory):
             with started(framework, module, folder / f"{uuid4()}.log", task) as worker:
                 yield worker
             return
-        # MXNet takes its threads from the variable as it is loaded.
-        alike = (framework, os.environ.get("OMP_NUM_THREADS"),
+        # MXNet takes its threads from the variable as it is loaded, by default one.
+        alike = (framework, os.environ.get("OMP_NUM_THREADS", "1"),
                  *(task.get(key, default) for key, default in TASK.items()))
         worker = kept.pop(alike, None)
         if worker is None:

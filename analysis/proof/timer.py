@@ -7,6 +7,7 @@ docs/method/limits.md says what neither can show.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,7 @@ def pause(process: pd.DataFrame, edges: Sequence[float] = ()) -> tuple[float, fl
     return median, median / _median(seconds)
 
 
-def _edges(counters: pd.DataFrame | None) -> dict[int, list[float]]:
+def _edges(counters: pd.DataFrame | None) -> dict[Any, list[float]]:
     """Return when the driver read the counters at the edges of windows, by process."""
     if counters is None:
         return {}

@@ -100,11 +100,9 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
             recorder.update(telemetry=session.sampler.describe(), environments={
                 **_locks(session.environments), **recorder.meta()["environments"]})
             with recorder.in_agreement():
-                ran = _run_processes(plan, session, recorder)
-            if ran:
-                _measure_peaks_again(plan, session, recorder)
+                if _run_processes(plan, session, recorder):
+                    _measure_peaks_again(plan, session, recorder)
         recorder.update(finished=now())
-        recorder.summarise()
         manifest.write_manifest(folder)
 
 

@@ -7,8 +7,7 @@ import pytest
 import networks
 from harness.data import arrays
 from harness.proof import copies
-from harness.workers.worker import Failed, Unsupported, Worker
-from tests.conftest import environment_of
+from harness.workers.worker import Failed, Unsupported
 
 STALE = ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; "
          "parameters that differ: 8, most of all dense4.bias, by 1 of what training changed (allowed 1e-05)")
@@ -142,11 +141,8 @@ def test_one_device_has_nothing_to_aggregate(worker_of, framework):
     ("mxnet", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
     ("mxnet", "ring", "strategy 'ring': this runner has local, device, nccl"),
 ])
-def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(tmp_path, framework, strategy, reason):
-    environment = environment_of(framework)
-    variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment.variables}
-    with (Worker(environment.interpreter, f"runners.{framework}.runner", tmp_path / "log", variables) as worker,
-          pytest.raises(Unsupported) as caught):
+def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(worker_for, framework, strategy, reason):
+    with worker_for(framework, "", {}) as worker, pytest.raises(Unsupported) as caught:
         build(worker, networks.get("tiny_fcn"), devices=2, strategy=strategy)
     assert str(caught.value) == reason
 

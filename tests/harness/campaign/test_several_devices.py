@@ -179,17 +179,20 @@ def test_without_phases_there_is_no_file_of_them(tmp_path, stand_in):
     assert not (tmp_path / "phases.csv").exists()
 
 
-@pytest.mark.parametrize(("module", "said"), [
-    ("pytorch_ranks:Killed", "crashed: rank 1 ended during 'run'; log: "),
-    ("pytorch_ranks:Unreachable", "DistNetworkError"),
-])
 def test_a_fault_between_torchruns_ranks_costs_their_row_alone_and_leaves_nothing_behind(
-        tmp_path, monkeypatch, interpreter_of, workers_in, module, said):
-    """The real launcher in a whole campaign; one device, which needs no rank, is timed beside."""
-    faulty = recipes.load("pytorch").model_copy(update={"runner": f"tests.faults.{module}"})
-    monkeypatch.setattr(recipes, "load", lambda name, folder=None: faulty)
-    run(tmp_path, frameworks="pytorch", devices=[1, 2], interpreters={"pytorch": interpreter_of("pytorch")}, windows=50)
-    good, bad = rows(tmp_path)
-    assert (good["devices"], good["status"], good["verified"]) == ("1", "ok", "yes")
-    assert (bad["devices"], bad["status"]) == ("2", "failed") and said in bad["reason"]
+        tmp_path, monkeypatch, stand_in, interpreter_of, workers_in):
+    """The real launcher in a whole campaign; ranks of the reference are timed beside."""
+    python, pytorch = interpreter_of("pytorch"), recipes.load("pytorch")
+    stand_in(good="ranks")
+    known = {"good": recipes.load("good"), **{
+        name.lower(): pytorch.model_copy(update={"runner": f"tests.faults.pytorch_ranks:{name}"})
+        for name in ("Killed", "Unreachable")}}
+    monkeypatch.setattr(recipes, "load", lambda name, folder=None: known[name])
+    run(tmp_path, frameworks=["killed", "good", "unreachable"], devices=2, windows=50,
+        interpreters={"killed": python, "unreachable": python})
+    killed, good, unreachable = rows(tmp_path)
+    assert (good["framework"], good["status"], good["verified"]) == ("good", "ok", "yes")
+    for row, said in ((killed, "crashed: rank 1 ended during 'run'; log: "),
+                      (unreachable, "DistNetworkError")):
+        assert row["status"] == "failed" and said in row["reason"]
     assert workers_in(tmp_path) == []

@@ -70,19 +70,19 @@ def test_a_first_all_reduce_that_does_not_come_back_is_named_with_what_helps(ran
     assert caught.value.reason.endswith("NCCL_P2P_DISABLE=1 sends through the host's memory")
 
 
-def test_each_rank_drops_units_of_its_own(ranks):
-    worker = ranks("tests.faults.pytorch_ranks:Units")
-    build(worker, network=networks.get("tiny_dropout").to_json(), dropout=True, seed=1)
-    one, other = worker.ask("copies", limit=60)["hashes"]
+def test_each_rank_drops_units_of_its_own(worker_for):
+    with worker_for("pytorch", "pytorch_ranks:Units", {"devices": 2}) as worker:
+        build(worker, network=networks.get("tiny_dropout").to_json(), dropout=True, seed=1)
+        one, other = worker.ask("copies", limit=60)["hashes"]
     assert one != other
 
 
-def test_a_window_lasts_until_the_slowest_rank_is_done(ranks, tmp_path):
-    worker = ranks("tests.faults.pytorch_ranks:Slow")
-    build(worker)
+def test_a_window_lasts_until_the_slowest_rank_is_done(worker_for, tmp_path):
     arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(networks.get("tiny_fcn"), seed=1))
     arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(networks.get("tiny_fcn"), 4, 2, seed=1))
-    worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-    worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
-    answer = worker.ask("run", limit=60, steps=1)
+    with worker_for("pytorch", "pytorch_ranks:Slow", {"devices": 2}) as worker:
+        build(worker)
+        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
+        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+        answer = worker.ask("run", limit=60, steps=1)
     assert answer["stop"] - answer["start"] >= 0.3

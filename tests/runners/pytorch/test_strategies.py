@@ -35,10 +35,11 @@ def aggregate(request, started):
         yield lambda strategy, **how: worker.ask("aggregate", 120, strategy=strategy, ranks=request.param, **how)
 
 
-@pytest.fixture(scope="module")
-def runner(started):
+@pytest.fixture
+def runner(worker_for):
     """Two ranks of PyTorch's runner."""
-    with started("runners.pytorch.runner", 2) as worker:
+    with worker_for("pytorch", "", {"devices": 2}) as worker:
+        worker.ask("hello", 300)
         yield worker
 
 
