@@ -103,7 +103,8 @@ def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
     assert not (found.gradient_error < least or found.gradient_error > most)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", *sorted(LOSSY)])
+# DDP alone, an aggregation beside it, and a hook of DDP (`bf16_compress` is another).
+@pytest.mark.parametrize("strategy", ["ddp", "one_bit", "power_sgd"])
 def test_a_tuned_step_is_the_same(judge, runner, strategy):
     found = judge.judge(runner, networks.get("tiny_fcn"), {**task_of(strategy), "tuning": "tuned"})
     assert (found.verdict, found.reason) == ("same", "")

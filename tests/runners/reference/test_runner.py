@@ -60,7 +60,7 @@ def loss_at(runner, weights, batches):
     return runner.loss()
 
 
-def gradient_errors(network, runner_class, entries=25, epsilon=1e-5):
+def gradient_errors(network, runner_class, entries=10, epsilon=1e-5):
     """Largest difference between gradients and central differences, relative to the tensor's largest gradient."""
     runner = ready(network, runner_class)
     weights = {name: array.astype(np.float64) for name, array in draw_weights(network).items()}
