@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.environments import containers, interpreters, recipes, uv
+from harness.environments import containers, interpreters, recipes, sizes, uv
 from harness.environments.containers import Container
 from harness.environments.interpreters import NoPython, Python
 from harness.environments.places import root
@@ -252,6 +252,8 @@ def _make(folder: Path, recipe: Recipe, device: Device, python: Python,
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     for index in indexes:
         options += ["--extra-index-url", index]
+    if size := sizes.describe(_python(folder), [*options, *packages], _clean_variables()):
+        progress(f"{folder.name}: {size}")
     pip = [str(_python(folder)), "-m", "pip", "install"]
     _logged([*pip, *options, *packages], log, progress)
     if recipe.script:

@@ -23,6 +23,8 @@ PYTHON = recipes.load("reference").recipe(RELEASE).python[0]
 FAKE_PYTHON = f"""#!/bin/sh
 case "$*" in
   "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m pip --version") echo "pip 21.0 from nowhere" ;;
+  "-m pip install --quiet --upgrade pip") exit 1 ;;
   "-m pip install "*)
     echo "$*" >> "$FAKE_PIP_CALLS"
     if [ -n "$FAKE_PIP_GATE" ]; then cat "$FAKE_PIP_GATE"; fi
