@@ -97,7 +97,7 @@ function layout(x, y, more) {
   const line = style.getPropertyValue("--line"), text = style.getPropertyValue("--text");
   const axis = { gridcolor: line, zerolinecolor: line, automargin: true };
   return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text },
-           margin: { l: 60, r: 10, t: 10, b: 45 }, legend: { orientation: "h", y: -0.25 },
+           margin: { l: 60, r: 10, t: 10, b: 45 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
            xaxis: { ...axis, title: { text: x } }, yaxis: { ...axis, title: { text: y } }, ...more };
 }
 
@@ -143,7 +143,8 @@ function drawTimes(network) {
     y: names.flatMap(each => times.get(each).map(() => label(of(each)))) };
   const shown = layout("ms a step", "", { showlegend: false, bargap: 0.35 });
   shown.margin.l = 170;
-  $("time-plot").style.height = `${Math.max(160, 90 + 34 * names.length)}px`;
+  shown.height = Math.max(160, 90 + 34 * names.length);
+  $("time-plot").style.height = `${shown.height}px`;
   plot("time-plot", [bars, points], shown);
 }
 
@@ -153,7 +154,8 @@ function drawDevices() {
   const series = (keys, factor) => [...state.devices].flatMap(([device, rows]) => keys.map(key => (
     { y: rows.map(row => row[key] === undefined ? null : row[key] * factor),
       x: rows.map((_, place) => place + 1), mode: "lines",
-      name: keys.length > 1 ? `${device} ${key.includes("_rx_") ? "received" : "sent"}` : device })));
+      name: keys.length > 1 ? `${device} ${key.includes("_rx_") ? "received" : "sent"}` : device })))
+    .filter(trace => trace.y.some(value => value));
   const totals = link => [`${link}_rx_bytes_per_second`, `${link}_tx_bytes_per_second`];
   plot("power_watts", series(["power_watts"], 1), layout("window", "power, W"));
   plot("memory_used_bytes", series(["memory_used_bytes"], 2 ** -30), layout("window", "memory, GiB"));
