@@ -55,6 +55,7 @@ command(app)(compare.bisect)
 command(app)(explain.explain)
 app.command()(publish.publish)
 app.command()(publish.pack)
+app.command()(publish.export)
 app.command()(progress.live)
 
 LONGEST_WORD = 2000  # of the command line

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -13,7 +13,7 @@ from analysis.records import packed
 from harness.cli.options import folder_of
 from harness.cli.terminal import dim, say
 from harness.environments import recipes
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief
 from harness.records import lock
 from harness.validation import CHECKOUT
 
@@ -119,3 +119,29 @@ def pack(
         packed.pack_folder(folder)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         say(f"{folder}: {size / 1e6:.3g} MB")
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", parser=folder_of,
+                                           help="A campaign, as `dlbench run` wrote it.")],
+    to: Annotated[str, typer.Option("--to", help="tensorboard, mlflow or prometheus.")],
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="DIR", parser=folder_of, help="Default: DIR-TOOL, beside DIR.")] = None,
+) -> None:
+    """Write a campaign's records for another tool, with that tool's library."""
+    from analysis.records import reader
+    from analysis.trials import exports
+
+    if to not in exports.TOOLS:
+        raise WrongUse(f"--to {brief(to, 100)}: no such tool; name one of "
+                       f"{', '.join(exports.TOOLS)}")
+    out = out or folder.with_name(f"{folder.name}-{to}")
+    campaign = reader.read(folder)
+    with lock.writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            say(exports.TOOLS[to](campaign, out))
+        except ImportError as error:
+            with suppress(OSError):
+                out.rmdir()
+            raise WrongUse(f"--to {to}: {error}; pip install 'dlbench[export]'") from None
