@@ -16,6 +16,10 @@ from analysis.records import study_reader
 from analysis.studies import report
 from analysis.studies.report import Part
 
+# Why a difference may be one of tiers.
+TIER = ("JAX compiles the call. TensorFlow runs a tf.function without XLA, as in its tier "
+        "uncompiled. The others call operations one by one, as in their tier stock. A difference "
+        "between them is also one of tiers.")
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
@@ -29,7 +33,7 @@ def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
     parts = [
         Part("Layer by layer", "Time of one layer alone: forward, and forward with the gradients "
              "of all its float inputs. Output and gradients equalled those of the NumPy float64 "
-             "reference before the layer was timed.",
+             "reference before the layer was timed. " + TIER,
              {"layers": by_layer(found), "sizes": sizes(study.points)},
              {"layers": partial(draw, found)} if able else {}, {"measured": found}),
         Part("What a layout and half precision change", "Forward and backward of one framework: "
