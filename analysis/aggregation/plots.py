@@ -61,7 +61,7 @@ def bandwidths(swept: pd.DataFrame, fits: Sequence[Fit]) -> Figure:
             axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
             axes.xaxis.set_minor_formatter(NullFormatter())
             one_two_five(axes.yaxis)
-            axes.set_ylabel("GB/s")
+            axes.set_ylabel("GB/s, log scales")
             axes.grid()
         _title(figure, "Each link: measured (points) and T = max(f, a + S / B) (line)")
         handles = [Line2D([], [], **_points(number),
@@ -98,7 +98,7 @@ def predictions(table: pd.DataFrame) -> Figure:
                            markersize=6, markerfacecolor="none", elinewidth=1.2, capsize=3,
                            label="measured")
             _name_rows(axes, place, own["label"])
-            axes.set_xlabel(f"aggregation ({unit})")
+            axes.set_xlabel(f"aggregation ({unit}, log scale)")
             axes.set_title(network)
         _title(figure, "Aggregation of all gradients by strategy"
                + (": predicted and measured" if measured else ", predicted"))
@@ -129,7 +129,7 @@ def overlap(table: pd.DataFrame) -> Figure:
                    color=COLOURS[1], markersize=7, markerfacecolor="none", elinewidth=1.4,
                    capsize=3, label="measured")
         _name_rows(axes, first["place"], labels)
-        axes.set_xlabel(f"step ({unit})")
+        axes.set_xlabel(f"step ({unit}, log scale)")
         _title(figure, "Step by the layer-wise overlap model, and measured")
         figure.legend(loc="outside lower left", ncols=4)
         return figure
@@ -160,7 +160,7 @@ def what_if(table: pd.DataFrame) -> Figure:
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.set_ylim(0, 105)
             axes.set_ylabel("efficiency (%)")
-            axes.set_xlabel("devices")
+            axes.set_xlabel("devices (log scale)")
             axes.grid()
         _title(figure, "What if: predicted efficiency of weak scaling on other links")
         handles, labels = grid[0].get_legend_handles_labels()

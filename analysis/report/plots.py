@@ -4,6 +4,7 @@ Each is a function of DataFrames that returns a Figure. A framework's second rel
 an open marker and a broken line.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from analysis.display.palette import SeriesStyle
 from analysis.display.ranking import FASTEST, GROUP, NO_DIFFERENCE, TOO_FEW
 from analysis.display.style import INK, LINES, styled
 
+DROPOUT = "(dropout)"
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 STEEP = 4.0
 # Column: title, name of the axis, units.
@@ -95,10 +97,12 @@ def relative_speed(speeds: pd.DataFrame) -> Figure:
 
 
 @styled
-def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
+def losses(trials: pd.DataFrame, windows: pd.DataFrame,
+           dropout: Collection[str] = ()) -> Figure:
     """Draw the loss of each trial's first process at its network's first batch, a panel a network.
 
-    The curves coincide where frameworks train the same network.
+    The curves coincide where frameworks train the same network, but not those of networks with
+    `dropout`.
     """
     measured = trials[trials["status"] == "ok"]
     first = measured.groupby("network")["batch"].transform("first")
@@ -120,11 +124,15 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame) -> Figure:
         axes.set_xscale("log")
         style.one_two_five(axes.xaxis)
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("steps trained")
+        axes.set_xlabel("steps trained (log scale)")
+        if panel["network"].iloc[0] in dropout:
+            axes.set_title(f"{axes.get_title(loc='left')} {DROPOUT}")
         axes.set_ylabel("training loss")
         axes.grid()
     unmarked = {series: replace(own, marker="") for series, own in styles.items()}
     title = "Training loss: curves coincide where frameworks train the same network"
+    if set(table["network"]) & set(dropout):
+        title += ";\ndropout draws masks of its own in each framework, so those curves part"
     style.finish(figure, title, style.legend(unmarked))
     return figure
 
@@ -135,6 +143,7 @@ def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
     smallest = float(values.iloc[:, 0].min())
     if steep and largest > STEEP * smallest:
         axes.set_yscale("log")
+        axes.set_ylabel(f"{axes.get_ylabel()}, log scale")
         axes.set_ylim(smallest / 1.4, 1.4 * largest)
         style.one_two_five(axes.yaxis)
     else:

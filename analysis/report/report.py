@@ -232,7 +232,8 @@ def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, sca
     if (speeds["verdict"] != ranking.FASTEST).any():
         figures["relative_speed"] = partial(plots.relative_speed, speeds)
     if (trials["status"] == "ok").any():
-        figures["losses"] = partial(plots.losses, trials, campaign.windows)
+        dropout = {trial["network"] for trial in campaign.trials if trial.get("dropout")}
+        figures["losses"] = partial(plots.losses, trials, campaign.windows, dropout)
     return figures | {name: partial(plots.by_batch, trials, measure) for name, measure in (
         ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
         ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}

@@ -59,6 +59,8 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
 
     known = scaled.loc[scaled["devices"] > 1, "efficiency_low"].notna().any()
     title = "Efficiency by devices" + (", with 95 % intervals" if known else "")
+    if (scaled["efficiency"] > 1).any():
+        title += "; above 100 %: faster than that many single devices"
     figure, grid = _by_workload(scaled, draw, title)
     for axes in grid:
         axes.axhline(100, color=INK, linewidth=0.8, zorder=1)

@@ -32,7 +32,7 @@ def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     unit, scale = best_unit(ranked["step_seconds"], TIME_UNITS)
     figure = _dots(ranked, ranked[STEP] / scale, links, rows)
     title = "Time per mini-batch with its 95 % confidence interval; lower is faster"
-    return _titled(figure, title, f"time ({unit})", log=True)
+    return _titled(figure, title, f"time ({unit}, log scale)", log=True)
 
 
 def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str, str]) -> Figure:
@@ -63,8 +63,13 @@ def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> 
     layout = {"updatemenus": [{"buttons": menu, "x": 0, "xanchor": "left", "y": 1.2,
                                "yanchor": "top"}],
               "height": 440, "hovermode": "closest", "yaxis": {"title": {"text": "loss"}},
-              "xaxis": {"title": {"text": "steps trained"}, "type": "log", "dtick": "D2"}}
-    return {"title": "Loss while timed; the curves of one network should coincide",
+              "xaxis": {"title": {"text": "steps trained (log scale)"}, "type": "log",
+                        "dtick": "D2"}}
+    title = "Loss while timed; the curves of one network should coincide"
+    dropout = dict.fromkeys(trial["network"] for trial in campaign.trials if trial.get("dropout"))
+    if dropout:
+        title += f", except with dropout ({', '.join(dropout)}), whose masks are random"
+    return {"title": title,
             "data": traces, "layout": layout}
 
 
@@ -78,7 +83,7 @@ def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
                        "name": f"process {process}", "mode": "lines+markers",
                        "line": {"width": 1}, "marker": {"symbol": symbols, "size": 7}})
     layout = {"height": 340, "xaxis": {"title": {"text": "step"}},
-              "yaxis": {"title": {"text": title}, "type": "log"}}
+              "yaxis": {"title": {"text": f"{title} (log scale)"}, "type": "log"}}
     return {"title": f"Each window's {title}; open markers are warm-up", "data": traces,
             "layout": layout}
 

@@ -76,7 +76,7 @@ def _lead(site: Site, folder: Path, top: str, link: str) -> str:
     home = next((home for home in site.homes if target.is_relative_to(home.resolve())), None)
     if target == (site.results / "README.md").resolve():
         return f"{top}index.html"
-    if home is None or not target.exists() or is_large(target):
+    if home is None or not target.exists() or (is_large(target) and path[-4:] != ".svg"):
         return ""
     inner = target.relative_to(home.resolve())
     if inner.as_posix() in ("report.md", *index.TEXTS):

@@ -26,14 +26,19 @@ def render(text: str, lead: Lead) -> Markup:
     _describe(tokens)
     page = str(MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
     page = ANCHOR.sub(lambda found: _anchor(lead(html.unescape(found[1])), found[2]), page)
-    page = SOURCE.sub(
-        lambda found: f'<img src="{html.escape(lead(html.unescape(found[1])))}"', page)
+    page = SOURCE.sub(lambda found: _image(lead(html.unescape(found[1])) or found[1]), page)
+    # A wide picture scrolls in its paragraph, so the keyboard has to reach that.
+    page = page.replace("<p><img", '<p tabindex="0"><img')
     page = page.replace("<table", '<div class="table"><table').replace("</table>", "</table></div>")
     return Markup(CAPTION.sub(r"\1><caption>\2</caption>", page))
 
 
 def _anchor(link: str, text: str) -> str:
     return f'<a href="{html.escape(link)}">{text}</a>' if link else text
+
+
+def _image(source: str) -> str:
+    return f'<img src="{html.escape(source)}"'
 
 
 def _describe(tokens: list[Token]) -> None:

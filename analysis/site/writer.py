@@ -22,7 +22,7 @@ MARKUP = re.compile(r"<script.*?</script>|<style.*?</style>|<tbody class=.raw.>.
                     re.DOTALL)
 WORD = re.compile(r"[^\W_][\w.+=-]*[^\W_]")
 IMAGE = re.compile(r'src="[./]*results/([^"]+[.]svg)"')
-LARGE_BYTES = 2**19  # of a file that stays in the repository
+LARGE_BYTES = 2**18  # of a file that stays in the repository
 NUMBER = re.compile(r"-?[\d.,+-]*")
 LEAD = 180  # letters of a page that a search shows
 
@@ -100,7 +100,9 @@ def embed(figure: Any) -> Markup:
 
 
 def is_large(file: Path) -> bool:
-    return file.is_file() and file.stat().st_size > LARGE_BYTES
+    """Return whether a file stays in the repository; pages of trials need those of campaigns."""
+    needed = file.with_name("campaign.json").exists()
+    return file.is_file() and file.stat().st_size > LARGE_BYTES and not needed
 
 
 def page_name(text: str) -> str:

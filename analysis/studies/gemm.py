@@ -212,8 +212,8 @@ def draw_ratios(found: pd.DataFrame) -> Figure:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(True)
         axes.set_title(precision)
-    figure.supxlabel("operations of the product", fontsize=9)
-    figure.supylabel("time over NN", fontsize=9)
+    figure.supxlabel("operations of the product (log scale)", fontsize=9)
+    figure.supylabel("time over NN (log scale)", fontsize=9)
     style.finish(figure, "What a transposed operand costs, by shape")
     return figure
 

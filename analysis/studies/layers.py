@@ -123,7 +123,7 @@ def draw(found: pd.DataFrame) -> Figure:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color=style.INK, linewidth=0.8)
-    axes.set_xlabel("time of forward and backward over the fastest framework's")
+    axes.set_xlabel("time of forward and backward over the fastest framework's (log scale)")
     style.finish(figure, "Single layers over the frameworks", columns=5)
     return figure
 

@@ -60,11 +60,13 @@ function enhanceTable(table) {
   if (!rows.length) return;
   const place = document.createElement("div");
   const caption = table.caption ? table.caption.textContent.trim() : "";
-  table.replaceWith(place);
+  const pages = document.createElement("div"); // outside of the table, whose role allows rows only
+  pages.className = "pages";
+  table.replaceWith(place, pages);
   const made = new Tabulator(place, {
     data: rows, layout: "fitDataFill", columns: titles.map((title, number) => describeColumn(title, number, rows)),
     columnDefaults: { maxInitialWidth: 420 },
-    ...(rows.length > PAGE ? { pagination: true, paginationSize: PAGE, paginationButtonCount: 3 } : {}),
+    ...(rows.length > PAGE ? { pagination: true, paginationElement: pages, paginationSize: PAGE, paginationButtonCount: 3 } : {}),
   });
   made.on("tableBuilt", () => {
     place.setAttribute("aria-label", caption);

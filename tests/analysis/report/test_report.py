@@ -174,6 +174,22 @@ def test_a_bar_without_an_interval_has_no_caps(smoke, tmp_path):
     assert ranges(rows) == ranked.sum() - 1
 
 
+def test_plots_say_where_an_axis_is_logarithmic_and_where_dropout_moves_a_curve(smoke, tmp_path):
+    campaign = reader.read(smoke.write(tmp_path))
+    rows = summary.summarise(campaign)
+    figure = plots.losses(rows, campaign.windows, {"fcn5"})
+    assert "dropout draws masks of its own" in figure.get_suptitle()
+    assert "dropout" not in plots.losses(rows, campaign.windows).get_suptitle()
+    panels = figure.axes
+    assert [plots.DROPOUT in axes.get_title(loc="left") for axes in panels] == ["fcn5" in axes.get_title(loc="left") for axes in panels]
+    assert sum("fcn5" in axes.get_title(loc="left") for axes in panels) == 1
+    steep = rows.assign(**{f"step_seconds{end}": rows[f"step_seconds{end}"].where(rows["batch"] != 2048, 100.0) for end in ("", "_low", "_high")})
+    for axes in [*panels, *plots.by_batch(steep, "step_seconds").axes]:
+        for axis in (axes.xaxis, axes.yaxis):
+            assert (axis.get_scale() == "log") == ("log scale" in axis.get_label().get_text())
+    assert any(axes.get_yscale() == "log" for axes in plots.by_batch(steep, "step_seconds").axes)
+
+
 def test_a_framework_keeps_its_colour_in_every_plot(smoke, tmp_path):
     campaign = reader.read(smoke.write(tmp_path))
     rows = summary.summarise(campaign)

@@ -23,7 +23,9 @@ def published(tmp_path_factory, smoke, draw_records) -> Path:
     (root / "results/verify/verdicts.csv").write_text("framework,network,verdict\njax,fcn5,same\n")
     (root / "results/study").mkdir()
     (root / "results/study/study.html").write_text("<p>a study</p>")
-    (root / "results/study/study.md").write_text("# A study\n\n| shape | time |\n| --- | --- |\n| 3 | 4 ms |\n")
+    (root / "results/study/plots").mkdir()
+    (root / "results/study/plots/plot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="900" height="90"/>')
+    (root / "results/study/study.md").write_text("# A study\n\n| shape | time |\n| --- | --- |\n| 3 | 4 ms |\n\n![A plot](plots/plot.svg)\n\n- " + "a_long_name_" * 9 + "\n")
     for name in ("fcn5", "alexnet"):
         folder = root / "results/explained" / name
         folder.mkdir(parents=True)

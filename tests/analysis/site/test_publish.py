@@ -138,6 +138,22 @@ def test_the_site_of_packed_records_leads_to_the_packed_files(smoke, tmp_path, m
     assert links.broken(tmp_path / "site", DOCS) == []
 
 
+def test_large_tables_of_studies_and_plots_that_no_page_shows_stay_in_the_repository(smoke, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "LARGE_BYTES", 900)
+    campaign, study = smoke.write(tmp_path / "results/smoke"), tmp_path / "results/study"
+    (study / "plots").mkdir(parents=True)
+    (study / "study.md").write_text("# A study\n\n[table](points.csv) [other](../elsewhere/report.md) ![plot](plots/a.svg)\n")
+    for file, size in (("points.csv", 901), ("small.csv", 900), ("plots/a.svg", 901), ("plots/b.svg", 9)):
+        (study / file).write_text("1" * size)
+    publish.publish([campaign, study], tmp_path / "site", {})
+    copied = {file.relative_to(tmp_path / "site/results").as_posix() for file in (tmp_path / "site/results").rglob("*.*")}
+    assert copied >= {"smoke/windows.csv", "study/small.csv", "study/plots/a.svg"}
+    assert copied.isdisjoint({"study/points.csv", "study/plots/b.svg"})
+    page = (tmp_path / "site/campaigns/study.html").read_text()
+    assert "points.csv (in the repository only" in page and "<p>table other <img" in page
+    assert links.broken(tmp_path / "site", DOCS) == []
+
+
 def test_a_text_in_a_record_cannot_end_the_script_that_holds_it(published):
     found = writer.embed({"a": "</script><!--<script>", "b": float("nan")})
     assert found == r'{"a":"\u003c/script>\u003c!--\u003cscript>","b":null}'
