@@ -1,11 +1,13 @@
-"""The figure of a comparison: each workload's ratio with its interval, and the line at 1."""
+"""The figures of comparisons: ratios with their intervals, of workloads and of releases."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
@@ -36,6 +38,44 @@ def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str]) -> Fig
     title = "Time per mini-batch: ratio of B to A, with its interval"
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure
+
+
+@style.styled
+def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str) -> Figure:
+    """Draw the rows of `track.read`: a panel a workload, and its changes in colours."""
+    workloads = list(dict.fromkeys(rows["workload"]))
+    figure, panels = style.panels(len(workloads))
+    place = {release: number for number, release in enumerate(releases)}
+    for axes, workload in zip(panels, workloads, strict=True):
+        table = rows[(rows["workload"] == workload) & rows["ratio"].notna()]
+        axes.axhline(1, color=INK, linewidth=0.8, zorder=1)
+        axes.plot(table["release"].map(place), table["ratio"], color=style.GRID, zorder=1)
+        for _, row in table.iterrows():
+            _release(axes, place[row["release"]], row)
+        axes.set_xlim(-0.5, len(releases) - 0.5)
+        axes.set_xticks(range(len(releases)), releases, rotation=45, ha="right",
+                        rotation_mode="anchor")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, 1 - LEAST_REACH), max(high, 1 + LEAST_REACH))
+        axes.set_title(workload)
+        axes.set_ylabel("time / base")
+    handles = [Line2D([], [], color=COLOURS[word], marker="o", linestyle="", label=label)
+               for word, label in ((SLOWER, "slower than the release before"),
+                                   (FASTER, "faster"), (NO_DIFFERENCE, "no difference seen"))]
+    style.finish(figure, f"Time per mini-batch over that of {base}", handles)
+    return figure
+
+
+def _release(axes: Axes, place: int, row: "pd.Series[Any]") -> None:
+    """Draw a release's ratio and interval; where it changed, in colour and with the change."""
+    colour = COLOURS.get(row["verdict"], COLOURS[NO_DIFFERENCE])
+    value, low, high = (float(row[column]) for column in ("ratio", "ratio_low", "ratio_high"))
+    reach = None if np.isnan(low) else [[value - low], [high - value]]
+    axes.errorbar(place, value, yerr=reach, fmt="o", color=colour, elinewidth=1.6, capsize=3,
+                  markersize=6, zorder=3)
+    if row["verdict"] in (SLOWER, FASTER):
+        axes.annotate(f"{100 * (row['change'] - 1):+.2g} %", (place, value), (-6, 6), color=colour,
+                      textcoords="offset points", ha="right", fontsize=8, fontweight="bold")
 
 
 def _row(axes: Axes, position: int, row: "pd.Series[Any]") -> None:

@@ -75,6 +75,28 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     return Estimate(value, value * low, value * high, processes)
 
 
+def step(pair: tuple[Sequence[Times], Sequence[Times]],
+         before: tuple[Sequence[Times], Sequence[Times]], seed: int = SEED,
+         confidence: float = CONFIDENCE) -> Estimate:
+    """Estimate how many times as large one ratio is as another, resampled independently.
+
+    Each pair holds the times and those of the base that ran beside them, so that a change of the
+    machine between two campaigns cancels.
+    """
+    value = math.prod(_centre(each) ** sign for each, sign in
+                      zip((*pair, *before), (1, -1, -1, 1), strict=True))
+    counts = [min(map(len, each)) for each in (pair, before)]
+    if min(counts) < MINIMUM_PROCESSES:
+        return Estimate(value, math.nan, math.nan, min(counts))
+    generator = np.random.default_rng(seed)
+    ours, theirs = (_shares(times, generator) - _shares(base, generator)
+                    for times, base in (pair, before))
+    share = float(calibration.share(ours.var(), theirs.var()))
+    widening = calibration.two_sides(counts[0], counts[1], share, confidence)
+    low, high = map(math.exp, _ends(ours - theirs, widening, confidence))
+    return Estimate(value, value * low, value * high, min(counts))
+
+
 def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
                confidence: float = CONFIDENCE) -> Estimate:
     """Estimate how much longer `times` takes than `other`, resampled independently."""

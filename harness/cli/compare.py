@@ -143,7 +143,7 @@ def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
         print_plan(_prepare(request, options.allow_dirty))
         return None, folder
     with interruptible(folder, "--resume"):
-        _run_live(request, folder, options.resume, options.allow_dirty)
+        run_live(request, folder, options.resume, options.allow_dirty)
     return judge(folder), folder
 
 
@@ -188,7 +188,7 @@ def bisect(options: BisectOptions) -> None:
         request = replace(request_of(release), overrides=(*overrides, *added))
         place = folder / f"{release}-{more['processes']}"
         try:
-            _run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
+            run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
         except SideFailed as failed:
             steps.append(bisection.failed_step(release, f"{failed.side}: {failed.reason}"))
         else:
@@ -261,7 +261,7 @@ def _prepare(request: "Request", allow_dirty: bool) -> "Plan":
     return plan
 
 
-def _run_live(request: "Request", folder: Path, resume: bool, allow_dirty: bool) -> None:
+def run_live(request: "Request", folder: Path, resume: bool, allow_dirty: bool) -> None:
     """Run the campaign of a live comparison and show its progress."""
     from harness.campaign import campaign
     from harness.cli.progress import Display, count

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import networks
 from harness import VERSION
-from harness.cli import compare, explain, progress, publish, study
+from harness.cli import compare, explain, progress, publish, study, track
 from harness.cli.options import (
     Interpreter,
     Measuring,
@@ -52,6 +52,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(study.study_app, name="study")
 command(app)(compare.compare)
 command(app)(compare.bisect)
+command(app)(track.track)
 command(app)(explain.explain)
 app.command()(publish.publish)
 app.command()(publish.pack)

@@ -79,6 +79,21 @@ def resolve(framework: str, release: str, device: Device, index: str, pre: bool,
     return Wheel(framework, version, url, index)
 
 
+def versions(framework: str, device: Device, index: str, progress: Progress) -> list[str]:
+    """List the releases that an index has for a Python that is here. Raises BuildFailed."""
+    recipe = recipes.load(framework).recipe(NEWEST)
+    python = store.choose_python(framework, recipe, progress)
+    name = _own(framework, recipe.packages_for(device, python.version)).name
+    progress(f"{name}: asking {index or 'the package index'} for its releases")
+    with tempfile.TemporaryDirectory() as folder:
+        _run([str(python.path), "-m", "venv", f"{folder}/venv"])
+        said = _run([f"{folder}/venv/bin/python", "-m", "pip", "index", "versions", name,
+                     *(["--index-url", index] if index else [])])
+    _, _, listed = said.partition("Available versions: ")
+    found = (each.strip().partition("+")[0] for each in listed.partition("\n")[0].split(","))
+    return list(dict.fromkeys(filter(None, found)))
+
+
 def recipe_of(wheel: Wheel, device: Device) -> Recipe:
     """Return the recipe that installs a wheel; packages of the same release come as it asks."""
     recipe = recipes.load(wheel.framework).recipe(wheel.release)
@@ -114,10 +129,11 @@ def _own(framework: str, packages: list[str]) -> Requirement:
     return next(each for each in wanted if canonicalize_name(each.name) in _names(framework))
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
+    """Run a command and return what it prints. Raises BuildFailed with its error."""
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace",
-                       stdin=subprocess.DEVNULL, timeout=RESOLVE_SECONDS)
+        return subprocess.run(command, check=True, capture_output=True, text=True, errors="replace",
+                       stdin=subprocess.DEVNULL, timeout=RESOLVE_SECONDS).stdout
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"`{' '.join(command)}`: no answer within {RESOLVE_SECONDS} s") from None
     except subprocess.CalledProcessError as error:

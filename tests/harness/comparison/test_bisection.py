@@ -188,7 +188,7 @@ def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, t
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": ratio * 0.98, "ratio_high": ratio * 1.02,
                                                    "reason": "", "processes_a": 5, "processes_b": 5, "batch": 4}]))
 
-    monkeypatch.setattr(cli_compare, "_run_live", lambda request, *arguments: asked.append(
+    monkeypatch.setattr(cli_compare, "run_live", lambda request, *arguments: asked.append(
         (request.a, request.b, request.overrides, request.interpreters)))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
     monkeypatch.setattr(cli_compare, "judge", judge)
@@ -246,7 +246,7 @@ def planned(monkeypatch):
         return SimpleNamespace(rows=pd.DataFrame([{"ratio": ratio, "ratio_low": low, "ratio_high": high, "reason": "",
                                                    "processes_a": 3, "processes_b": 3}]))
 
-    monkeypatch.setattr(cli_compare, "_run_live", lambda request, *arguments: suites.append(comparing.prepare(request).suite))
+    monkeypatch.setattr(cli_compare, "run_live", lambda request, *arguments: suites.append(comparing.prepare(request).suite))
     monkeypatch.setattr(cli_compare, "_show", lambda found, out: None)
     monkeypatch.setattr(cli_compare, "judge", judge)
     return shown, suites
