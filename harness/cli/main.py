@@ -22,7 +22,8 @@ from rich.table import Table
 
 import networks
 from harness import VERSION
-from harness.cli import compare, explain, progress, publish, study, track
+from harness.cli import explain, progress, publish, study
+from harness.cli.comparisons import compare, track
 from harness.cli.options import (
     Interpreter,
     Measuring,

@@ -1,7 +1,7 @@
 """Plans `dlbench compare` of two releases, variants or builds as one campaign.
 
 A live comparison is an ordinary campaign whose trials carry a side, A or B, so that a release can
-be compared with itself. `harness.cli.compare` reads what it shows from the records.
+be compared with itself. `harness.cli.comparisons.compare` reads what it shows from the records.
 """
 
 from dataclasses import dataclass, field, replace

@@ -13,8 +13,8 @@ import yaml
 
 from harness.campaign import campaign
 from harness.campaign.session import Session
-from harness.cli import compare as cli_compare
 from harness.cli import main
+from harness.cli.comparisons import compare as cli_compare
 from harness.comparison import plan as comparing
 from harness.comparison.bisection import (
     ATTEMPTS,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harness.campaign import campaign
-from harness.cli.rules import share_of
+from harness.cli.comparisons.rules import share_of
 from harness.comparison.plan import Request, prepare
 from harness.comparison.sides import split
 from harness.environments import recipes

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.campaign.rehearsal import SideFailed
-from harness.cli import compare
+from harness.cli.comparisons import compare
 from harness.environments import recipes, wheels
 from tests.analysis.compare.test_track import write_history
 

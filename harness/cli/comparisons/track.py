@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli import compare
+from harness.cli.comparisons import compare
 from harness.cli.options import Measuring, Overrides, words
 from harness.cli.terminal import dim, interruptible, say, writing
 from harness.errors import WrongUse

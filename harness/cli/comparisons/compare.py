@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import Measuring, Overrides, words
+from harness.cli.options import Measuring, Overrides, suite_of, words
 from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from harness.comparison.plan import Request
 
 SUITE = CHECKOUT / "configs" / "compare.yaml"
-SuiteFile = Annotated[Path, typer.Option("--suite", metavar="SUITE.yaml", help="What to run.")]
+SuiteFile = Annotated[Path, typer.Option(
+    "--suite", metavar="SUITE.yaml", parser=suite_of, help="What to run.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +86,8 @@ def compare(options: CompareOptions) -> None:
     from analysis.compare import outcome, verdicts
     from analysis.compare.outcome import NotRun
     from harness.campaign.rehearsal import SideFailed
-    from harness.cli import rules
-    from harness.cli.outputs import Outputs
+    from harness.cli.comparisons import rules
+    from harness.cli.comparisons.outputs import Outputs
 
     wanted = rules.read(options.fail_on_regression, options.threshold or [], options.rules)
     with Outputs(options.json, options.markdown).opened() as outputs:
@@ -153,7 +154,7 @@ def bisect(options: BisectOptions) -> None:
     Each release runs in a live comparison with the first.
     """
     from harness.campaign.rehearsal import SideFailed
-    from harness.cli.rules import share_of
+    from harness.cli.comparisons.rules import share_of
     from harness.comparison import bisection
     from harness.comparison.plan import Request
     from harness.comparison.sides import split

@@ -1,0 +1,1 @@
+"""The commands that compare: releases, recorded campaigns, timelines."""
