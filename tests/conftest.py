@@ -72,9 +72,11 @@ def worker_for(tmp_path_factory):
             with started(framework, module, folder / f"{uuid4()}.log", task) as worker:
                 yield worker
             return
-        # MXNet takes its threads from the variable as it is loaded, by default one.
+        # One build leaves nothing behind for the next, except in MXNet: it takes its threads from
+        # the variable as it is loaded, by default one, and stays with its first precision.
+        own = TASK if framework == "mxnet" else ("device", "devices", "threads")
         alike = (framework, os.environ.get("OMP_NUM_THREADS", "1"),
-                 *(task.get(key, default) for key, default in TASK.items()))
+                 *(task.get(key, TASK[key]) for key in own))
         worker = kept.pop(alike, None)
         if worker is None:
             worker = started(framework, HOST, folder / f"{uuid4()}.log", task)

@@ -7,7 +7,7 @@ import pytest
 import networks
 from harness.data import arrays
 from harness.proof import copies
-from harness.workers.worker import Failed, Unsupported
+from harness.workers.worker import Failed, Unsupported, Worker
 
 STALE = ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; "
          "parameters that differ: 8, most of all dense4.bias, by 1 of what training changed (allowed 1e-05)")
@@ -135,7 +135,6 @@ def test_one_device_has_nothing_to_aggregate(worker_of, framework):
 
 @pytest.mark.parametrize(("framework", "strategy", "reason"), [
     ("jax", "ring", "strategy 'ring': this runner has all_reduce"),
-    ("jax", "all_reduce", "2 devices: jax.devices('cpu') has 1"),
     ("tensorflow", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
     ("tensorflow", "ring", "strategy 'ring': this runner has nccl, hierarchical_copy, one_device"),
     ("mxnet", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
@@ -145,6 +144,15 @@ def test_what_cannot_be_aggregated_is_unsupported_with_its_reason(worker_for, fr
     with worker_for(framework, "", {}) as worker, pytest.raises(Unsupported) as caught:
         build(worker, networks.get("tiny_fcn"), devices=2, strategy=strategy)
     assert str(caught.value) == reason
+
+
+def test_more_devices_than_jax_was_started_with_are_unsupported(tmp_path, interpreter_of):
+    """In a worker of its own: JAX keeps the threads of its first build."""
+    variables = {"CUDA_VISIBLE_DEVICES": ""}
+    with (Worker(interpreter_of("jax"), "runners.jax.runner", tmp_path / "log", variables) as worker,
+          pytest.raises(Unsupported) as caught):
+        build(worker, networks.get("tiny_fcn"), devices=2, strategy="all_reduce")
+    assert str(caught.value) == "2 devices: jax.devices('cpu') has 1"
 
 
 @pytest.mark.parametrize(("fault", "losses"), [("Losses", 2), ("SameUnits", 1)])

@@ -146,6 +146,7 @@ def test_a_campaign_file_that_is_no_object_is_refused(made, tmp_path, text):
 
 
 @pytest.mark.parametrize(("file", "column", "value", "message"), [
+    ("windows", "step_seconds", "inf", "windows.csv: column step_seconds, row 4: 'inf' is not a number"),
     ("windows", "step_seconds", "fast", "windows.csv: column step_seconds, row 4: 'fast' is not a number"),
     ("windows", "steps", "", "windows.csv: column steps, row 4: '' is not a whole number"),
     ("windows", "last_step", "1.5", "windows.csv: column last_step, row 4: '1.5' is not a whole number"),

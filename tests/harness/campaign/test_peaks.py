@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from analysis.records import reader
+from analysis.trials import summary
 from harness.campaign import campaign, peaks
 from harness.campaign.events import Listener
 from harness.campaign.session import Session
@@ -168,6 +170,17 @@ def test_a_campaign_keeps_its_peaks_and_a_resumed_one_keeps_the_recorded_ones(tm
     assert "mfu" in (tmp_path / "trials.csv").read_text() and "share of the peak (%)" in _times(tmp_path)
     monkeypatch.setattr(peaks, "measure", lambda *arguments: pytest.fail("measured again"))
     assert run(tmp_path, resume=True)["peaks"] == meta["peaks"]
+
+
+def test_rows_are_derived_with_the_peaks_after_the_last_process(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference")
+    again = peaks.measure_again
+    monkeypatch.setattr(peaks, "measure_again", lambda *arguments: [
+        {**peak, "flops": 1e18} for peak in again(*arguments)])
+    run(tmp_path)
+    recorded = reader.read(tmp_path)
+    derived = summary.as_csv(recorded, summary.summarise(recorded))
+    assert (tmp_path / "trials.csv").read_text() == derived
 
 
 def test_a_suite_can_leave_the_peaks_out(tmp_path, stand_in):
