@@ -49,6 +49,13 @@ def no_worker(monkeypatch) -> None:
     monkeypatch.setattr(launch, "Worker", refuse)
 
 
+def test_the_command_starts_without_libraries_that_few_commands_need():
+    asked = "import sys, harness.cli.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert "pandas" in loaded
+    assert not {"scipy.stats", "scipy.optimize", "matplotlib", "plotly", "mlxtend"} & set(loaded)
+
+
 def test_networks_are_listed_with_their_parameters_and_nothing_is_cut(dlbench, monkeypatch):
     monkeypatch.setattr(terminal.console, "width", 80)
     answer = dlbench("networks")
