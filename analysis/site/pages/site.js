@@ -74,7 +74,20 @@ function enhanceTable(table) {
     place.querySelector(".tabulator-tableholder").setAttribute("role", "rowgroup");
     place.querySelector(".tabulator-table").setAttribute("role", "none");
     nameFilters(place);
+    if (ALONE) keepFilters(made, titles);
     sortByKeyboard(place);
+  });
+}
+
+// The address keeps the filters of a page's only table.
+function keepFilters(table, titles) {
+  for (const [title, value] of new URLSearchParams(window.location.hash.slice(1))) {
+    const number = titles.indexOf(title);
+    if (number >= 0 && value) table.setHeaderFilterValue("c" + number, value);
+  }
+  table.on("dataFiltered", () => {
+    const kept = table.getHeaderFilters().map(({ field, value }) => [titles[field.slice(1)], value]);
+    window.history.replaceState(null, "", "#" + new URLSearchParams(kept));
   });
 }
 
@@ -198,6 +211,7 @@ function search(list) {
 
 if (document.querySelector("form.filters")) chooseBoard(document.querySelector("form.filters"));
 if (document.getElementById("results") && window.PAGES !== undefined) search(document.getElementById("results"));
+const ALONE = document.querySelectorAll("table.grid").length === 1;
 document.querySelectorAll("table.grid").forEach(enhanceTable);
 if (window.Plotly) {
   drawFigures();

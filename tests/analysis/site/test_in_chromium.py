@@ -102,7 +102,7 @@ def test_axe_core_finds_a_planted_fault(published):
 BOARD = """
   const shown = [...document.querySelectorAll(".board")].filter((board) => !board.hidden);
   found.boards = shown.map((board) => board.dataset.phase);
-  found.networks = [...shown[0].querySelectorAll("tbody tr")].filter((row) => !row.hidden).map((row) => row.dataset.network)"""
+  found.networks = [...shown[0].querySelectorAll("tbody tr")].filter((row) => row.offsetHeight).map((row) => row.dataset.network)"""
 
 
 def test_the_leaderboard_shows_the_board_of_its_filters_and_the_address_keeps_them(published):
@@ -116,8 +116,19 @@ def test_the_leaderboard_shows_the_board_of_its_filters_and_the_address_keeps_th
     page = published / "index.html"
     again = told_by(scripted(page, BOARD), page, address=found["address"])
     assert again == {"boards": ["training step"], "networks": ["resnet56"]}
-    unknown = told_by(scripted(page, BOARD), page, address="#hardware=abacus&network=resnet56")
+    unknown = told_by(scripted(page, BOARD), page, "--window-size=500,844", address="#hardware=abacus&network=resnet56")
     assert unknown == again
+
+
+def test_the_address_keeps_the_filters_of_all_rows(published):
+    filtered = """
+      found.networks = [...new Set([...document.querySelectorAll('.tabulator-cell[tabulator-field="c0"]')].map((cell) => cell.textContent))]"""
+    found = in_chromium(published / "rows.html", """
+      Tabulator.findTable(".tabulator")[0].setHeaderFilterValue("c0", "resnet56");
+      found.address = window.location.hash""")
+    assert found["address"] == "#network=resnet56"
+    page = published / "rows.html"
+    assert told_by(scripted(page, filtered), page, address=found["address"]) == {"networks": ["resnet56"]}
 
 
 def test_a_search_finds_pages_by_all_its_words_and_shows_them_as_text(published):
