@@ -35,4 +35,5 @@ def group_of(nodeid):
 
 
 def place_of(group):
-    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+    """The longest, then the other frameworks, then the files in their order."""
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST) + ("/" in group)

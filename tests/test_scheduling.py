@@ -42,7 +42,7 @@ def test_a_framework_s_tests_go_to_one_process_and_the_longest_begin():
     option = SimpleNamespace(loadscopereorder=False)
     config = SimpleNamespace(option=option, getvalue={"tx": ["2*popen"]}.get)
     scheduler, processes = FrameworkScheduling(config), [Process(0), Process(1)]
-    order = ("jax", *reversed(LONGEST), "jax", *LONGEST, "jax")
+    order = ("file", "jax", *reversed(LONGEST), "jax", *LONGEST, "jax", "file")
     tests = [f"{RUNNERS}test_a.py::test_{number}[{name}]" for number, name in enumerate(order)]
     for process in processes:
         scheduler.add_node(process)
@@ -54,6 +54,8 @@ def test_a_framework_s_tests_go_to_one_process_and_the_longest_begin():
         for index in process.given:
             scheduler.mark_test_complete(process, index)
     given = [{order[index] for index in process.given} for process in processes]
+    assert [order[index] for process in processes for index in process.given[2:]] == [
+        "jax", "jax", "jax", "file", "file"]
     assert not given[0] & given[1] and given[0] | given[1] == set(order)
 
 

@@ -9,7 +9,7 @@ from harness.plan.planner import Trial
 from harness.studies.aggregation import Effort, Group, measure
 from tests.conftest import environment_of
 
-EFFORT = Effort(processes=1, windows=5, window_seconds=0.0, largest_bytes=2**24)
+EFFORT = Effort(processes=1, windows=3, window_seconds=0.0, largest_bytes=2**24)
 WITHIN = {"to_host", "from_host", "host_sum_one", "host_sum_all", "device_sum", "device_copy", "bit_pack", "bit_unpack"}
 BETWEEN = {"send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce"}
 
