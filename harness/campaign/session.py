@@ -17,6 +17,7 @@ from harness.campaign.events import Listener
 from harness.data import data_sets
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, store, wheels
+from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
 from harness.plan.planner import Trial
@@ -161,7 +162,7 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     """
     on_gpus = {(trial.framework, trial.release) for trial in plan.planned
                if recipes.device_of(trial.device_kind) == "cuda"}
-    interpreters, ready = plan.suite.interpreters, Environments()
+    ready = Environments()
     own = {side: place for key in ("local", "wheels")
            for side, place in (plan.comparison or {}).get(key, {}).items()}
     releases = dict.fromkeys((trial.framework, trial.release,
@@ -170,31 +171,37 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
         name = f"{framework}=={release}"
         kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
         if side:
-            ready[f"{name} of {side}"] = _own_environment(framework, release, kind, own[side], note)
-            continue
-        if interpreter := interpreters.get(name) or interpreters.get(framework):
-            ready[name] = store.existing(framework, interpreter, kind)
-            continue
+            name = f"{name} of {side}"
         try:
-            ready[name] = store.build(framework, release, kind, note)
+            ready[name] = _environment(plan, (framework, release, kind), own.get(side), note)
         except BuildFailed as failure:
             note(str(failure))
             ready[name] = failure
     return ready
 
 
-def _own_environment(framework: str, release: str, kind: recipes.Device,
-                     place: str | Mapping[str, str], note: Callable[[str], None]
-                     ) -> Environment | BuildFailed:
-    """Return the environment of a side: an interpreter's, or one made for its wheel."""
+def _environment(plan: Plan, what: tuple[str, str, recipes.Device],
+                 place: str | Mapping[str, str] | None, note: Callable[[str], None]) -> Environment:
+    """Return an environment: at a side's own interpreter, of its wheel, or of a release.
+
+    Raises BuildFailed. In a comparison a missing Python is one too: the side cannot be built.
+    """
+    framework, release, kind = what
+    interpreters = plan.suite.interpreters
     if isinstance(place, str):
         return store.existing(framework, Path(place), kind)
-    wheel = Wheel(framework, release, **place)
     try:
-        return store.build(framework, release, kind, note, wheels.recipe_of(wheel, kind))
-    except BuildFailed as failure:
-        note(str(failure))
-        return failure
+        if place:
+            recipe = wheels.recipe_of(Wheel(framework, release, **place), kind)
+            return store.build(framework, release, kind, note, recipe)
+        named = interpreters.get(f"{framework}=={release}")
+        if interpreter := named or interpreters.get(framework):
+            return store.existing(framework, interpreter, kind)
+        return store.build(framework, release, kind, note)
+    except NoPython as absent:
+        if plan.comparison:
+            raise BuildFailed(str(absent)) from None
+        raise
 
 
 def _sampler(plan: Plan) -> AbstractContextManager[Sampler]:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from harness.campaign import campaign
+from harness.campaign.rehearsal import SideFailed
 from harness.campaign.session import Session
 from harness.cli import main
 from harness.cli.comparisons import compare as cli_compare
@@ -268,6 +269,22 @@ def test_a_search_that_ends_in_wrong_use_keeps_the_comparisons_it_made(bisect, p
     assert (code, error) == (2, "dlbench: out/1.1-3: no records\n")
     with (tmp_path / "out" / "bisect.csv").open() as file:
         assert [(row["release"], row["verdict"]) for row in csv.DictReader(file)] == [("1.2", "regressed")]
+
+
+def test_a_release_that_cannot_be_built_or_run_decides_nothing(bisect, planned, monkeypatch, tmp_path):
+    shown, _ = planned
+    shown.update({"1.1": (1.0, 0.9, 1.1), "1.3": (1.3, 1.2, 1.4)})
+
+    def run_live(request, *rest):
+        if request.b == "same==1.2":
+            raise SideFailed({"a": request.a, "b": request.b}, "B", "crashed: no such symbol")
+
+    monkeypatch.setattr(cli_compare, "run_live", run_live)
+    code, out, error = bisect(*WORDS, "--releases", "1.0,1.1,1.2,1.3", "--out", "out")
+    assert (code, error) == (0, "")
+    assert "The first release shown to be slower is 1.3; 1.1 is not; 1.2 could not be decided" in out
+    with (tmp_path / "out" / "bisect.csv").open() as file:
+        assert ("1.2", "B: crashed: no such symbol") in [(row["release"], row["reason"]) for row in csv.DictReader(file)]
 
 
 @pytest.mark.parametrize("place", [[], ["--out", "a folder"]])

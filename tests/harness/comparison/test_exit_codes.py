@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from harness.environments import store
+from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed
 from tests.analysis.conftest import make_records
 
@@ -149,12 +150,12 @@ def test_a_calibration_adds_the_false_alarms_of_this_machine(dlbench, stand_in, 
     assert (wrong.code, "compares same with slow; name a comparison of a release with itself" in wrong.err) == (2, True)
 
 
-def refuse_to_build(monkeypatch, name):
+def refuse_to_build(monkeypatch, **faults):
     build = store.build
 
     def fail(framework, *rest):
-        if framework == name:
-            raise BuildFailed("ERROR: No matching distribution found for good==9")
+        if framework in faults:
+            raise faults[framework]
         return build(framework, *rest)
 
     monkeypatch.setattr(store, "build", fail)
@@ -164,12 +165,14 @@ def refuse_to_build(monkeypatch, name):
     (["same", "broken"], "B", "crashed: RuntimeError: the third step is broken (log: out/logs/broken-"),
     (["broken", "same"], "A", "crashed: RuntimeError: the third step is broken (log: out/logs/broken-"),
     (["same", "good"], "B", "ERROR: No matching distribution found for good==9"),
+    (["same", "old"], "B", "Python 3.6 is needed and was not found"),
     (["same", "dies"], "B", "crashed: "),
 ])
 def test_a_side_that_cannot_be_built_or_run_ends_with_4_before_anything_is_timed(
         dlbench, stand_in, made_up_clock, monkeypatch, words, side, reason):
-    stand_in(same="reference:Simulated", broken="wire:Raises", good="reference", dies="import_fails")
-    refuse_to_build(monkeypatch, "good")
+    stand_in(same="reference:Simulated", broken="wire:Raises", good="reference", old="reference", dies="import_fails")
+    refuse_to_build(monkeypatch, good=BuildFailed("ERROR: No matching distribution found for good==9"),
+                    old=NoPython(["3.6"], "Python 3.6 is needed and was not found"))
     found = dlbench("compare", *words, "--suite", "small.yaml", "--out", "out", "--json", "out.json", "--markdown", "out.md")
     said = json.loads(Path("out.json").read_text())
     assert (found.code, said["outcome"], said["exit_code"], said["workloads"]) == (4, "not run", 4, [])
