@@ -1,5 +1,7 @@
 """The leaderboard ranks each framework's fastest proven row of one campaign, and nothing else."""
 
+import re
+
 import pytest
 
 from analysis.site import grids, leaderboard, writer
@@ -67,6 +69,14 @@ def test_there_is_no_winner_while_one_other_may_be_as_fast(board):
     assert "tensorflow" not in found.answer
     assert leaderboard.boards([board(("pytorch", {}), ("jax", {"slower": 1.005}), name="b")])[0].summary == \
         "Of 1 workload, no proven winner in 1."
+
+
+def test_a_highest_rate_that_is_no_proven_winner_is_not_called_the_fastest(board, tmp_path):
+    site = writer.Site(tmp_path, [tmp_path / "campaign"])
+    for slower, rank in ((1.005, "highest rate"), (2.0, "fastest")):
+        boards = leaderboard.boards([board(("pytorch", {}), ("jax", {"slower": slower}), name=rank)])
+        site.write("page.html", "workload.html.j2", "fcn5", boards=boards, facts="", table=grids.Grid([], []))
+        assert re.findall("<span>(highest rate|fastest)</span>", (tmp_path / "page.html").read_text()) == [rank]
 
 
 def test_a_line_comes_from_the_campaign_with_most_frameworks_then_from_the_newest(board):
