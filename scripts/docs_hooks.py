@@ -54,6 +54,11 @@ def on_page_content(html, page, config, files):
     return html.replace('"results:', '"' + "../" * (page.url.count("/") + 1))
 
 
+def on_post_build(config):
+    """Remove the theme's page for lost links, whose own links need the root of a server."""
+    Path(config.site_dir, "404.html").unlink(missing_ok=True)
+
+
 def place(path):
     """Where the site of results shows a file of results/: a report is its folder's page."""
     if path.as_posix() in ("results", "results/README.md"):

@@ -1,8 +1,9 @@
-"""The index of published results is the one that the command writes."""
+"""The index of published results is the one that the command writes, and their list can be published."""
 
 from pathlib import Path
 
-from analysis.site import index
+from analysis.site import index, links, publish, selection
+from harness.environments import recipes
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -12,3 +13,18 @@ def test_the_index_of_the_results_is_current_and_short():
     assert (RESULTS / "README.md").read_text() == text, "write it anew: dlbench publish --index"
     assert len(text.splitlines()) <= 80
     assert all(f"[{folder.name}](" in text for folder in RESULTS.iterdir() if folder.is_dir())
+
+
+def test_the_list_of_published_results_names_finished_campaigns_of_known_frameworks():
+    chosen, left = selection.choose(RESULTS, recipes.names())
+    assert {folder.name for folder in chosen} == set(selection.listed(RESULTS))
+    assert set(left.values()) <= {"not listed"}
+
+
+def test_no_link_of_published_studies_and_verdicts_is_broken(tmp_path):
+    chosen, _ = selection.choose(RESULTS, recipes.names())
+    studies = [folder for folder in chosen if not (folder / "campaign.json").exists()]
+    docs = RESULTS.parent / "docs"
+    pages = publish.publish(studies, tmp_path, {}, docs)
+    assert len(pages) > len(studies) > 10
+    assert links.broken(tmp_path, docs) == []
