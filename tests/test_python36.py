@@ -22,9 +22,9 @@ COMPILE = ("import sys; "
 
 
 def old_pythons():
-    """Every pair of a framework and a Python older than this one that a release of it needs."""
-    pairs = {(name, recipe.python) for name in recipes.names()
-             for recipe in recipes.load(name).releases.values()}
+    """Every pair of a framework and a Python older than this one that a release of it may have."""
+    pairs = {(name, python) for name in recipes.names()
+             for recipe in recipes.load(name).releases.values() for python in recipe.python}
     return sorted((name, python) for name, python in pairs
                   if tuple(map(int, python.split("."))) < sys.version_info[:2])
 
@@ -38,7 +38,7 @@ def files_of(framework):
 
 def compile_with(python, files):
     try:
-        interpreter = interpreters.find(python)
+        interpreter = interpreters.find([python]).path
     except WrongUse as missing:
         pytest.skip(str(missing))
     return subprocess.run([interpreter, "-c", COMPILE, *files], capture_output=True, text=True,
