@@ -35,7 +35,7 @@ def bring(versions: Sequence[str], folder: Path, absent: NoPython,
     if not fault:
         return find([version])
     raise NoPython(versions, f"{absent.what}\nuv could not bring Python {version}: "
-                             f"{brief(fault, 120)}")
+                             f"{brief(fault, 120)}; UV_PYTHON_INSTALL_MIRROR names a mirror")
 
 
 def _run(command: list[str], **variables: str) -> str:

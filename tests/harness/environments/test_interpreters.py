@@ -148,13 +148,13 @@ def test_a_python_that_uv_cannot_bring_is_refused_with_its_words_and_the_remedy(
         bring("3.6")
     assert str(caught.value) == (
         "Python 3.6 is needed and was not found on PATH, in pyenv or in uv.\n"
-        "uv could not bring Python 3.6: Caused by: no 3.6\n"
+        "uv could not bring Python 3.6: Caused by: no 3.6; UV_PYTHON_INSTALL_MIRROR names a mirror\n"
         "Install it: `apt-get install python3.6 python3.6-venv`, `pyenv install 3.6` or `uv python install 3.6`")
 
 
 def test_a_pip_that_reaches_no_index_is_quoted(uv, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(script(uv / "driver/offline", "echo 'ERROR: No matching distribution' >&2; exit 1")))
-    with pytest.raises(WrongUse, match=r"uv could not bring Python 3\.13: ERROR: No matching distribution\n"):
+    with pytest.raises(WrongUse, match=r"uv could not bring Python 3\.13: ERROR: No matching distribution; UV"):
         bring("3.13")
 
 
