@@ -52,6 +52,9 @@ def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str) -> Figure:
         axes.plot(table["release"].map(place), table["ratio"], color=style.GRID, zorder=1)
         for _, row in table.iterrows():
             _release(axes, place[row["release"]], row)
+        missing = rows[(rows["workload"] == workload) & rows["ratio"].isna()]
+        axes.plot(missing["release"].map(place), [1.0] * len(missing), linestyle="", marker="x",
+                  color=INK, zorder=3)
         axes.set_xlim(-0.5, len(releases) - 0.5)
         axes.set_xticks(range(len(releases)), releases, rotation=45, ha="right",
                         rotation_mode="anchor")
@@ -62,6 +65,7 @@ def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str) -> Figure:
     handles = [Line2D([], [], color=COLOURS[word], marker="o", linestyle="", label=label)
                for word, label in ((SLOWER, "slower than the release before"),
                                    (FASTER, "faster"), (NO_DIFFERENCE, "no difference seen"))]
+    handles.append(Line2D([], [], color=INK, marker="x", linestyle="", label="not compared"))
     style.finish(figure, f"Time per mini-batch over that of {base}", handles)
     return figure
 

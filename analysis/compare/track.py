@@ -78,7 +78,10 @@ def headline(timeline: Timeline) -> str:
     listed = "; ".join(f"{row['release']} in {row['workload']}, {_span(row, 'change')} times as "
                        f"long as {row['before']}" for _, row in timeline.regressions.iterrows())
     count = timeline.rows["release"].nunique()
-    return f"Slower: {listed}." if listed else f"No release of {count} is shown to be slower."
+    said = f"Slower: {listed}." if listed else f"No release of {count} is shown to be slower."
+    refused = int((timeline.rows["verdict"] == NOT_COMPARED).sum())
+    return said + (f" {refused} of {len(timeline.rows)} rows could not be compared."
+                   if refused else "")
 
 
 def order(release: str) -> tuple[bool, Version | str]:

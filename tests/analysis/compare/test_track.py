@@ -51,6 +51,7 @@ def test_a_release_without_a_workload_is_skipped_and_the_next_compares_with_the_
     timeline = track.read(write_history(tmp_path, slower, refused={("2.11.0", "resnet56", "B")}))
     assert verdicts_of(timeline, "resnet56") == {"2.9.0": "", "2.10.0": NO_DIFFERENCE, "2.11.0": NOT_COMPARED, "2.12.0": SLOWER}
     assert timeline.regressions["before"].tolist() == ["2.10.0", "2.10.0"]
+    assert track.headline(timeline).endswith(" 1 of 8 rows could not be compared.")
 
 
 def test_a_release_before_the_base_is_compared_with_it(tmp_path):
