@@ -9,6 +9,9 @@ FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
 JOBS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
 
+# Compiled files make each of hundreds of workers start sooner.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup bench compare verify report publish docs check test clean
 
