@@ -31,7 +31,8 @@ def remarks(campaign: Campaign) -> list[str]:
         found += dict.fromkeys(text for text in told if any(word in text for word in COMPANY))
     if not found:
         return []
-    return [f"Less than the minimum effort of a published GPU row. {RULE} Here {'; '.join(found)}."]
+    return [" ".join((f"Less than the minimum effort of a published GPU row. {RULE}",
+                      *(f"{text[0].upper()}{text[1:]}." for text in found)))]
 
 
 def of_rows(campaign: Campaign) -> pd.DataFrame:

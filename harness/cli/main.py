@@ -165,7 +165,7 @@ def verify(options: VerifyOptions) -> None:
         "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
         "interpreters": named(options.interpreter)}
     if options.out:
-        verify.probe(options.out)
+        lock.probe_file("--out", options.out)
     rows = verify.verify(wanted, console, options.jobs)
     if options.out:
         verify.write(rows, options.out)

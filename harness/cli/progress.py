@@ -24,8 +24,9 @@ from harness.plan.suite import Suite
 
 MISSING = "the live page needs Starlette and uvicorn: pip install 'dlbench[live]'"
 NICE = 10
-# The page shall hear of the end before its server goes.
+# So long the server stays, so that the page hears of the end.
 LAST_SECONDS = 2.0
+
 
 class Display(Listener):
     """Shows a campaign's progress; a context manager around it."""
@@ -125,6 +126,7 @@ def duration(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
 
 def live(
     folder: Annotated[Path, typer.Argument(

@@ -1,4 +1,4 @@
-"""`dlbench publish` and `dlbench pack`: audit results, write their site, compress them."""
+"""`dlbench publish`, `pack` and `export`: write results for a site, for git and for other tools."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ It prints a verdict for each and a matrix of all of them.
 """
 
 import csv
-import errno
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -88,20 +86,6 @@ def prove(session: Session, trial: Trial) -> Verdict:
 def _died(kind: str) -> bool:
     """Whether a worker failed without an answer that could be compared."""
     return kind not in ("", "different")
-
-
-def probe(path: Path) -> None:
-    """Raise WrongUse if the verdicts could not be written to `path` after the proofs."""
-    there = os.path.lexists(path)
-    try:
-        if there and not path.is_file():
-            raise OSError(errno.EINVAL, "not a regular file")
-        path.open("a").close()
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise WrongUse(f"--out {path}: cannot be written ({error.strerror}); name another file"
-                       ) from None
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:

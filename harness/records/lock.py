@@ -68,6 +68,20 @@ def probe(folder: Path) -> None:
             pass
 
 
+def probe_file(option: str, file: Path) -> None:
+    """Raise WrongUse, naming `option`, if `file` cannot be written after the measurements."""
+    there = os.path.lexists(file)
+    try:
+        if there and not file.is_file():
+            raise OSError(errno.EINVAL, "not a regular file")
+        file.open("a").close()
+        if not there:
+            file.unlink()
+    except OSError as error:
+        raise WrongUse(f"{option} {file}: cannot be written ({error.strerror}); name another file"
+                       ) from None
+
+
 def _make(folder: Path) -> list[Path]:
     """Make a folder; return what was missing of it, the innermost first."""
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]

@@ -67,14 +67,20 @@ class CompareOptions(Measuring):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BisectOptions(Measuring):
+class FollowingReleases(Measuring):
+    """Options of a command that follows one framework over its releases."""
+
     framework: Annotated[str, typer.Argument(
         metavar="FRAMEWORK", help="As in jax, or jax:tuned.")]
+    overrides: Overrides = None
+    suite: SuiteFile = SUITE
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(FollowingReleases):
     releases: Annotated[str, typer.Option(
         help="With commas, from a fast one to a slow one.")]
     network: Annotated[str, typer.Option(help="The workload to follow.")]
-    overrides: Overrides = None
-    suite: SuiteFile = SUITE
     threshold: Annotated[str, typer.Option(help="The slowdown that counts, as in 3%.")] = "0%"
 
 

@@ -10,6 +10,7 @@ from analysis.compare.outcome import NotRun, as_json, as_markdown
 from analysis.compare.report import Comparison
 from harness.cli.terminal import console
 from harness.errors import WrongUse
+from harness.records import lock
 
 STANDARD = "-"
 # GitHub names a file here that becomes the job's summary.
@@ -30,7 +31,7 @@ class Outputs:
             raise WrongUse("--json - and --markdown -: only one can be the standard output")
         for option, place in (("--json", self.json), ("--markdown", self.markdown)):
             if place not in ("", STANDARD):
-                _probe(option, Path(place))
+                lock.probe_file(option, Path(place))
         before = console.stderr
         console.stderr = before or STANDARD in (self.json, self.markdown)
         try:
@@ -48,15 +49,3 @@ class Outputs:
         if summary := os.environ.get(SUMMARY):
             with Path(summary).open("a", encoding="utf-8") as file:
                 file.write(as_markdown(found) + "\n")
-
-
-def _probe(option: str, file: Path) -> None:
-    """Raise WrongUse if a file could not be written after the measurements."""
-    there = os.path.lexists(file)
-    try:
-        file.open("a").close()
-        if not there:
-            file.unlink()
-    except OSError as error:
-        raise WrongUse(f"{option} {file}: cannot be written ({error.strerror}); name another file"
-                       ) from None

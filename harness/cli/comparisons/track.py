@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli.comparisons import compare
-from harness.cli.options import Measuring, Overrides, words
+from harness.cli.options import words
 from harness.cli.terminal import dim, interruptible, say, writing
 from harness.errors import WrongUse
 
@@ -16,13 +16,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrackOptions(Measuring):
-    framework: Annotated[str, typer.Argument(
-        metavar="FRAMEWORK", help="As in pytorch, or pytorch:tuned.")]
+class TrackOptions(compare.FollowingReleases):
     releases: Annotated[str, typer.Option(
         help="A range, as in 2.9..2.13, or a list with commas.")]
-    overrides: Overrides = None
-    suite: compare.SuiteFile = compare.SUITE
     index_url: Annotated[str, typer.Option(
         metavar="URL", help="Where the releases of a range are looked up.")] = ""
     fail_on_regression: Annotated[bool, typer.Option(

@@ -50,7 +50,7 @@ def test_what_falls_short_is_said_once(on_gpus, tmp_path, change, said):
     change(on_gpus)
     remark, = effort.remarks(reader.read(on_gpus.write(tmp_path / "short")))
     assert remark == (f"Less than the minimum effort of a published GPU row. {effort.RULE} "
-                      f"Here {said}.")
+                      f"{said[0].upper()}{said[1:]}.")
 
 
 def test_rows_on_a_cpu_have_no_minimum(made, tmp_path):

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -12,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from analysis.records.manifest import LOCK
 from harness.cli import progress
 from harness.errors import WrongUse
 from harness.live import server
 from harness.live.event_file import NAME
+from harness.records import lock
 
 PUBLISHED = Path(__file__).parents[3] / "results/cpu-strategies-2026-11-21"
 
@@ -106,6 +110,29 @@ def test_wrong_use_is_told_in_a_message(words, said, monkeypatch, capsys):
                              capture_output=True, text=True, timeout=120)
     assert process.returncode == 2 and said in process.stdout + process.stderr
     assert "Traceback" not in process.stderr
+
+
+def test_a_missing_library_and_a_server_that_does_not_start_are_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "harness.live.server", None)
+    monkeypatch.delattr("harness.live.server", raising=False)
+    with pytest.raises(WrongUse, match=r"pip install 'dlbench\[live\]'"):
+        progress.live(PUBLISHED)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    folder = tmp_path / "new"
+    with pytest.raises(WrongUse, match="--live: the page's server did not start"), \
+            progress.page_beside(folder, True):
+        pytest.fail("a campaign began without its page")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("holder", "held"), [
+    (None, False), (f"process {os.getpid()} on {socket.gethostname()}", True),
+    (f"process 4194305 on {socket.gethostname()}", False), ("process 1 on elsewhere", True),
+    ("", True)])
+def test_a_folder_is_held_as_long_as_its_driver_lives(tmp_path, holder, held):
+    if holder is not None:
+        (tmp_path / LOCK).write_text(holder + "\n")
+    assert lock.is_held(tmp_path) == held
 
 
 def test_a_campaign_with_its_page_hears_every_process(tmp_path):
