@@ -128,7 +128,9 @@ def test_a_missing_library_and_a_server_that_does_not_start_are_told(tmp_path, m
 @pytest.mark.parametrize(("holder", "held"), [
     (None, False), (f"process {os.getpid()} on {socket.gethostname()}", True),
     (f"process 4194305 on {socket.gethostname()}", False), ("process 1 on elsewhere", True),
-    ("", True)])
+    ("", True)],
+    # Named, because both test processes must collect the same names.
+    ids=["nobody", "this process", "a dead process", "another machine", "unreadable"])
 def test_a_folder_is_held_as_long_as_its_driver_lives(tmp_path, holder, held):
     if holder is not None:
         (tmp_path / LOCK).write_text(holder + "\n")
