@@ -11,3 +11,7 @@ def main() -> None:
     except KeyboardInterrupt:
         print("dlbench: stopped", file=sys.stderr)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -39,9 +39,13 @@ from harness.workers.worker import Failed
 INHERITED = ("NCCL_", "GLOO_", "XLA_", "CUDA_")
 
 
-def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
-    """Plan a suite for this machine; start and build nothing. Raises WrongUse for wrong input."""
-    plan = prepare_side(suite, suite_file, allow_dirty)
+def prepare(suite: Suite, suite_file: str, allow_dirty: bool = False,
+            machine: dict[str, Any] | None = None) -> Plan:
+    """Plan a suite for this machine or another; start and build nothing.
+
+    Raises WrongUse for wrong input.
+    """
+    plan = prepare_side(suite, suite_file, allow_dirty, machine)
     refuse_idle(plan)
     return plan
 
@@ -58,9 +62,10 @@ def refuse_idle(plan: Plan) -> None:
                            f"add frameworks={spec}, or leave the interpreter out")
 
 
-def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False) -> Plan:
+def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
+                 machine: dict[str, Any] | None = None) -> Plan:
     """Plan a suite, or one side of a comparison, whose other side may use an interpreter too."""
-    machine = hardware.describe()
+    machine = machine or hardware.describe()
     kinds: list[recipes.Device] = ["cpu", "cuda"]
     if suite.device != "both":
         kinds = [choose_device(suite.device, machine)]

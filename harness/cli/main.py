@@ -22,15 +22,13 @@ from rich.table import Table
 
 import networks
 from harness import VERSION
-from harness.cli import explain, progress, publish, study
+from harness.cli import cluster, explain, progress, publish, study
 from harness.cli.comparisons import compare, track
 from harness.cli.options import (
     Interpreter,
-    Measuring,
-    Overrides,
+    RunOptions,
     command,
     folder_of,
-    suite_of,
     words,
 )
 from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
@@ -55,6 +53,7 @@ command(app)(compare.compare)
 command(app)(compare.bisect)
 command(app)(track.track)
 command(app)(explain.explain)
+command(app, "slurm-script")(cluster.slurm_script)
 app.command()(publish.publish)
 app.command()(publish.pack)
 app.command()(publish.export)
@@ -78,19 +77,6 @@ class VerifyOptions:
     devices: Annotated[str, typer.Option(
         help="Devices that train together; several numbers with commas.")] = "1"
     interpreter: Interpreter = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(Measuring):
-    suite_file: Annotated[Path, typer.Argument(
-        metavar="SUITE.yaml", parser=suite_of, help="A file, or a suite of dlbench: smoke, gpu.")]
-    overrides: Overrides = None
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the campaign in DIR.")
-                      ] = False
-    dry_run: Annotated[bool, typer.Option(
-        "--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False
-    live: Annotated[bool, typer.Option(
-        "--live", help="Serve a page that shows the campaign as it runs.")] = False
 
 
 def _show_version(asked: bool) -> None:
@@ -138,11 +124,16 @@ def show_networks(name: Annotated[str | None, typer.Argument(help="One network: 
 
 
 @app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False
-           ) -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    on: Annotated[str, typer.Option(help="slurm: describe the cluster's nodes instead.")] = "",
+) -> None:
     """Describe this machine, the frameworks that run here, and what would distort its numbers."""
     from harness.machine import doctor
 
+    if on:
+        cluster.describe_nodes(on, as_json)
+        return
     found = doctor.examine()
     if as_json:
         print(json.dumps(found, indent=1))
@@ -189,13 +180,17 @@ def run(options: RunOptions) -> None:
     suite = suite.model_copy(update={"interpreters": interpreters})
     if options.resume and options.out is None:
         raise WrongUse("--resume: name the campaign's folder with --out DIR")
-    plan = campaign.prepare(suite, str(file), options.allow_dirty)
+    if options.assume_gpus and not (options.dry_run or options.on):
+        raise WrongUse("--assume-gpus: plans for GPUs that are elsewhere; add --dry-run")
+    plan = campaign.prepare(suite, str(file), options.allow_dirty, cluster.assumed(options))
     folder = options.out or new_folder(file.stem)
     (refuse_missing if options.resume else refuse_existing)(folder)
     lock.probe(folder)
     if options.dry_run:
         print_plan(plan)
         return
+    if options.on:
+        raise typer.Exit(cluster.submit(options, folder))
     work = execution_order(plan.trials, suite.processes, suite.seed)
     say(f"{suite.title or file.stem}: {progress.count(len(plan.trials), 'trial')}, "
         f"{progress.count(len(work), 'process', 'es')}{count_traces(plan)}, records in {folder}")

@@ -65,6 +65,25 @@ class Measuring:
     interpreter: Interpreter = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Measuring):
+    suite_file: Annotated[Path, typer.Argument(
+        metavar="SUITE.yaml", parser=suite_of, help="A file, or a suite of dlbench: smoke, gpu.")]
+    overrides: Overrides = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the campaign in DIR.")
+                      ] = False
+    dry_run: Annotated[bool, typer.Option(
+        "--dry-run", help="Print the plan and an estimate of its time; start nothing.")] = False
+    on: Annotated[str, typer.Option(
+        "--on", metavar="WHERE", help="slurm, slurm,partition=gpu,time=2:00:00, or a YAML file: "
+        "run it as a job of that cluster.")] = ""
+    assume_gpus: Annotated[int, typer.Option(
+        "--assume-gpus", min=0, max=64, help="With --dry-run: plan for a node with so many GPUs.")
+    ] = 0
+    live: Annotated[bool, typer.Option(
+        "--live", help="Serve a page that shows the campaign as it runs.")] = False
+
+
 def command(app: typer.Typer, name: str | None = None
             ) -> Callable[[Callable[[Options], None]], Callable[[Options], None]]:
     """Add a function of one dataclass to `app`: the fields become the command's parameters.

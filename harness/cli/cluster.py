@@ -1,0 +1,86 @@
+"""Campaigns as cluster jobs: `run --on`, `slurm-script` and `doctor --on`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from harness.cli.options import RunOptions
+from harness.cli.terminal import console, new_folder, say
+from harness.cluster import slurm
+from harness.cluster.job import Job, script
+from harness.cluster.options import Cluster, parse
+from harness.errors import WrongUse
+
+COLUMNS = ("node", "partition", "state", "cores", "memory_mib", "gpus", "features")
+
+
+def submit(options: RunOptions, folder: Path) -> int:
+    """Submit the campaign, follow it until it ends, and return its exit code."""
+    cluster, job = parse(options.on), _job(options, folder)
+    submitted = slurm.submit(cluster, job).job_id
+    say(f"job {submitted}: submitted, records in {folder}")
+    try:
+        state = slurm.follow(submitted, say)
+        code = slurm.exit_code(job, submitted, state)
+    except KeyboardInterrupt:
+        say(f"\nThe job goes on. Look with `squeue -j {submitted}`, end it with "
+            f"`scancel {submitted}`; its records come into {folder}")
+        return 1
+    except slurm.JobEnded as ended:
+        say(f"{ended}. Finished processes are kept: add --resume --out {folder} to go on", "red")
+        return 1
+    say(f"job {submitted}: exit code {code}, report in {folder}")
+    return code
+
+
+def slurm_script(options: RunOptions) -> None:
+    """Print a batch file for `sbatch` that runs the campaign and needs nothing else."""
+    from harness.plan.suite import load_suite
+
+    load_suite(options.suite_file, options.overrides)
+    folder = options.out or new_folder(options.suite_file.stem)
+    print(script(parse(options.on or "slurm"), _job(options, folder)), end="")
+
+
+def describe_nodes(where: str, as_json: bool) -> None:
+    """Print a row for each node of the cluster."""
+    cluster = parse(where)
+    rows = [row for row in slurm.nodes()
+            if cluster.partition in (None, row[COLUMNS.index("partition")].rstrip("*"))]
+    if as_json:
+        print(json.dumps([dict(zip(COLUMNS, row, strict=True)) for row in rows], indent=1))
+        return
+    table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def assumed(options: RunOptions) -> dict[str, Any] | None:
+    """Describe a machine like this one with the GPUs of another; None to look at this one alone."""
+    from harness.machine import hardware
+
+    cluster = parse(options.on) if options.on else Cluster()
+    count = options.assume_gpus or cluster.gpus
+    if not count:
+        return None
+    gpu = {"name": "assumed", "driver": "assumed", "memory_bytes": None}
+    return {**hardware.describe(),
+            "gpus": [{**gpu, "cuda_index": number} for number in range(count)]}
+
+
+def _job(options: RunOptions, folder: Path) -> Job:
+    """Return the job whose command is the present one, without what only the submission needs."""
+    if options.live:
+        raise WrongUse("--live: a job's page could not be reached from here; use "
+                       "`dlbench live DIR` on the records")
+    words = ["run", str(options.suite_file.absolute()), *(options.overrides or []),
+             "--out", str(folder.absolute())]
+    words += ["--allow-dirty"] if options.allow_dirty else []
+    words += [word for each in options.interpreter or [] for word in ("--interpreter", each)]
+    return Job(tuple(words), folder.absolute(), Path.cwd())
+
+

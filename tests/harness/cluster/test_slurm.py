@@ -1,0 +1,98 @@
+"""Campaigns on a real Slurm of two nodes: the exit code comes back, and what was finished is kept."""
+
+import csv
+import signal
+import sys
+
+import psutil
+import pytest
+
+from tests.harness.cluster.conftest import wait
+
+
+def whole(cluster, name, processes):
+    """Check that every process is recorded once, and that the audit passes."""
+    with (cluster.folder / name / "processes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["process"]) for row in rows] == list(range(processes))
+    assert {row["status"] for row in rows} == {"ok"}
+    audited = cluster.dlbench("audit", str(cluster.folder / name))
+    assert audited.returncode == 0, audited.stdout
+
+
+def test_a_campaign_runs_as_a_job_and_hands_back_its_exit_code(cluster):
+    suite = cluster.suite("good")
+    done = cluster.dlbench("run", suite, "--on", "slurm,nodes=2,partition=debug", "--out", str(cluster.folder / "good"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "submitted" in done.stdout and "completed on" in done.stdout
+    whole(cluster, "good", 2)
+    assert cluster.strangers() == []
+
+
+def test_a_campaign_whose_rows_fail_hands_back_1(cluster):
+    python = cluster.folder / "python"
+    python.write_text(f'#!/bin/sh\ncase "$*" in *runners*) exit 3;; esac\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    suite = cluster.suite("bad", more=f"interpreters: {{reference: {python}}}\n")
+    done = cluster.dlbench("run", suite, "--on", "slurm", "--out", str(cluster.folder / "bad"))
+    assert done.returncode == 1
+    assert "with exit code 3" in cluster.processes("bad")[0]
+
+
+@pytest.mark.parametrize("form", ["submitit", "batch file"])
+def test_a_job_near_its_limit_is_requeued_and_resumes(cluster, form):
+    name = form.replace(" ", "-")
+    suite, out = cluster.suite(name, processes=5), str(cluster.folder / name)
+    if form == "submitit":
+        submitted = cluster.start(name, suite, "--on", "slurm")
+    else:
+        text = cluster.dlbench("slurm-script", suite, "--out", out).stdout
+        (cluster.folder / "job.sh").write_text(text)
+        assert cluster.on("n1", "sbatch", str(cluster.folder / "job.sh")).returncode == 0
+    wait(lambda: len(cluster.processes(name)) > 1)
+    job = cluster.job()
+    cluster.on("n1", "scancel", "--batch", "--signal=USR2", job)
+    if form == "submitit":
+        said, _ = submitted.communicate(timeout=120)
+        assert submitted.returncode == 0, said
+    else:
+        wait(lambda: "COMPLETED" in cluster.on("n1", "squeue", "-h", "-t", "all", "-j", job, "-o", "%T").stdout)
+    assert "Restarts=1 " in cluster.on("n1", "scontrol", "show", "job", job).stdout
+    whole(cluster, name, 5)
+
+
+def test_a_job_that_is_cancelled_leaves_nothing_and_keeps_what_was_finished(cluster):
+    submitted = cluster.start("cancelled", cluster.suite("cancelled", processes=60), "--on", "slurm")
+    wait(lambda: cluster.processes("cancelled"))
+    cluster.on("n1", "scancel", cluster.job())
+    said, _ = submitted.communicate(timeout=60)
+    assert submitted.returncode == 1
+    assert "ended as cancelled" in said and "--resume" in said
+    wait(lambda: cluster.strangers() == [])
+    assert 0 < len(cluster.processes("cancelled")) < 60
+
+
+def test_ctrl_c_where_it_was_submitted_lets_the_job_go_on(cluster):
+    submitted = cluster.start("left", cluster.suite("left"), "--on", "slurm")
+    job = cluster.job()
+    for process in [*psutil.Process(submitted.pid).children(recursive=True), psutil.Process(submitted.pid)]:
+        process.send_signal(signal.SIGINT)
+    said, _ = submitted.communicate(timeout=60)
+    assert f"scancel {job}" in said
+    wait(lambda: "COMPLETED" in cluster.on("n1", "squeue", "-h", "-t", "all", "-j", job, "-o", "%T").stdout)
+    whole(cluster, "left", 2)
+
+
+@pytest.mark.parametrize(("where", "said"), [
+    ("slurm,partition=nowhere", "Invalid partition"), ("slurm,gpus=3", "Slurm refuses the job"),
+    ("slurm,time=soon", "write minutes"), ("torque", "engine"), ("slurm,partitoin=debug", "did you mean partition?"),
+    ("nowhere.yaml", "no such file")])
+def test_bad_options_are_one_message(cluster, where, said):
+    done = cluster.dlbench("run", cluster.suite("wrong"), "--on", where, "--out", str(cluster.folder / "wrong"))
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_doctor_describes_every_node(cluster):
+    shown = cluster.dlbench("doctor", "--on", "slurm,partition=debug").stdout
+    assert [line.split()[0] for line in shown.splitlines() if " debug" in line] == ["n1", "n2"]
