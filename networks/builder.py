@@ -159,6 +159,60 @@ class Builder:
                                         "weight_hidden": (4 * units, units), "bias": (4 * units,)}
         return self._add("lstm", [after], (length, units), {"units": units}, parameters, name)
 
+    def layer_norm(self, epsilon: float, after: str | None = None) -> str:
+        """Normalise each row of features by its mean and biased variance, then scale and shift."""
+        shape = self._tokens(after, "layer_norm")
+        parameters: dict[str, Shape] = {"scale": shape[1:], "shift": shape[1:]}
+        return self._add("layer_norm", [after], shape, {"epsilon": epsilon}, parameters)
+
+    def gelu(self, tanh: bool, after: str | None = None) -> str:
+        """y = x / 2 (1 + erf(x / sqrt 2)), or with `tanh` (arXiv 1606.08415)
+        y = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+        """
+        return self._add("gelu", [after], self._shape(after), {"tanh": tanh})
+
+    def attention(self, heads: int, causal: bool, after: str | None = None) -> str:
+        """softmax(Q K^T / sqrt D) V of each head, (T, 3 H D) -> (T, H D), no parameters.
+
+        The features are Q, K and V, each of H heads of D. With `causal` token t reads 0 to t.
+        """
+        length, features = self._tokens(after, "attention")
+        if heads < 1 or features % (3 * heads):
+            raise ValueError(f"attention after {after or self.last}: {features} features are not "
+                             f"queries, keys and values of {heads} heads")
+        attributes = {"heads": heads, "causal": causal}
+        return self._add("attention", [after], (length, features // 3), attributes)
+
+    def positions(self, after: str | None = None) -> str:
+        """Add a trained table of (T, F) to every sample."""
+        shape = self._tokens(after, "positions")
+        return self._add("positions", [after], shape, {}, {"weight": shape})
+
+    def tokens(self, after: str | None = None) -> str:
+        """Let the pixels of an image be tokens, row by row: (C, H, W) -> (H W, C)."""
+        channels, height, width = self._image(after, "tokens")
+        return self._add("tokens", [after], (height * width, channels))
+
+    def class_token(self, after: str | None = None) -> str:
+        """Put one trained token before the others: (T, F) -> (1 + T, F)."""
+        length, features = self._tokens(after, "class_token")
+        return self._add("class_token", [after], (1 + length, features), {},
+                         {"weight": (features,)})
+
+    def first_token(self, after: str | None = None) -> str:
+        """Keep the first token alone: (T, F) -> (F)."""
+        return self._add("first_token", [after], self._tokens(after, "first_token")[1:])
+
+    def tied_dense(self, table: str, after: str | None = None) -> str:
+        """y = x W^T with the table W of an embedding, which is trained by both of its uses."""
+        length, features = self._tokens(after, "tied_dense")
+        owner = next((layer for layer in self.layers if layer.name == table), None)
+        if owner is None or owner.op != "embedding" or owner.output_shape[-1] != features:
+            raise ValueError(f"tied_dense after {after or self.last}: {table} is no embedding "
+                             f"of {features} features")
+        units = owner.attributes["vocabulary"]
+        return self._add("tied_dense", [after], (length, units), {"units": units, "tied": table})
+
     def _shape(self, after: str | None) -> Shape:
         if (after or self.last) not in self.shapes:
             raise ValueError(f"there is no layer {after} to go on from; so far: "
@@ -169,6 +223,12 @@ class Builder:
         shape = self._shape(after)
         if len(shape) != 3:
             raise ValueError(f"{op} after {after or self.last}: needs C H W, has {shape}")
+        return shape
+
+    def _tokens(self, after: str | None, op: str) -> Shape:
+        shape = self._shape(after)
+        if len(shape) != 2:
+            raise ValueError(f"{op} after {after or self.last}: needs T F, has {shape}")
         return shape
 
     def _add(self, op: str, inputs: Sequence[str | None], shape: Shape,

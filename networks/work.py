@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from networks.description import Layer, Network, Shape
 
 FLOAT_BYTES = 4
+# The operations that read matrix products' operands and write their results.
+PRODUCTS = ("dense", "conv2d", "lstm", "attention", "tied_dense")
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,14 @@ def stages(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> li
     for layer in network.layers:
         read = sum(math.prod(network.shape_of(source)) for source in layer.inputs) * batch
         written, weights = math.prod(layer.output_shape) * batch, layer.parameter_count
-        if layer.op in ("dense", "conv2d", "lstm"):
+        tied = layer.attributes.get("tied")
+        used = network.layer(tied).parameter_count if tied else weights
+        if layer.op in PRODUCTS:
             # Whether the input's gradient is wanted.
             deeper = any(trained[source] for source in layer.inputs)
-            backward = read + written + (weights + read if deeper else 0)
-            moved = {"forward": element_bytes * (read + weights + written),
-                     "backward": element_bytes * backward + FLOAT_BYTES * weights}
+            backward = read + written + (used + read if deeper else 0)
+            moved = {"forward": element_bytes * (read + used + written),
+                     "backward": element_bytes * backward + FLOAT_BYTES * used}
         elif layer.op == "embedding":
             # One row a word, and a gradient of the whole table.
             moved = {"forward": FLOAT_BYTES * read + 2 * element_bytes * written,
@@ -124,7 +128,7 @@ def least_step_bytes(network: Network, batch: int, element_bytes: int = FLOAT_BY
     Weights and momentum in fp32, and once what the products read, which their backward pass reads
     again: 8 x parameters + element_bytes x batch x (sizes of the products' inputs).
     """
-    read = {source for layer in network.layers if layer.op in ("dense", "conv2d", "lstm")
+    read = {source for layer in network.layers if layer.op in PRODUCTS
             for source in layer.inputs}
     values = sum(math.prod(network.shape_of(source)) for source in read)
     return 2 * parameter_bytes(network) + element_bytes * batch * values
@@ -145,7 +149,7 @@ def _depends_on_parameters(network: Network) -> dict[str, bool]:
 
 def _products_of(layer: Layer, input_shape: Shape, batch: int,
                  input_gradient: bool) -> list[MatrixProduct]:
-    if layer.op == "dense":
+    if layer.op in ("dense", "tied_dense"):
         rows = batch * math.prod(layer.output_shape[:-1])
         return _affine(layer, rows, layer.output_shape[-1], input_shape[-1], input_gradient)
     if layer.op == "conv2d":
@@ -155,6 +159,8 @@ def _products_of(layer: Layer, input_shape: Shape, batch: int,
         return [replace(product, count=groups) for product in products]
     if layer.op == "lstm":
         return _lstm(layer, input_shape, batch, input_gradient)
+    if layer.op == "attention":
+        return _attention(layer, batch)
     return []
 
 
@@ -178,3 +184,16 @@ def _lstm(layer: Layer, input_shape: Shape, batch: int,
             MatrixProduct(name, op, "forward", batch, gates, units, "NT", count=length),
             MatrixProduct(name, op, "backward_data", batch, units, gates, "NN", count=length),
             MatrixProduct(name, op, "backward_weights", gates, units, rows, "TN")]
+
+
+def _attention(layer: Layer, batch: int) -> list[MatrixProduct]:
+    """Scores Q K^T and outputs P V of each head, whole: what a causal mask saves is not counted."""
+    (length, features), heads = layer.output_shape, layer.attributes["heads"]
+    name, op, width, count = layer.name, layer.op, features // heads, batch * heads
+    scores, outputs = (length, width, "NT"), (width, length, "NN")
+    # dQ = dS K, dK = dS^T Q, dP = dO V^T, dV = P^T dO
+    backward = [outputs, (width, length, "TN"), scores, (width, length, "TN")]
+    shapes = [("forward", scores), ("forward", outputs),
+              *(("backward_data", each) for each in backward)]
+    return [MatrixProduct(name, op, phase, length, n, k, transposition, count)
+            for phase, (n, k, transposition) in shapes]

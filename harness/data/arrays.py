@@ -31,7 +31,10 @@ RING_BYTES = 512 * 2**20
 # and 0.5 before other ReLUs it falls. A sigmoid's slope is at most 1/4, so 16 keeps the difference
 # between two samples; with 4 it halves at every layer. Behind the last product, 1 starts logits
 # below one.
-GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "": 1.0}
+# A standard deviation of 2 tells GELU's two forms apart best.
+GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "gelu": 4.0, "": 1.0}
+# GPT-2's own, of words, positions and the class token.
+TOKEN_SCALE = 0.02
 # With this many products ReLU's 0.5 would leave no variance, so He's 2.
 DEEP, DEEP_RELU = 12, 2.0
 # On inputs of variance 1 instead of pixels, LRN would be the identity to 1e-4.
@@ -59,7 +62,7 @@ def draw_weights(network: Network, seed: int) -> dict[str, np.ndarray]:
     """Draw every trained tensor in float32, by full name `layer.parameter` in canonical layout.
 
     Dense and convolution weights are normal with variance gain / fan_in, LSTM's uniform within
-    1 / sqrt(units), batch norm's scale and shift 1 + 0.1 n and 0.1 n with n standard normal.
+    1 / sqrt(units), norms' scale and shift 1 + 0.1 n and 0.1 n with n standard normal.
     """
     weights = {}
     for layer in network.layers:
@@ -162,8 +165,11 @@ def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: s
     if layer.op == "lstm":
         return _uniform(rng, 1 / math.sqrt(layer.attributes["units"]), shape)
     values = rng.standard_normal(shape, dtype=np.float32)
-    if layer.op == "batch_norm":
+    if layer.op in ("batch_norm", "layer_norm"):
         return np.float32(0.1) * values + np.float32(parameter == "scale")
+    tied = any(other.attributes.get("tied") == layer.name for other in network.layers)
+    if layer.op in ("positions", "class_token") or tied:
+        return np.float32(TOKEN_SCALE) * values
     if layer.op == "embedding":
         return np.float32(EMBEDDING_SCALE) * values
     if layer.op in ("dense", "conv2d"):
@@ -181,6 +187,10 @@ def _gain_behind(network: Network, layer: Layer) -> float:
     Pooling with stride 1 does not count: it is one branch of an inception only.
     """
     met = {other.op for other in _behind(network, layer) if other.attributes.get("stride") != 1}
+    branches = sum(other.op == "add" for other in network.layers)
+    if "add" in met and "layer_norm" in met:
+        # GPT-2's: what the branches add together has variance one.
+        return 1 / branches
     op = next(op for op in GAINS if op in met or not op)
     deep = sum(other.op in PRODUCTS for other in network.layers) >= DEEP
     return DEEP_RELU if op == "relu" and deep else GAINS[op]

@@ -1,13 +1,14 @@
 """Compares a step whose logits are all zero: learning rate, loss function and weight decay.
 
-The last layer's weights are zero. So the loss of K classes is ln K, the gradient of the head's bias
-is known exactly, and nothing below the head may move.
+The weights of the last layer, or of the norm before a tied one, are zero. So the loss of K classes
+is ln K, the gradient of the head's bias is known exactly, and nothing below the head may move.
 """
 
 import math
 
 import numpy as np
 
+import networks
 from harness.proof import distances, dropout
 from harness.proof.case import EXACT, Case
 from harness.proof.distances import Errors
@@ -35,13 +36,13 @@ def compare(case: Case, found: Play, findings: Findings) -> None:
             f"{len(moved)} tensors moved although their gradient is zero, most of all {worst} by "
             f"{moved[worst]:.2g} of its largest value: weight decay, or updates of another step")
     if not case.keeps_only_sums:
-        _compare_head(case, head.name, found, findings)
+        _compare_head(case, head, found, findings)
 
 
-def _compare_head(case: Case, head: str, found: Play, findings: Findings) -> None:
-    """Compare how far the head's bias and weights moved, the bias first."""
+def _compare_head(case: Case, head: networks.Layer, found: Play, findings: Findings) -> None:
+    """Compare how far the head's bias and weights, or shift and scale, moved: the bias first."""
     start, (_, answer) = case.start(CALIBRATED), case.answer(CALIBRATED)
-    bias, weight = f"{head}.bias", f"{head}.weight"
+    weight, bias = (f"{head.name}.{parameter}" for parameter in head.parameters)
     mean, masked = dropout.head(case) if case.network.has_dropout else (1.0, 0.0)
     gradients = {bias: bias_gradient(case.question), weight: mean * answer[f"gradient/{weight}"]}
     allowed = {bias: EXACT + case.summed(bias),
@@ -69,7 +70,7 @@ def _rate_words(case: Case, name: str, error: Errors, allowed: float) -> str:
         return f"{found}: Nesterov momentum"
     if abs(error.coefficient) <= allowed:
         return f"{found}, but not in its direction: the batch or the loss is another one"
-    if not name.endswith(".bias") and abs(times - 1) > EXACT:
+    if not name.endswith((".bias", ".shift")) and abs(times - 1) > EXACT:
         # The bias has shown the learning rate.
         return f"{found}: what its layer reads is not what the network gives"
     return (f"{found}: learning rate {times * network.learning_rate:.{digits}g}, not "

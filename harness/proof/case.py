@@ -90,7 +90,7 @@ class Case:
         if self.precision not in STORED_UNITS:
             return 0.0
         shape = self.network.layer(layer).output_shape
-        if self.network.layer(layer).op == "embedding":
+        if self.network.layer(layer).op in ("embedding", "positions", "class_token"):
             rows = self.batch
         elif parameter in ("bias", "scale", "shift"):
             rows = self.batch * math.prod(shape[1:] if len(shape) == 3 else shape[:-1])

@@ -65,8 +65,14 @@ def samples_of(batch: int, most: int) -> int:
 
 
 def head_of(network: networks.Network) -> networks.Layer | None:
-    """Return the last layer where it is dense with a bias: the proof's zero point."""
+    """Return the layer whose weights at zero make all logits zero: the proof's zero point.
+
+    That is the last layer where it is dense with a bias, or the norm before a tied head.
+    """
     last = network.layers[-1]
+    if last.op == "tied_dense":
+        before = network.layer(last.inputs[0])
+        return before if before.op == "layer_norm" else None
     return last if last.op == "dense" and "bias" in last.parameters else None
 
 
@@ -77,7 +83,8 @@ def trains_from_zero(network: networks.Network) -> bool:
     sigmoid of zero is not zero, so masks would show behind it.
     """
     sigmoids = any(layer.op == "sigmoid" for layer in network.layers)
-    return network.has_dropout and head_of(network) is not None and not sigmoids
+    head = head_of(network)
+    return network.has_dropout and head is not None and head.op == "dense" and not sigmoids
 
 
 class Questions:
@@ -180,9 +187,9 @@ class Questions:
 
 def calibrated(network: networks.Network, weights: Mapping[str, np.ndarray]
                ) -> dict[str, np.ndarray]:
-    """Return the weights with the last layer's at zero, where that is dense with a bias.
+    """Return the weights with those of the head at zero, where the network has one.
 
-    Its logits are zero then, so the gradient of its bias is the mean of 1/K - [y = k] and all
+    The logits are zero then, so the gradient of the head's bias or shift is known and all
     gradients below it are zero: exactly, in every precision.
     """
     head = head_of(network)
@@ -192,10 +199,15 @@ def calibrated(network: networks.Network, weights: Mapping[str, np.ndarray]
 
 
 def bias_gradient(question: Question) -> np.ndarray:
-    """Return the calibrated gradient of the head's bias: the mean of 1/K - [y = k], float64."""
+    """Return the calibrated gradient of the head's bias: the mean of 1/K - [y = k], float64.
+
+    That of the norm's shift before a tied head is this times the table.
+    """
     targets = arrays.mapped(question.file("samples"))["targets"][FIRST_BATCH[CALIBRATED]]
     counts = np.bincount(targets.ravel(), minlength=question.network.classes)
     gradient: np.ndarray = 1 / question.network.classes - counts / targets.size
+    if tied := question.network.layers[-1].attributes.get("tied"):
+        gradient = gradient @ arrays.mapped(question.file(CALIBRATED))[f"{tied}.weight"]
     return gradient
 
 

@@ -21,6 +21,8 @@ class Style(NamedTuple):
     # Of float32 products.
     precision: lax.Precision
     unroll: int
+    # Of `jax.nn.dot_product_attention`; None leaves the choice to JAX.
+    attention: Any = None
 
 
 def forward(layers, style, parameters, statistics, key, x):
@@ -36,7 +38,8 @@ def forward(layers, style, parameters, statistics, key, x):
             outputs[name] = dropout(inputs[0], layer, jax.random.fold_in(key, number))
         else:
             outputs[name] = lowered(OPERATIONS, layer)(
-                inputs, layer["attributes"], parameters.get(name), style)
+                inputs, layer["attributes"],
+                parameters.get(layer["attributes"].get("tied", name)), style)
     return outputs, new_statistics
 
 
@@ -63,6 +66,14 @@ OPERATIONS = {
     # took half of LSTM-32's step on a GPU (JAX 0.11.2, H200), and were 3 % off on a CPU.
     "embedding": lambda x, a, p, style: p["weight"][x[0]].astype(style.dtype),
     "lstm": lambda x, a, p, style: lstm(x[0], p, style),
+    "layer_norm": lambda x, a, p, style: layer_norm(x[0], a, p),
+    "gelu": lambda x, a, p, style: jax.nn.gelu(x[0], approximate=a["tanh"]),
+    "attention": lambda x, a, p, style: attention(x[0], a, style),
+    "positions": lambda x, a, p, style: biased(x[0], p["weight"]),
+    "tokens": lambda x, a, p, style: x[0].reshape(len(x[0]), -1, x[0].shape[-1]),
+    "class_token": lambda x, a, p, style: class_token(x[0], p),
+    "first_token": lambda x, a, p, style: x[0][:, 0],
+    "tied_dense": lambda x, a, p, style: dot(x[0], p["weight"].T, style),
 }
 
 
@@ -120,6 +131,30 @@ def batch_norm(x, layer, p, statistics):
     return y.astype(x.dtype), averages
 
 
+def layer_norm(x, a, p):
+    """Normalise each token in float32, by its mean and its biased variance."""
+    x32 = x.astype(jnp.float32)
+    normal = x32 - x32.mean(-1, keepdims=True)
+    normal *= lax.rsqrt((normal * normal).mean(-1, keepdims=True) + a["epsilon"])
+    return (normal * p["scale"] + p["shift"]).astype(x.dtype)
+
+
+def attention(x, a, style):
+    """(B, T, 3 H D) -> (B, T, H D); JAX keeps heads as (B, T, H, D)."""
+    q, k, v = jnp.moveaxis(x.reshape(*x.shape[:2], 3, a["heads"], -1), 2, 0)
+    # Its products have no argument for their precision.
+    with jax.default_matmul_precision(
+            "highest" if style.precision == lax.Precision.HIGHEST else None):
+        y = jax.nn.dot_product_attention(q, k, v, is_causal=a["causal"],
+                                         implementation=style.attention)
+    return y.reshape(*x.shape[:2], -1)
+
+
+def class_token(x, p):
+    first = jnp.broadcast_to(p["weight"].astype(x.dtype), (len(x), 1, x.shape[-1]))
+    return jnp.concatenate([first, x], 1)  # (B, T, F) -> (B, 1 + T, F)
+
+
 def dropout(x, layer, key):
     keep = 1.0 - layer["attributes"]["rate"]
     return jnp.where(jax.random.bernoulli(key, keep, x.shape), x / keep, 0)
@@ -167,8 +202,14 @@ def initial_parameters(network):
             needed = {"weight": (a["kernel"], a["kernel"], source[0] // a["groups"], a["filters"])}
             if a["bias"]:
                 needed["bias"] = (a["filters"],)
-        elif op == "batch_norm":
-            needed = {"scale": (source[0],), "shift": (source[0],)}
+        elif op in ("batch_norm", "layer_norm"):
+            # An image's channels come first, a token's features last.
+            features = (source[0 if op == "batch_norm" else -1],)
+            needed = {"scale": features, "shift": features}
+        elif op == "positions":
+            needed = {"weight": tuple(source)}
+        elif op == "class_token":
+            needed = {"weight": (source[-1],)}
         elif op == "embedding":
             needed = {"weight": (a["vocabulary"], a["units"])}
         elif op == "lstm":

@@ -36,6 +36,7 @@ TUNED_GPU = ("xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
 UNROLL = 8
 UNROLLED = f"scan unroll={UNROLL}"
+CUDNN_ATTENTION = "cuDNN attention"
 # Axes of the canonical array in the order in which this runner stores them.
 TURNED = {
     ("dense", "weight"): (1, 0), ("lstm", "weight_input"): (1, 0),
@@ -68,10 +69,12 @@ class Runner(protocol.Runner):
     def __init__(self, task):
         self.task = task
         self.devices = find_devices(task)
+        refuse_attention_in_fp16(task)
         self.settings = protocol.settings_of(task, tiers(task))
         self.mesh = Mesh(np.array(self.devices), ("devices",)) if task.devices > 1 else None
         self.network = task.network
-        self.style = choose_style(task, UNROLL if UNROLLED in self.settings else 1)
+        self.style = choose_style(task, UNROLL if UNROLLED in self.settings else 1,
+                                  "cudnn" if CUDNN_ATTENTION in self.settings else None)
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
         self.dropout = "dropout" in self.ops.values()
         parameters = initial_parameters(self.network)
@@ -348,18 +351,33 @@ def find_devices(task):
     return devices[:task.devices]
 
 
+def refuse_attention_in_fp16(task):
+    """XLA's CPU client has no product of float16 with float32 sums, which JAX's attention asks for.
+    """
+    if has_attention(task) and task.precision == "fp16" and task.device == "cpu":
+        raise Unsupported("fp16 attention: JAX on a CPU says \"The precision 'F16_F16_F32' is not "
+                          'supported by dot_general on CPU"')
+
+
+def has_attention(task):
+    return any(layer["op"] == "attention" for layer in task.network["layers"])
+
+
 def tiers(task):
     """Return what each tier sets, as JAX's GPU performance tips name it."""
     tuned = ["jax.jit"]
     if task.device == "cuda":
         tuned += TUNED_GPU[:2 if task.devices > 1 else 1]
-    if task.network["vocabulary"]:
+    if any(layer["op"] == "lstm" for layer in task.network["layers"]):
         tuned.append(UNROLLED)
+    # cuDNN's kernels take no float32.
+    if has_attention(task) and task.device == "cuda" and DTYPES[task.precision] != jnp.float32:
+        tuned.append(CUDNN_ATTENTION)
     return {"stock": ["jax.jit"], "compiled": ["jax.jit"], "tuned": tuned,
             "uncompiled": "JAX's operations one by one are for finding errors"}
 
 
-def choose_style(task, unroll=1):
+def choose_style(task, unroll=1, attention=None):
     """fp32 is IEEE fp32 in every product; with `Precision.DEFAULT` XLA takes TF32 on GPUs."""
     precision = lax.Precision.HIGHEST if task.precision == "fp32" else lax.Precision.DEFAULT
-    return Style(DTYPES[task.precision], precision, unroll)
+    return Style(DTYPES[task.precision], precision, unroll, attention)

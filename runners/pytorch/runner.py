@@ -12,7 +12,7 @@ from torch import nn
 
 from runners import protocol
 from runners.protocol import Part, Product, Unsupported
-from runners.pytorch import parallel
+from runners.pytorch import parallel, transformers
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Fixed, so that an fp16 trajectory can be compared: a scale that adapts skips steps.
@@ -20,6 +20,7 @@ LOSS_SCALE = 1024.0
 # Ours -> PyTorch's, where they differ.
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
+    "layer_norm": {"scale": "weight", "shift": "bias"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
 }
 
@@ -37,6 +38,8 @@ class Net(nn.Module):
         for number, layer in enumerate(layers):
             name, inputs = layer["name"], layer["inputs"]
             self.parts[name] = make_layer(layer, shapes[inputs[0]])
+            if "tied" in layer["attributes"]:
+                self.parts[name].weight = self.parts[layer["attributes"]["tied"]].weight
             shapes[name] = layer["output_shape"]
             later = {source for other in layers[number + 1:] for source in other["inputs"]}
             self.wiring.append((name, inputs, set(inputs) - later))
@@ -107,6 +110,7 @@ LAYERS = {
     "add": lambda a, shape: Function(lambda left, right: left + right),
     "subsample": lambda a, shape: Function(lambda x: x[:, :, ::a["stride"], ::a["stride"]]),
     "pad_channels": lambda a, shape: Function(lambda x: F.pad(x, (0, 0, 0, 0, 0, a["extra"]))),
+    **transformers.LAYERS,
 }
 
 

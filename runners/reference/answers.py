@@ -6,7 +6,7 @@ Python 3.6 syntax, like the reference itself.
 import numpy as np
 
 from runners.protocol import Task
-from runners.reference import rounded, runner
+from runners.reference import rounded, rounded_transformers, runner, transformers
 from runners.reference.operations import softmax_cross_entropy
 
 
@@ -63,11 +63,7 @@ class Answers:
         exact, (loss,) = self._once(self.runner)
         worst, losses = {}, []
         for run in range(runs):
-            task = Task(self.task.network, self.task.batch, seed=seed * runs + run,
-                        devices=self.task.devices, dropout=False)
-            other = rounded.Runner(task, precision)
-            self._prepare(other)
-            found, (its_loss,) = self._once(other)
+            found, (its_loss,) = self._rounded_once(precision, seed * runs + run)
             losses.append(abs(its_loss / loss - 1))
             for name in exact:
                 errors = errors_of(found[name], exact[name])
@@ -129,6 +125,11 @@ class Answers:
         found = [sum_of(gradient(other), exact) / sum_of(exact, exact) for _ in range(runs)]
         return {"mean": float(np.mean(found)), "deviation": float(np.std(found, ddof=1))}
 
+    def _rounded_once(self, precision, seed):
+        """As `_once`, by a reference that rounds at random. It is freed before the next one."""
+        return self._once(rounded_runner(Task(self.task.network, self.task.batch, seed=seed,
+                                              devices=self.task.devices, dropout=False), precision))
+
     def _prepare(self, runner):
         runner.load(self.drawn)
         runner.feed(*self.ring, residence="device")
@@ -152,6 +153,12 @@ class Answers:
                 else:
                     found[full] = gradients[full]
         return found, [runner.loss()]
+
+
+def rounded_runner(task, precision):
+    """Return the reference with random rounding that the network's operations need."""
+    ours = any(layer["op"] in transformers.OPERATIONS for layer in task.network["layers"])
+    return (rounded_transformers if ours else rounded).Runner(task, precision)
 
 
 def errors_of(ours, wanted):

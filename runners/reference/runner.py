@@ -12,10 +12,13 @@ import numpy as np
 
 from runners import protocol
 from runners.protocol import Different, Product, Unsupported
-from runners.reference.operations import OPERATIONS, PARAMETERS, softmax_cross_entropy
+from runners.reference import operations, transformers
+from runners.reference.operations import softmax_cross_entropy
 
 TIERS = dict.fromkeys(protocol.TIERS, "the reference has only stock")
 TIERS["stock"] = []
+OPERATIONS = dict(operations.OPERATIONS, **transformers.OPERATIONS)
+PARAMETERS = dict(operations.PARAMETERS, **transformers.PARAMETERS)
 
 
 class Runner(protocol.Runner):
@@ -150,9 +153,11 @@ class Runner(protocol.Runner):
         """Yield each parameter's full name and gradient, from the last layer to the first.
 
         After that nothing reads the layer's weights, so they may be updated at once: FCN-S with
-        118 M parameters needs no room for all gradients.
+        118 M parameters needs no room for all gradients. A tied layer's gradient waits for that of
+        the table.
         """
         gradients = {self.layers[-1]["name"]: dlogits}
+        waiting = {}
         for layer in reversed(self.layers):
             name = layer["name"]
             if name not in self.trained:
@@ -170,7 +175,11 @@ class Runner(protocol.Runner):
                     before = gradients.get(source)
                     gradients[source] = gradient if before is None else before + gradient
             for key, gradient in parameters.items():
-                yield name + "." + key, gradient
+                full = self._owner(layer) + "." + key
+                if self._owner(layer) == name:
+                    yield full, gradient + waiting.pop(full) if full in waiting else gradient
+                else:
+                    waiting[full] = gradient
 
     def _differentiate_shards(self, x, targets):
         def differentiate(part, wanted):
@@ -223,7 +232,13 @@ class Runner(protocol.Runner):
 
     def _weights_of(self, layer):
         """Return this layer's parameters by their short names."""
-        return {key: self.weights[layer["name"] + "." + key] for key in self.keys[layer["name"]]}
+        owner = self._owner(layer)
+        return {key: self.weights[owner + "." + key] for key in self.keys[owner]}
+
+    @staticmethod
+    def _owner(layer):
+        """Name the layer whose parameters this layer uses: a tied head uses the embedding's."""
+        return layer["attributes"].get("tied", layer["name"])
 
     def _place(self, x):
         return x if self.network["vocabulary"] else x.astype(np.float64, copy=False)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
+from runners.tensorflow import transformers
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 # Of the axes of vectors, [out, in] and [out, in, kh, kw].
@@ -32,9 +33,20 @@ def build_model(task, use_cudnn):
     batch_shape = (task.batch,) + _image_last(network["input_shape"])
     kind = "int64" if network["vocabulary"] else "float32"
     tensors = {"input": keras.Input(batch_shape=batch_shape, dtype=kind, name="input")}
+    # Keras's layers of embeddings, by name.
+    tables = {}
     for number, layer in enumerate(network["layers"]):
         inputs = [tensors[source] for source in layer["inputs"]]
-        tensors[layer["name"]] = _lower(layer, inputs, policy, task.seed + number, use_cudnn)
+        if layer["op"] == "embedding":
+            a = layer["attributes"]
+            tables[layer["name"]] = keras.layers.Embedding(a["vocabulary"], a["units"],
+                                                           name=layer["name"], dtype=policy)
+            tensors[layer["name"]] = tables[layer["name"]](inputs[0])
+            continue
+        options = {"name": layer["name"], "dtype": policy}
+        found = transformers.lower(layer, inputs[0], options, tables)
+        tensors[layer["name"]] = found if found is not None else _lower(
+            layer, inputs, policy, task.seed + number, use_cudnn)
     outputs = {name: _image_first(tensor.shape[1:]) for name, tensor in tensors.items()}
     return keras.Model(tensors["input"], tensors[network["layers"][-1]["name"]]), outputs
 
@@ -88,8 +100,6 @@ def _lower(layer, inputs, policy, seed, use_cudnn):
         return x[:, ::a["stride"], ::a["stride"], :]
     if op == "pad_channels":
         return keras.ops.pad(x, [[0, 0], [0, 0], [0, 0], [0, a["extra"]]])
-    if op == "embedding":
-        return layers.Embedding(a["vocabulary"], a["units"], **options)(x)
     if op == "lstm":
         return layers.LSTM(a["units"], return_sequences=True, use_cudnn=use_cudnn, **options)(x)
     raise protocol.Unsupported(f"layer {layer['name']}: {op} on {_image_first(x.shape[1:])} has no "
@@ -126,7 +136,8 @@ def layouts(network):
         for parameter, shape in layer["parameters"].items():
             turned = op == "dense" and parameter == "weight" and image
             axes = (shape[0], *image) if turned else tuple(shape)
-            order = tuple(range(len(axes))) if op == "embedding" else KERAS_ORDER[len(axes)]
+            table = op in ("embedding", "positions")
+            order = tuple(range(len(axes))) if table else KERAS_ORDER[len(axes)]
             layouts[f"{name}.{parameter}"] = tuple(shape), axes, order
         shapes[name] = tuple(layer["output_shape"])
         flattened[name] = () if op == "dense" else image

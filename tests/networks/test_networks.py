@@ -18,14 +18,17 @@ PARAMETERS = {
     "fcn5s": 11_492_328,
     "fcn8s": 24_081_384,
     "fcns": 117_997_696,
+    "gpt2_small": 124_439_808,  # openai-community/gpt2, its head tied
     "googlenet": 6_998_552,  # models/bvlc_googlenet without loss1 and loss2
     "lstm32": 6_180_624,
     "lstm64": 6_180_624,
     "resnet50": 25_557_032,
     "resnet56": 853_018,
     "vgg16": 138_357_544,
+    "vit_b16": 86_567_656,  # torchvision's vit_b_16
 }
-SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_inception", "tiny_lstm", "tiny_resnet"]
+SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_gpt", "tiny_inception", "tiny_lstm", "tiny_resnet",
+         "tiny_vit"]
 IMAGE_OPERATIONS = {
     "conv2d": lambda net: net.conv(2, kernel=1),
     "max_pool": lambda net: net.max_pool(2, 2),
@@ -37,6 +40,7 @@ IMAGE_OPERATIONS = {
     "lrn": lambda net: net.lrn(),
     "concat": lambda net: net.concat(["input"]),
     "pad_channels": lambda net: net.pad_channels(1),
+    "tokens": lambda net: net.tokens(),
 }
 everyone = pytest.mark.parametrize("name", [*PARAMETERS, *SMALL])
 
@@ -45,7 +49,7 @@ def shapes_of(network, *ops):
     return [layer.output_shape for layer in network.layers if layer.op in ops]
 
 
-def test_the_published_networks_are_thirteen_and_their_small_relatives_apart():
+def test_the_published_networks_are_fifteen_and_their_small_relatives_apart():
     assert networks.names() == sorted(PARAMETERS)
     assert networks.names(small=True) == SMALL
 
@@ -67,6 +71,8 @@ def test_the_parameters_are_those_published(name):
     ("caffenet", (3, 227, 227), 0, (), 1000, 0.01, (64, 128, 256), "synthetic"),
     ("googlenet", (3, 224, 224), 0, (), 1000, 0.01, (32, 64, 128), "synthetic"),
     ("vgg16", (3, 224, 224), 0, (), 1000, 0.01, (16, 32, 64), "synthetic"),
+    ("vit_b16", (3, 224, 224), 0, (), 1000, 0.01, (32, 64, 128, 256), "synthetic"),
+    ("gpt2_small", (1024,), 50257, (1024,), 50257, 0.01, (8, 32), "ptb"),
     ("lstm32", (32,), 10000, (32,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
     ("lstm64", (64,), 10000, (64,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
 ])
@@ -168,14 +174,15 @@ def test_every_layer_is_on_the_path_to_the_loss(name):
 
 @everyone
 def test_the_logits_are_a_bare_dense_layer(name):
-    assert networks.get(name).layers[-1].op == "dense"
+    assert networks.get(name).layers[-1].op == ("tied_dense" if "gpt" in name else "dense")
 
 
 @everyone
-def test_a_relu_follows_every_addition(name):
+def test_a_relu_or_in_a_transformer_a_norm_follows_every_addition(name):
     layers = networks.get(name).layers
+    follower = "layer_norm" if networks.get(name).has_attention else "relu"
     assert [after.op for before, after in itertools.pairwise(layers) if before.op == "add"] == [
-        "relu" for layer in layers if layer.op == "add"]
+        follower for layer in layers if layer.op == "add"]
 
 
 @everyone
@@ -208,7 +215,7 @@ def test_shape_of_knows_the_input_and_every_layer():
 
 
 def test_an_unknown_network_names_those_that_exist():
-    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet'; there are alexnet, .*resnet56, vgg16, resnet8"):
+    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet'; there are alexnet, .*resnet56, vgg16, vit_b16, resnet8"):
         networks.get("lenet")
 
 
@@ -297,3 +304,31 @@ def test_the_page_of_networks_has_each_with_its_parameters(name):
     page = (Path(__file__).parents[2] / "docs/reference/networks.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if " | " in line and f"`{name}`" in line)
     assert row.endswith(f" | {PARAMETERS[name]:,} | {networks.get(name).learning_rate}")
+
+
+def test_gpt2_reads_its_own_table_again_and_only_earlier_words():
+    network = networks.get("gpt2_small")
+    assert (network.layers[-1].attributes["tied"], network.layers[-1].parameters) == ("embedding1", {})
+    assert {layer.attributes["causal"] for layer in network.layers if layer.op == "attention"} == {True}
+    assert {layer.attributes["causal"] for layer in networks.get("vit_b16").layers if layer.op == "attention"} == {False}
+
+
+@pytest.mark.parametrize(("wrong", "complaint"), [
+    (lambda net: net.attention(4, causal=True), "attention after embedding1: 6 features are not queries, keys and values of 4 heads"),
+    (lambda net: net.tied_dense("input"), "tied_dense after embedding1: input is no embedding of 6 features"),
+    (lambda net: net.layer_norm(1e-5, after=net.first_token()), r"layer_norm after first_token1: needs T F, has \(6,\)"),
+])
+def test_a_layer_that_cannot_follow_tokens_is_refused_with_the_reason(wrong, complaint):
+    net = Builder(input_shape=(5,), vocabulary=11)
+    net.embedding(6)
+    with pytest.raises(ValueError, match=complaint):
+        wrong(net)
+
+
+def test_a_shortened_network_has_the_same_layers_and_fewer_positions():
+    whole = networks.get("tiny_gpt")
+    short = whole.shortened(4)
+    assert (short.name, short.target_shape, short.parameter_count) == ("tiny_gpt_t4", (4,), whole.parameter_count - 12 * 48)
+    assert short.shortened(4).layers == short.layers
+    with pytest.raises(ValueError, match="tiny_gpt: has 16 words, not 17"):
+        whole.shortened(17)

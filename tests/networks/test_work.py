@@ -26,6 +26,9 @@ FORWARD = {  # sums of output values x window (or features), layer by layer
                  + 13 * 13 * 256 * 192 * 9 + 9216 * 4096 + 4096 * 4096 + 4096 * 1000),
     "googlenet": 1_582_671_872,  # the article says 1.5 billion
     "vgg16": 15_470_264_320,  # torchvision's vgg16 at 224 x 224
+    # Per token and block 12 x 768^2 in dense layers and 2 x 1024 x 768 in attention; the head.
+    "gpt2_small": 1024 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 768 * 50257),
+    "vit_b16": 196 * 768 * 768 + 197 * 12 * (12 * 768**2 + 2 * 197 * 768) + 768 * 1000,
 }
 FIRST = {  # forward multiply-adds of the layer that reads the input, whose backward pass costs one product
     "fcn5": 784 * 2048,
@@ -37,6 +40,8 @@ FIRST = {  # forward multiply-adds of the layer that reads the input, whose back
     "googlenet": 112 * 112 * 64 * 147,
     "vgg16": 224 * 224 * 64 * 27,
     "lstm32": 0,  # reads a table that is trained
+    "gpt2_small": 0,
+    "vit_b16": 196 * 768 * 768,
 }
 everyone = pytest.mark.parametrize("name", networks.names() + networks.names(small=True))
 

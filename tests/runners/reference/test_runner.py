@@ -18,14 +18,16 @@ from harness.environments import store
 from networks.builder import Builder
 from runners.protocol import Different, Task, Unsupported
 from runners.reference import operations as reference
-from runners.reference.operations import OPERATIONS
-from runners.reference.runner import Runner
+from runners.reference import transformers
+from runners.reference.runner import OPERATIONS, Runner
 from runners.session import Session
 
 ROOT = Path(__file__).resolve().parents[3]
-TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_inception", "tiny_resnet", "tiny_bottleneck", "tiny_lstm"]
+TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_inception", "tiny_resnet", "tiny_bottleneck", "tiny_lstm",
+        "tiny_gpt", "tiny_vit"]
 OLD_PYTHON_FILES = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
-                    "runners/session.py", "runners/reference/operations.py", "runners/reference/runner.py"]
+                    "runners/session.py", "runners/reference/operations.py", "runners/reference/runner.py",
+                    "runners/reference/transformers.py"]
 
 
 def draw_weights(network, seed=1):
@@ -103,6 +105,12 @@ def test_the_tiny_networks_have_every_operation():
     ("tiny_resnet", "add", lambda a, w, saved, dy: ([dy, 0 * dy], {})),
     ("tiny_resnet", "batch_norm", lambda a, w, saved, dy: (
         [w["scale"][:, None, None] * dy / saved[1]], reference.batch_norm_backward(a, w, saved, dy)[1])),
+    ("tiny_vit", "layer_norm", lambda a, w, saved, dy: (
+        [w["scale"] * dy / saved[1]], transformers.layer_norm_backward(a, w, saved, dy)[1])),
+    ("tiny_vit", "gelu", lambda a, w, x, dy: transformers.gelu_backward({"tanh": True}, w, 0.9 * x, dy)),
+    ("tiny_gpt", "attention", lambda a, w, x, dy: transformers.attention_backward({**a, "causal": False}, w, x, dy)),
+    ("tiny_gpt", "tied_dense", lambda a, w, x, dy: (
+        transformers.tied_dense_backward(a, w, x, dy)[0], {"weight": 0 * w["weight"]})),
 ])
 def test_finite_differences_see_a_wrong_backward_pass(name, op, fault):
     class Faulty(Runner):
@@ -306,8 +314,8 @@ def test_what_the_reference_cannot_do_is_unsupported(task, message):
 
 
 def test_an_unknown_operation_is_unsupported():
-    with pytest.raises(Unsupported, match="layer sigmoid1: this runner has no operation 'gelu'"):
-        Runner(Task(spoil("tiny_fcn", "sigmoid1", op="gelu"), batch=4))
+    with pytest.raises(Unsupported, match="layer sigmoid1: this runner has no operation 'softplus'"):
+        Runner(Task(spoil("tiny_fcn", "sigmoid1", op="softplus"), batch=4))
 
 
 def write_arrays(folder, network):
