@@ -6,6 +6,7 @@ frameworks load this file.
 """
 
 import gc
+import glob
 import hashlib
 import importlib
 import json
@@ -76,8 +77,11 @@ class Session:
 
     def run(self, steps):
         self.proving = None
-        return dict(timed(self.runner, steps), loss=self.runner.loss(),
-                    peak_memory_bytes=self._peak_memory())
+        before = self._sent_bytes()
+        window = timed(self.runner, steps)
+        if before is not None:
+            window["network_tx_bytes"] = self._sent_bytes() - before
+        return dict(window, loss=self.runner.loss(), peak_memory_bytes=self._peak_memory())
 
     def train(self, weights, samples, start, steps, out, residence, prefix=""):
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
@@ -200,8 +204,19 @@ class Session:
         """Take this rank's rows of every global batch: (N, n B, ...) -> (N, B, ...)."""
         if self.task.ranks == 1:
             return samples
-        first = self.task.rank * self.task.batch
-        return np.ascontiguousarray(samples[:, first:first + self.task.batch])
+        rows = self.task.batch * self.task.devices // self.task.ranks
+        first = self.task.rank * rows
+        return np.ascontiguousarray(samples[:, first:first + rows])
+
+    def _sent_bytes(self):
+        """Return the bytes that this node's network has sent; None where one node trains.
+
+        The first rank of a node answers for it, the others say 0.
+        """
+        nodes = os.environ.get("DLBENCH_NODES", "").split(",")
+        if len(nodes) < 2:
+            return None
+        return 0 if self.rank % max(1, self.task.ranks // len(nodes)) else sent_bytes()
 
     def _peak_memory(self):
         device = self.runner.peak_memory() if self.task.device == "cuda" else None
@@ -216,6 +231,21 @@ def repeated(samples, task):
     filled = [np.repeat(each, times, axis=1) if number % 2 == 0
               else np.concatenate([each] * times, axis=1) for number, each in enumerate(own)]
     return np.stack(filled).reshape((len(own), local * task.batch) + own.shape[3:])
+
+
+def sent_bytes(path="/proc/self/net/dev", ports="/sys/class/infiniband"):
+    """Return the bytes sent by all interfaces but the loopback, and by InfiniBand's ports."""
+    total = 0
+    with open(path) as file:
+        for line in file:
+            name, colon, counts = line.partition(":")
+            if colon and name.strip() != "lo":
+                total += int(counts.split()[8])
+    for port in glob.glob(os.path.join(ports, "*", "ports", "*", "counters", "port_xmit_data")):
+        with open(port) as file:
+            # It counts words of four bytes.
+            total += 4 * int(file.read())
+    return total
 
 
 def described(runner_class):
@@ -239,15 +269,14 @@ class Wire:
     """JSON lines on private duplicates of stdin and stdout; the framework's stdout goes to the log.
 
     A launcher stands between a rank and the driver, so a rank speaks on the driver's socket
-    (DLBENCH_WIRE) and first says who it is.
+    (DLBENCH_WIRE) and first says who it is. From another node it first shows the driver's secret.
     """
 
     def __init__(self):
         self.lock = threading.Lock()
         self.rank = own_rank()
         if "DLBENCH_WIRE" in os.environ:
-            self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.connect(os.environ["DLBENCH_WIRE"])
+            self.socket = connected(os.environ["DLBENCH_WIRE"])
             self.commands, self.out = self.socket.makefile("r"), self.socket.makefile("w")
             self.send(rank=self.rank, pid=os.getpid())
         else:
@@ -269,6 +298,20 @@ class Wire:
             except OSError:
                 # The driver has gone, so this process ends too, whatever it is doing.
                 os._exit(1)
+
+
+def connected(place):
+    """Connect to the driver: by a path, or from any node by "tcp:address:port"."""
+    if not place.startswith("tcp:"):
+        wire = socket.socket(socket.AF_UNIX)
+        wire.connect(place)
+        return wire
+    _, address, port = place.split(":")
+    wire = socket.create_connection((address, int(port)))
+    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wire.sendall(os.environ.pop("DLBENCH_SECRET").encode())
+    return wire
 
 
 def own_rank():

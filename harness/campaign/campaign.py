@@ -23,6 +23,7 @@ from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_
 from harness.campaign.rehearsal import rehearse
 from harness.campaign.rounds import Rounds
 from harness.campaign.session import Environments, Plan, Session
+from harness.cluster import allocation
 from harness.data import data_sets
 from harness.environments import recipes, store
 from harness.environments.store import Environment
@@ -65,7 +66,7 @@ def refuse_idle(plan: Plan) -> None:
 def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
                  machine: dict[str, Any] | None = None) -> Plan:
     """Plan a suite, or one side of a comparison, whose other side may use an interpreter too."""
-    machine = machine or hardware.describe()
+    machine = machine or {**hardware.describe(), "nodes": allocation.nodes()}
     kinds: list[recipes.Device] = ["cpu", "cuda"]
     if suite.device != "both":
         kinds = [choose_device(suite.device, machine)]
@@ -75,7 +76,8 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
         releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
         here = Machine(kind, machine["cpu"]["allowed"], len(visible),
                        machine["memory"]["total_bytes"],
-                       min((gpu["memory_bytes"] or math.inf for gpu in visible), default=None))
+                       min((gpu["memory_bytes"] or math.inf for gpu in visible), default=None),
+                       len(machine.get("nodes", ())) or 1)
         trials = make_trials(suite, releases, here,
                              lambda name: data_sets.available(name) is not None)
         planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]

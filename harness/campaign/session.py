@@ -91,7 +91,10 @@ class Session:
         """Open a session for `plan`. Logs are temporary where no folder is given for them."""
         suite, sources = plan.suite, plan.sources
         built = build_environments(plan, listener.note)
-        with make_large_folder() as folder, _sampler(plan) as sampler:
+        # Ranks of other nodes read weights and batches too.
+        shared = logs.parent.parent if logs and any(
+            trial.nodes > 1 for trial in plan.planned) else None
+        with make_large_folder(shared) as folder, _sampler(plan) as sampler:
             scratch = Path(folder)
             environments = store.sharing(built, scratch)
             logs = logs or scratch / "logs"

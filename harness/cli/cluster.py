@@ -60,16 +60,17 @@ def describe_nodes(where: str, as_json: bool) -> None:
 
 
 def assumed(options: RunOptions) -> dict[str, Any] | None:
-    """Describe a machine like this one with the GPUs of another; None to look at this one alone."""
+    """Describe a machine like this one with GPUs and nodes of another; None to use this one."""
     from harness.machine import hardware
 
     cluster = parse(options.on) if options.on else Cluster()
     count = options.assume_gpus or cluster.gpus
-    if not count:
+    if not count and not options.on:
         return None
     gpu = {"name": "assumed", "driver": "assumed", "memory_bytes": None}
-    return {**hardware.describe(),
-            "gpus": [{**gpu, "cuda_index": number} for number in range(count)]}
+    here = hardware.describe()
+    assumed = [{**gpu, "cuda_index": number} for number in range(count)]
+    return {**here, "gpus": assumed or here["gpus"], "nodes": ["assumed"] * cluster.nodes}
 
 
 def _job(options: RunOptions, folder: Path) -> Job:

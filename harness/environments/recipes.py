@@ -102,6 +102,19 @@ class Recipe(Strict):
         return self
 
 
+class Nodes(Strict):
+    """How a framework trains on several nodes: what `srun` starts once on each.
+
+    `launch` stands between the interpreter and `runners`; {nodes}, {local} (devices of a node),
+    {head} (the first node's address), {port} and {id} are replaced. `rank` is the variable that
+    holds a process's rank. `strategies` are those that reach other nodes, the first is the default.
+    """
+
+    launch: list[str]
+    rank: str
+    strategies: dict[Device, list[str]]
+
+
 class Parallel(Strict):
     """How a framework trains on several devices: one process a device (`ranks`) or one for all.
 
@@ -120,6 +133,12 @@ class Parallel(Strict):
     strategies: dict[Device, list[str]]
     reasons: dict[Device, str] = {}
     variables: dict[str, str] | dict[Device, dict[str, str]] = {}
+    nodes: Nodes | None = None
+
+    def strategies_of(self, device: Device, nodes: int) -> list[str]:
+        """Return the strategies between devices of one node, or of several."""
+        chosen = self.nodes.strategies if self.nodes and nodes > 1 else self.strategies
+        return chosen.get(device, [])
 
     def variables_of(self, device: Device, devices: int) -> dict[str, str]:
         """Return the variables of a process that trains on `devices` of this kind."""

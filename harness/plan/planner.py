@@ -26,7 +26,8 @@ GUESS_PARTS = 5
 class Trial:
     """One row: what is trained, by what, on what, how.
 
-    `batch` is per device; `flops_per_step` and `global_batch` (0: batch x devices) are of all.
+    `batch` is per device; `flops_per_step` and `global_batch` (0: batch x devices) are of all
+    `devices`, which lie on `nodes` machines in equal parts.
     `side` is A or B in a comparison, `ranks` the number of processes that share the devices.
     """
 
@@ -51,6 +52,7 @@ class Trial:
     strategy: str = ""
     ranks: int = 1
     global_batch: int = 0
+    nodes: int = 1
     trial: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,6 +60,7 @@ class Trial:
         even = self.batch * self.devices == self.global_batch
         batch = f"b{self.batch}" if even else f"b{self.global_batch}over{self.devices}"
         where = f"{self.device_kind}x{self.devices}"
+        where += f"on{self.nodes}" if self.nodes > 1 else ""
         where += f"-{self.strategy}" if self.strategy else ""
         where += f"-t{self.threads}" if self.device_kind == "cpu" else ""
         parts = [self.framework, self.release, self.network, batch, where, self.precision,
@@ -78,6 +81,8 @@ class Machine:
     memory_bytes: int | None = None
     # Of the smallest GPU.
     device_memory_bytes: float | None = None
+    # Of the allocation; the others are taken to be like this one.
+    nodes: int = 1
 
 
 def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
@@ -86,14 +91,16 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
     trials = []
     for name, choice in suite.networks.items():
         network = networks.get(name)
-        for batch, precision, tuning, data, devices, scaling in product(
+        for batch, precision, tuning, data, local, nodes, scaling in product(
                 choice.batches or suite.batches or network.batches,
                 choice.precisions or suite.precisions, choice.tunings or suite.tunings,
-                _data(choice.data or suite.data, network, has_set), suite.devices, suite.scaling):
+                _data(choice.data or suite.data, network, has_set), suite.devices, suite.nodes,
+                suite.scaling):
+            devices = local * nodes
             whole = batch if scaling == "strong" else batch * devices
-            threads_of_all = _threads(suite, machine, devices)
+            threads_of_all = _threads(suite, machine, local)
             for threads, (spec, release) in product(threads_of_all, releases.items()):
-                for strategy in _strategies(suite, spec, devices, machine.device_kind):
+                for strategy in _strategies(suite, spec, (devices, nodes), machine.device_kind):
                     trial = Trial(
                         framework=spec.partition("==")[0], release=release, network=name,
                         batch=whole // devices, devices=devices, device_kind=machine.device_kind,
@@ -101,8 +108,8 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         learning_rate=network.learning_rate, parameters=network.parameter_count,
                         flops_per_step=work.flops_per_step(network, whole),
                         dropout=network.has_dropout, processes_planned=suite.processes,
-                        strategy=strategy, global_batch=whole,
-                        ranks=devices if _in_ranks(spec) else 1,
+                        strategy=strategy, global_batch=whole, nodes=nodes,
+                        ranks=devices if _in_ranks(spec) else nodes,
                     )
                     reason = _refusal(trial, machine, has_set) or memory.refusal(
                         trial, machine.memory_bytes, machine.device_memory_bytes, suite.check.batch)
@@ -139,7 +146,7 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
 
 def shares_cores(trial: Trial, cores: int) -> bool:
     """Return whether a CPU has too few cores for a trial's devices, each with its threads."""
-    wanted = trial.devices * trial.threads
+    wanted = trial.devices // trial.nodes * trial.threads
     return trial.device_kind == "cpu" and trial.devices > 1 and wanted > cores
 
 
@@ -174,12 +181,13 @@ def _threads(suite: Suite, machine: Machine, devices: int) -> list[int]:
     return list(dict.fromkeys(share if each == "all" else int(each) for each in suite.threads))
 
 
-def _strategies(suite: Suite, spec: str, devices: int, device_kind: str) -> list[str]:
-    """List the aggregation strategies of a framework's trials; one device has none."""
+def _strategies(suite: Suite, spec: str, several: tuple[int, int], device_kind: str) -> list[str]:
+    """List the aggregation strategies of trials on (devices, nodes); one device has none."""
+    devices, nodes = several
     if devices == 1:
         return [""]
     parallel = recipes.load(spec.partition("==")[0]).parallel
-    known = parallel.strategies.get(recipes.device_of(device_kind)) if parallel else None
+    known = parallel.strategies_of(recipes.device_of(device_kind), nodes) if parallel else None
     first = known[0] if known else ""
     return list(dict.fromkeys(first if each == "default" else each for each in suite.strategies))
 
@@ -216,8 +224,12 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
 def _undivided(trial: Trial, machine: Machine) -> str:
     """Return why a trial cannot train on several devices, or ""."""
     framework, kind = recipes.load(trial.framework), recipes.device_of(trial.device_kind)
-    if kind == "cuda" and trial.devices > machine.devices:
-        return f"{trial.devices} GPUs asked for, this machine has {machine.devices}"
+    local = trial.devices // trial.nodes
+    if kind == "cuda" and local > machine.devices:
+        return f"{local} GPUs asked for, this machine has {machine.devices}"
+    if trial.nodes > machine.nodes:
+        return (f"{trial.nodes} nodes asked for, this allocation has {machine.nodes}: "
+                f"dlbench run --on slurm,nodes={trial.nodes}")
     if not framework.parallel:
         return (f"{framework.title} trains on one device here: "
                 f"configs/frameworks/{trial.framework}.yaml has no key parallel")
@@ -226,7 +238,10 @@ def _undivided(trial: Trial, machine: Machine) -> str:
                 "reach the driver's socket: several devices need a release that is installed")
     if kind in framework.parallel.reasons:
         return framework.parallel.reasons[kind]
-    known = framework.parallel.strategies[kind]
+    if trial.nodes > 1 and not framework.parallel.nodes:
+        return (f"{framework.title} trains on one node here: "
+                f"configs/frameworks/{trial.framework}.yaml has no key parallel.nodes")
+    known = framework.parallel.strategies_of(kind, trial.nodes)
     if trial.strategy not in known:
         return (f"{framework.title} has no strategy {trial.strategy} on {kind}: "
                 f"it has {', '.join(known)}")

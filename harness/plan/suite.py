@@ -129,7 +129,9 @@ class Suite(Strict):
     device: Literal["auto", "cpu", "cuda", "both"] = "auto"
     """auto: cuda if a GPU is present. both: each trial on cpu and on cuda."""
     devices: tuple[Devices, ...] = (1,)
-    """How many devices train together."""
+    """How many devices train together, of each node."""
+    nodes: tuple[Devices, ...] = (1,)
+    """How many nodes of the allocation train together, each with all of `devices`."""
     scaling: tuple[Scaling, ...] = ("weak",)
     """weak: the batch on each device. strong: the batch split among them."""
     strategies: tuple[str, ...] = ("default",)
@@ -213,8 +215,8 @@ class Suite(Strict):
             if name not in every:
                 near = did_you_mean(name, networks.names())
                 raise ValueError(f"networks: unknown network {name}{near}")
-        for key in ("frameworks", "networks", "devices", "scaling", "strategies", "threads",
-                    "precisions", "tunings", "data"):
+        for key in ("frameworks", "networks", "devices", "nodes", "scaling", "strategies",
+                    "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty; {_remedy(type(self), key)}")
         for skip in self.skip:
@@ -228,7 +230,7 @@ class Suite(Strict):
             if strategy not in offered:
                 near = did_you_mean(strategy, offered)
                 raise ValueError(f"strategies: unknown strategy {strategy}{near}")
-        if chosen and max(self.devices) == 1:
+        if chosen and max(self.devices) * max(self.nodes) == 1:
             raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to "
                              "aggregate; write devices of 2 or more, or leave strategies out")
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
@@ -250,7 +252,7 @@ class Suite(Strict):
 
     def _refuse_many(self) -> None:
         """Raise ValueError for more combinations than anyone waits for."""
-        keys = ("frameworks", "devices", "scaling", "strategies", "threads")
+        keys = ("frameworks", "devices", "nodes", "scaling", "strategies", "threads")
         each = math.prod(len(set(getattr(self, key))) for key in keys)
         count = sum(each * math.prod(len(set(getattr(choice, key) or getattr(self, key))) or 3
                                      for key in ("batches", "precisions", "tunings", "data"))

@@ -120,6 +120,7 @@ class Timed(Answer):
 class Ran(Timed):
     loss: float  # of a run that diverged: nan or inf
     peak_memory_bytes: Count
+    network_tx_bytes: Count | None = None  # where several nodes train
 
 
 class Transferred(Timed):

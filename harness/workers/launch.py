@@ -24,7 +24,7 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
     module = module or framework.runner
     given = {**variables(environment, trial), **(extra or {})}
     if trial.ranks > 1 and framework.parallel:
-        launch = Launch(framework.parallel, trial.devices)
+        launch = Launch(framework.parallel, trial.ranks, trial.nodes, trial.devices)
         return Ranks(launch, environment.interpreter, module, log, given, cores=pins(trial))
     return Worker(environment.interpreter, module, log, given, pins(trial), environment.container)
 
@@ -36,12 +36,13 @@ def pins(trial: Trial, allowed: set[int] | None = None) -> str:
     """
     if trial.device_kind != "cpu":
         return ""
-    chosen = cores(trial.threads * trial.devices, allowed=allowed)
-    if trial.ranks == 1:
-        return ",".join(map(str, chosen))
+    local, ranks = trial.devices // trial.nodes, max(1, trial.ranks // trial.nodes)
+    chosen = cores(trial.threads * local, allowed=allowed)
+    if ranks == 1:
+        return ";".join([",".join(map(str, chosen))] * trial.nodes)
     shares = [[chosen[(rank * trial.threads + thread) % len(chosen)]
-               for thread in range(trial.threads)] for rank in range(trial.devices)]
-    return ";".join(",".join(map(str, share)) for share in shares)
+               for thread in range(trial.threads)] for rank in range(ranks)]
+    return ";".join(",".join(map(str, share)) for share in shares * trial.nodes)
 
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:
@@ -55,7 +56,8 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     ieee = {"NVIDIA_TF32_OVERRIDE": "0"} if trial.precision == "fp32" else {}
     parallel = recipes.load(trial.framework).parallel if trial.devices > 1 else None
     kind = recipes.device_of(trial.device_kind)
-    several = parallel.variables_of(kind, trial.devices) if parallel else {}
+    local = trial.devices // trial.nodes
+    several = parallel.variables_of(kind, local) if parallel else {}
     return {**environment.variables, **pinned, **gpus, **ieee, **several}
 
 

@@ -1,14 +1,17 @@
 """The ranks of a trial with a process for each device, seen from the driver as one worker.
 
-The framework's own launcher starts them, so ranks speak on a Unix socket. Each command goes to all,
+The framework's own launcher starts them, so ranks speak on a Unix socket, and on TCP from other
+nodes of a cluster, whose clocks have nothing in common. Each command goes to all,
 and their answers become one: a window lasts from the first start to the last stop, a loss is the
 mean. A rank that dies, hangs or disagrees is one `Failed` that names it; if one refuses, all do.
 """
 
 import contextlib
+import hmac
 import json
 import math
 import queue
+import secrets
 import socket
 import statistics
 import subprocess
@@ -20,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from harness.cluster import allocation
 from harness.environments.recipes import Parallel
 from harness.workers.answers import LONGEST_LINE, Asked, check, greeting, parse
 from harness.workers.failures import Failed, Unsupported
@@ -34,6 +38,7 @@ from harness.workers.worker import (
     put_all,
 )
 
+SECRET_SECONDS = 10.0  # for a rank of another node to show the secret
 GRACE_SECONDS = 1.0  # until the death that made another rank fail is seen
 LAST_WORDS_SECONDS = 3.0  # for a launcher to log why a rank ended, or to end after its ranks
 CLEARING_SECONDS = 10.0  # for a launcher to clean up: 1 to 2.3 s, more than 3 on a busy machine
@@ -51,8 +56,20 @@ MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "start": min, "stop": max, "loss": mean, "peak_memory_bytes": max,
     "idle_seconds": max, "pid": lambda values: values[0],
     "losses": lambda values: [mean(of_step) for of_step in zip(*values, strict=True)],
+    "network_tx_bytes": sum,
     "hashes": lambda values: [value for hashes in values for value in hashes],
 }
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where ranks of several nodes find one another: a port of the first node."""
+
+    addresses: list[str]
+    port: int
+
+    def variables(self) -> dict[str, str]:
+        return {"DLBENCH_NODES": ",".join(self.addresses), "DLBENCH_PORT": str(self.port)}
 
 
 @dataclass(frozen=True)
@@ -61,6 +78,22 @@ class Launch:
 
     parallel: Parallel
     ranks: int
+    nodes: int = 1
+    devices: int = 0
+
+    @property
+    def rank(self) -> str:
+        """The variable that holds a process's rank."""
+        several = self.parallel.nodes if self.nodes > 1 else None
+        return several.rank if several else self.parallel.rank
+
+    def command_on_nodes(self, interpreter: str, module: str, meeting: Meeting) -> list[str]:
+        """Return the command line that starts the ranks on every node."""
+        assert self.parallel.nodes
+        meaning = {"nodes": self.nodes, "local": self.devices // self.nodes,
+                   "head": meeting.addresses[0], "port": meeting.port, "id": meeting.port}
+        launch = [word.format(**meaning) for word in self.parallel.nodes.launch]
+        return [*allocation.step(self.nodes), interpreter, *launch, "runners", module]
 
     def command(self, interpreter: str, module: str, scratch: str) -> list[str]:
         """Return the launcher's command line; its own files may lie in `scratch`."""
@@ -86,7 +119,10 @@ class Ranks(Worker):
         self.pids: dict[int, int] = {}
         self.closed = False
         self.ending = threading.Lock()
-        self.listener = socket.socket(socket.AF_UNIX)
+        several = launch.nodes > 1
+        self.listener = socket.socket(socket.AF_INET if several else socket.AF_UNIX)
+        # What a rank of another node must show before anything it says is read.
+        self.secret = secrets.token_hex(32) if several else ""
         super().__init__(interpreter, module, log, variables, **options)
 
     def ask(self, command: str, limit: float, **arguments: Any) -> dict[str, Any]:
@@ -122,7 +158,8 @@ class Ranks(Worker):
         if refusal is not None:
             raise Unsupported(refusal)
         self.closed = command == "close"
-        return merged(command, [answers[rank] for rank in sorted(answers)])
+        in_order = [answers[rank] for rank in sorted(answers)]
+        return merged(command, as_long_as_the_longest(in_order) if self.secret else in_order)
 
     def end(self) -> None:
         """Let the launcher end its ranks and remove Open MPI's shared memory, then end the rest.
@@ -148,12 +185,21 @@ class Ranks(Worker):
 
     def _start(self, interpreter: str, module: str, environment: Mapping[str, str],
                log_file: IO[bytes]) -> "subprocess.Popen[str]":
-        wire = str(Path(self.folder.name) / "wire")
-        self.listener.bind(wire)
+        wire, further = str(Path(self.folder.name) / "wire"), {}
+        if self.secret:
+            addresses = allocation.addresses(self.launch.nodes)
+            meeting = Meeting(addresses, allocation.free_port(addresses[0]))
+            # No other interface: what a stranger there sends never arrives.
+            self.listener.bind((addresses[0], 0))
+            wire = "tcp:{}:{}".format(*self.listener.getsockname())
+            further = {**meeting.variables(), "DLBENCH_SECRET": self.secret}
+            command = self.launch.command_on_nodes(interpreter, module, meeting)
+        else:
+            self.listener.bind(wire)
+            command = self.launch.command(interpreter, module, self.folder.name)
         self.listener.listen(self.launch.ranks)
-        command = self.launch.command(interpreter, module, self.folder.name)
-        variables = {**environment, "DLBENCH_WIRE": wire,
-                     "DLBENCH_RANK_IN": self.launch.parallel.rank}
+        variables = {**environment, "DLBENCH_WIRE": wire, **further,
+                     "DLBENCH_RANK_IN": self.launch.rank}
         try:
             process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True,
                                        stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file,
@@ -182,6 +228,9 @@ class Ranks(Worker):
 
     def _listen(self, link: socket.socket) -> None:
         """Pass on the lines of a rank; the first one says which rank it is."""
+        if self.secret and not _shows(link, self.secret):
+            link.close()
+            return
         with link.makefile("r", encoding="utf-8", errors="replace") as file:
             lines = iter(partial(file.readline, LONGEST_LINE + 1), "")
             first = next(lines, "")
@@ -193,7 +242,9 @@ class Ranks(Worker):
             rank = said.rank
             if rank >= self.launch.ranks or rank in self.links:
                 return
-            self.pids[rank], self.links[rank] = said.pid, link
+            self.links[rank] = link
+            if not self.secret:  # else it is a number of another machine
+                self.pids[rank] = said.pid
             self.lines.put((rank, first))
             with contextlib.suppress(ValueError, OSError):
                 put_all(lines, lambda line: self.lines.put((rank, line)))
@@ -229,17 +280,18 @@ class Ranks(Worker):
 
         A rank in a long call that holds Python's lock computes.
         """
-        for rank, pid in list(self.pids.items()):
+        for rank in list(self.links):
             if rank not in done and self.clock() - self.signs[rank] > self.timeouts.silence:
-                now = cpu_seconds(pid)
+                now = cpu_seconds(self.pids[rank]) if rank in self.pids else None
                 if now == self.used.get(rank):
                     raise self._silent(f"rank {rank}: '{command}'")
-                self.signs[rank], self.used[rank] = self.clock(), now
+                self.signs[rank], self.used[rank] = self.clock(), now or 0.0
 
     def _checked(self, asked: Asked, rank: int, message: Mapping[str, Any]) -> dict[str, Any]:
         """Check an answer. If a rank failed because another died, that death is the failure."""
         try:
-            return check(message, asked, f"rank {rank}: ")
+            here = in_our_clock(message) if self.secret else message
+            return check(here, asked, f"rank {rank}: ")
         except Failed:
             with contextlib.suppress(queue.Empty):
                 until = self.clock() + GRACE_SECONDS
@@ -260,6 +312,37 @@ class Ranks(Worker):
     def _missing(self, done: set[int]) -> str:
         ranks = sorted(set(range(self.launch.ranks)) - done)
         return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _shows(link: socket.socket, secret: str) -> bool:
+    """Whether whoever has connected shows the secret at once; a stranger is never waited for."""
+    shown, until = b"", time.monotonic() + SECRET_SECONDS
+    with contextlib.suppress(OSError):
+        while len(shown) < len(secret) and (left := until - time.monotonic()) > 0:
+            link.settimeout(left)
+            if not (more := link.recv(len(secret) - len(shown))):
+                break
+            shown += more
+        link.settimeout(None)
+    return hmac.compare_digest(shown, secret.encode())
+
+
+def in_our_clock(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let a window of another machine's clock, which ours knows nothing of, end now."""
+    start, stop = message.get("start"), message.get("stop")
+    if not (isinstance(start, float) and isinstance(stop, float)):
+        return message
+    now = time.monotonic()
+    return {**message, "start": now - (stop - start), "stop": now}
+
+
+def as_long_as_the_longest(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Let all ranks' windows be that of the one that took longest; a barrier stood before each."""
+    if not all("start" in answer for answer in answers):
+        return list(answers)
+    stop = max(answer["stop"] for answer in answers)
+    longest = max(answer["stop"] - answer["start"] for answer in answers)
+    return [{**answer, "start": stop - longest, "stop": stop} for answer in answers]
 
 
 def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -32,15 +32,18 @@ def make_folder() -> tempfile.TemporaryDirectory[str]:
     return _signed(folder)
 
 
-def make_large_folder() -> tempfile.TemporaryDirectory[str]:
-    """Remove abandoned folders; make one for weights, batches, answers and traces under TMPDIR."""
-    clear_abandoned()
-    return _signed(tempfile.TemporaryDirectory(prefix=PREFIX))
+def make_large_folder(place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Remove abandoned folders; make one for weights, batches, answers and traces.
+
+    It lies in `place`, by default under TMPDIR.
+    """
+    clear_abandoned(place)
+    return _signed(tempfile.TemporaryDirectory(prefix=PREFIX, dir=place))
 
 
-def clear_abandoned() -> None:
+def clear_abandoned(further: Path | None = None) -> None:
     """Remove folders of drivers that are gone, but not those of other machines and containers."""
-    for place in {tempfile.gettempdir(), SHORT_PLACE}:
+    for place in {tempfile.gettempdir(), SHORT_PLACE, *([str(further)] if further else [])}:
         for folder in Path(place).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError, ValueError):
                 where, pid = (folder / OWNER).read_text().split("\n")

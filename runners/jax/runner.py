@@ -9,11 +9,13 @@ several devices the same step runs in `jax.shard_map` on each one's part of the 
 
 import importlib.metadata
 import os
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from runners import protocol
@@ -71,7 +73,9 @@ class Runner(protocol.Runner):
         self.devices = find_devices(task)
         refuse_attention_in_fp16(task)
         self.settings = protocol.settings_of(task, tiers(task))
-        self.mesh = Mesh(np.array(self.devices), ("devices",)) if task.devices > 1 else None
+        # Of all nodes; `devices` are those of this process.
+        every = jax.devices(task.device)[:task.devices]
+        self.mesh = Mesh(np.array(every), ("devices",)) if task.devices > 1 else None
         self.network = task.network
         self.style = choose_style(task, UNROLL if UNROLLED in self.settings else 1,
                                   "cudnn" if CUDNN_ATTENTION in self.settings else None)
@@ -179,8 +183,14 @@ class Runner(protocol.Runner):
     def synchronize(self):
         jax.block_until_ready(self.state)
 
+    def barrier(self):
+        if self.task.ranks > 1:
+            multihost_utils.sync_global_devices("window")
+
     def loss(self):
-        return float(np.mean(self.last_loss))
+        if self.task.ranks == 1:
+            return float(np.mean(self.last_loss))
+        return float(np.mean([shard.data for shard in self.last_loss.addressable_shards]))
 
     def parameters(self):
         return self._canonical(self.state["parameters"])
@@ -258,6 +268,12 @@ class Runner(protocol.Runner):
         if not self.mesh:
             return jax.device_put(arrays, self.devices[0], **options)
         shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs)
+        if self.task.ranks > 1:
+            def place(sharding, array):
+                return jax.make_array_from_process_local_data(sharding, np.array(array))
+
+            return jax.tree.map(lambda sharding, held: jax.tree.map(partial(place, sharding), held),
+                                shardings, arrays, is_leaf=lambda node: node is None)
         return jax.device_put(arrays, shardings, **options)
 
     def no_losses(self):
@@ -317,7 +333,9 @@ class Aggregation:
 
     def __init__(self, runner):
         self.runner = runner
-        self.buffers = jax.tree.map(jnp.zeros_like, runner.state["parameters"])
+        zeros = jax.tree.map(lambda held: np.zeros(held.shape, held.dtype),
+                             runner.state["parameters"])
+        self.buffers = runner._place(zeros, WHOLE)
 
     def step(self):
         self.buffers = self.runner.settle(self.runner.aggregate(self.buffers))
@@ -334,21 +352,31 @@ def held_by(number, arrays):
 def find_devices(task):
     """Return JAX's devices for `task`, or raise `Unsupported` with JAX's own words."""
     protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce"])
+    local = task.devices // task.ranks
     if task.device == "cpu":
         # A device that waits for the others holds a thread. With none to spare, one of 15,000 steps
         # on two devices never ended.
-        threads = task.threads if task.devices == 1 else (task.threads + 1) * task.devices
+        threads = task.threads if task.devices == 1 else (task.threads + 1) * local
         # JAX has no setting for the pool of XLA's CPU client: it has a thread for each core of the
         # process's affinity (jax issue 1539), or as many as NPROC says.
         protocol.fix_threads(threads, ["NPROC"], "XLA's CPU client")
+    if task.ranks > 1:
+        _join(task)
     try:
-        devices = jax.devices(task.device)
+        devices = jax.local_devices(backend=task.device)
     except RuntimeError as error:
         raise Unsupported(f"jax.devices('{task.device}'): {error}") from error
-    if len(devices) < task.devices:
-        raise Unsupported(f"{task.devices} devices: jax.devices('{task.device}') has "
-                          f"{len(devices)}")
-    return devices[:task.devices]
+    if len(devices) < local:
+        raise Unsupported(f"{local} devices: jax.devices('{task.device}') has {len(devices)}")
+    return devices[:local]
+
+
+def _join(task):
+    """Find the processes of the other nodes, once a process, before JAX knows its devices."""
+    if not jax.distributed.is_initialized():
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        head = os.environ["DLBENCH_NODES"].split(",")[0]
+        jax.distributed.initialize(f"{head}:{os.environ['DLBENCH_PORT']}", task.ranks, task.rank)
 
 
 def refuse_attention_in_fp16(task):

@@ -29,10 +29,10 @@ WARM_UP_STEPS = 11
 def join(task):
     """Find the other ranks, once a process, and return this rank's device."""
     if task.device == "cuda":
-        if task.rank >= torch.cuda.device_count():
+        if local_rank(task) >= torch.cuda.device_count():
             raise Unsupported(f"rank {task.rank} has no GPU: this process sees "
                               f"{torch.cuda.device_count()}")
-        torch.cuda.set_device(task.rank)
+        torch.cuda.set_device(local_rank(task))
     if not dist.is_initialized():
         if task.tuning == "tuned":
             # Its watchdog would break a capture; the driver has its own limits.
@@ -47,8 +47,13 @@ def join(task):
     return _device(task)
 
 
+def local_rank(task):
+    """Return the number of this rank's device on its node, as torchrun says."""
+    return int(os.environ.get("LOCAL_RANK", task.rank))
+
+
 def _device(task):
-    return torch.device("cuda", task.rank) if task.device == "cuda" else torch.device("cpu")
+    return torch.device("cuda", local_rank(task)) if task.device == "cuda" else torch.device("cpu")
 
 
 def _meet(device, task):
@@ -106,8 +111,8 @@ def replicate(model, task):
     # PyTorch's notes on CUDA graphs want DDP made on a side stream.
     captured = on_gpu and task.tuning == "tuned"
     with torch.cuda.stream(torch.cuda.Stream()) if captured else contextlib.nullcontext():
-        replica = DistributedDataParallel(model, device_ids=[task.rank] if on_gpu else None,
-                                          **options)
+        replica = DistributedDataParallel(model, **options,
+                                          device_ids=[local_rank(task)] if on_gpu else None)
     if captured:
         torch.cuda.synchronize()
     return replica
@@ -116,7 +121,7 @@ def replicate(model, task):
 def wait_for_all(task):
     """Return when all ranks have come here and their devices are idle."""
     if task.device == "cuda":
-        dist.barrier(device_ids=[task.rank])
+        dist.barrier(device_ids=[local_rank(task)])
         torch.cuda.synchronize()
     else:
         dist.barrier()

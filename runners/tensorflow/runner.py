@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from runners import protocol
 from runners.protocol import Product, Unsupported
+from runners.tensorflow import nodes
 from runners.tensorflow.layers import (
     POLICIES,
     build_model,
@@ -69,7 +70,10 @@ class Runner(protocol.Runner):
         self.devices = _prepare_devices(task)
         self.strategy = None
         kernel = lstm_kernel(task, task.tuning)
-        if task.devices > 1:
+        if task.ranks > 1:
+            self.strategy = nodes.join(task)
+            self.devices = self.strategy.extended.worker_devices
+        elif task.devices > 1:
             self.strategy = tf.distribute.MirroredStrategy(
                 self.devices, cross_device_ops=STRATEGIES[task.strategy]())
         with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
@@ -171,7 +175,9 @@ class Runner(protocol.Runner):
         for layer in self.model.layers:
             if isinstance(layer, keras.layers.Dropout):
                 # [seed, count]; the seeds of layers lie close together.
-                for number, state in enumerate(self._local(layer.seed_generator.state.value)):
+                first = self.task.rank * len(self.devices)
+                for number, state in enumerate(self._local(layer.seed_generator.state.value),
+                                               first):
                     state.assign_add(tf.constant([1000 * number, 0], state.dtype))
 
     def load(self, weights):
@@ -209,10 +215,21 @@ class Runner(protocol.Runner):
     def synchronize(self):
         # Waits for all streams of every visible device, so for the assignments of the update too.
         # On a CPU a tf.function returns only when its last operation has ended.
-        tf.test.experimental.sync_devices()
+        if self.task.ranks == 1:
+            tf.test.experimental.sync_devices()
+            return
+        # That refuses devices of other nodes; a copy of a parameter waits for its device's stream.
+        last = min(self.variables.values(), key=lambda variable: variable.shape.num_elements())
+        for held in self._local(last.value):
+            held.numpy()
+
+    def barrier(self):
+        if self.task.ranks > 1:
+            nodes.wait_for_all(self.strategy)
 
     def loss(self):
-        return float(np.sum(self._local(self.last_loss)))
+        # Of a process that is one of several: its mean.
+        return self.task.ranks * float(np.sum(self._local(self.last_loss)))
 
     def parameters(self):
         return {name: self._canonical(name, variable)
@@ -228,7 +245,7 @@ class Runner(protocol.Runner):
     def copies(self):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
         return [{name: self._canonical(name, held[number]) for name, held in copies.items()}
-                for number in range(self.task.devices)]
+                for number in range(len(self.devices))]
 
     def variant(self, name):
         if name != "F" and not self.kept:
@@ -311,8 +328,8 @@ class Runner(protocol.Runner):
         return [self._part(array, 0) for array in batch]
 
     def _part(self, array, number):
-        """One device's rows of a global batch, on that device."""
-        rows = self.task.batch
+        """One device's rows of this process's batch, on that device; numbers go on over nodes."""
+        rows, number = self.task.batch, number % len(self.devices)
         # Copies: an eager tensor never shares NumPy's memory.
         with tf.device(self.devices[number]):
             return tf.constant(array[number * rows:(number + 1) * rows])
@@ -373,7 +390,9 @@ def tiers(task, compiles):
 
 def _prepare_devices(task):
     """Fix devices, threads and TF32 before the first operation; return the devices' names."""
-    protocol.refuse_unknown(task, precisions=POLICIES, strategies=STRATEGIES)
+    known = nodes.COMMUNICATION if task.ranks > 1 else STRATEGIES
+    protocol.refuse_unknown(task, precisions=POLICIES, strategies=known)
+    local = task.devices // task.ranks
     gpus = tf.config.list_physical_devices("GPU")
     if task.device == "cuda" and not gpus:
         kind = "a CUDA build" if tf.test.is_built_with_cuda() else "a build without CUDA"
@@ -381,27 +400,27 @@ def _prepare_devices(task):
                           f"in {kind}")
     if task.device == "cuda" and task.tuning == "tuned":
         os.environ.update(TUNED_GPU)
-    if task.device == "cuda" and len(gpus) < task.devices:
-        raise Unsupported(f"{task.devices} devices: tf.config.list_physical_devices('GPU') has "
+    if task.device == "cuda" and len(gpus) < local:
+        raise Unsupported(f"{local} devices: tf.config.list_physical_devices('GPU') has "
                           f"{len(gpus)}")
     try:
         # Hidden GPUs cannot be used by accident.
-        visible = gpus[:task.devices] if task.device == "cuda" else []
+        visible = gpus[:local] if task.device == "cuda" else []
         tf.config.set_visible_devices(visible, "GPU")
         # Else TensorFlow takes all memory and its peak says nothing.
         for gpu in visible:
             tf.config.experimental.set_memory_growth(gpu, True)
-        if task.device == "cpu" and task.devices > 1:
+        if task.device == "cpu" and local > 1:
             cpu = tf.config.list_physical_devices("CPU")[0]
-            logical = [tf.config.LogicalDeviceConfiguration()] * task.devices
+            logical = [tf.config.LogicalDeviceConfiguration()] * local
             tf.config.set_logical_device_configuration(cpu, logical)
         # One pool for all logical CPUs. With GPUs the numbers stay TensorFlow's own.
         if task.device == "cpu":
-            tf.config.threading.set_intra_op_parallelism_threads(task.threads * task.devices)
-            tf.config.threading.set_inter_op_parallelism_threads(task.threads * task.devices)
+            tf.config.threading.set_intra_op_parallelism_threads(task.threads * local)
+            tf.config.threading.set_inter_op_parallelism_threads(task.threads * local)
     except RuntimeError as error:
         raise Unsupported("TensorFlow fixes devices and threads once a process, start another: "
                           f"{error}") from error
     tf.config.experimental.enable_tensor_float_32_execution(task.precision == "tf32")
     name = "GPU" if task.device == "cuda" else "CPU"
-    return [f"/{name}:{number}" for number in range(task.devices)]
+    return [f"/{name}:{number}" for number in range(local)]

@@ -24,6 +24,9 @@ data: host
 """
 
 
+thorough = pytest.mark.skipif("DLBENCH_THOROUGH" not in os.environ, reason="takes minutes: scripts/check-cluster runs it")
+
+
 class Cluster:
     """Two nodes in `folder`; n2's clock is 1,000 s ahead where the kernel lends namespaces."""
 
@@ -59,6 +62,11 @@ class Cluster:
         """The rows of the processes that have ended."""
         file = self.folder / name / "processes.csv"
         return file.read_text().splitlines()[1:] if file.exists() else []
+
+    def events(self, name: str) -> str:
+        """What a campaign has told of itself so far."""
+        file = self.folder / name / "logs" / "events.jsonl"
+        return file.read_text() if file.exists() else ""
 
     def strangers(self) -> list[str]:
         """The workers and ranks on either node that have not ended."""

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from tests.harness.cluster.conftest import wait
+from tests.harness.cluster.conftest import thorough, wait
 
 
 def whole(cluster, name, processes):
@@ -39,7 +39,7 @@ def test_a_campaign_whose_rows_fail_hands_back_1(cluster):
     assert "with exit code 3" in cluster.processes("bad")[0]
 
 
-@pytest.mark.parametrize("form", ["submitit", "batch file"])
+@pytest.mark.parametrize("form", ["submitit", pytest.param("batch file", marks=thorough)])
 def test_a_job_near_its_limit_is_requeued_and_resumes(cluster, form):
     name = form.replace(" ", "-")
     suite, out = cluster.suite(name, processes=5), str(cluster.folder / name)
