@@ -6,7 +6,7 @@ convolution weights [out, in, kh, kw], LSTM gates in order i f g o with one bias
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Shape = tuple[int, ...]
@@ -73,21 +73,6 @@ class Network:
     @property
     def has_attention(self) -> bool:
         return any(layer.op == "attention" for layer in self.layers)
-
-    def shortened(self, length: int) -> "Network":
-        """Return a language model of the same layers for texts of `length` words."""
-        (whole,) = self.input_shape
-
-        def cut(layer: Layer) -> Layer:
-            parameters = {name: (length, *shape[1:]) if layer.op == "positions" else shape
-                          for name, shape in layer.parameters.items()}
-            shape = (length, *layer.output_shape[1:])
-            return replace(layer, output_shape=shape, parameters=parameters)
-
-        if length > whole:
-            raise ValueError(f"{self.name}: has {whole} words, not {length}")
-        return replace(self, name=f"{self.name}_t{length}", input_shape=(length,),
-                       layers=tuple(map(cut, self.layers)))
 
     def layer(self, name: str) -> Layer:
         return next(layer for layer in self.layers if layer.name == name)

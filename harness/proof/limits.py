@@ -27,8 +27,6 @@ SOURCES = Path(__file__).parents[2] / "runners" / "reference"
 # thousand numbers, whose errors have heavier tails where a unit flips.
 FACTOR = 5.0
 DRAWS, RUNS = 4, 3  # questions of other weights and samples, and runs of each
-# Rounding spreads among 64 tokens as among 1024, whose answers would take hours.
-MOST_TOKENS = 64
 # What fp32 may always be off, in units of 2^-24: found 1785 for a gradient (ResNet-50 in MXNet).
 FLOOR = 3400 * 2.0**-24
 LOSS_FLOOR = 170 * 2.0**-24
@@ -101,7 +99,8 @@ class LimitsOf:
 def derive(questions: Questions, network: networks.Network, samples: int, kind: str,
            precision: str) -> dict[str, Any]:
     """Return the largest errors of `DRAWS` times `RUNS` runs with random rounding."""
-    network = measured(network)
+    # Rounding spreads among a few tokens as among 1024, whose answers would take hours.
+    network = networks.short_of(network)
     worst: dict[str, Any] = {"loss": 0.0, "tensors": {}}
     for draw in range(DRAWS):
         question = questions.question(network, samples, 1, draw)
@@ -113,12 +112,6 @@ def derive(questions: Questions, network: networks.Network, samples: int, kind: 
     return {"loss": rounded(worst["loss"]),
             "tensors": {name: list(map(rounded, errors))
                         for name, errors in worst["tensors"].items()}}
-
-
-def measured(network: networks.Network) -> networks.Network:
-    """Return the network that is run for limits: of long texts one of shorter texts."""
-    long = network.vocabulary and network.has_attention and network.input_shape[0] > MOST_TOKENS
-    return network.shortened(MOST_TOKENS) if long else network
 
 
 def kept(network: networks.Network, samples: int) -> dict[str, Any]:
@@ -160,7 +153,7 @@ def cache() -> Path:
 def depends_on(network: networks.Network) -> str:
     """Return a hash of the network, the reference's code without comments, and the runs."""
     digest = hashlib.sha256()
-    described = measured(network).to_json()
+    described = networks.short_of(network).to_json()
     for key in ("title", "batches", "data_set"):
         described.pop(key)
     digest.update(json.dumps([described, DRAWS, RUNS], sort_keys=True).encode())

@@ -10,6 +10,7 @@ from networks.description import Network
 
 _makers: dict[str, Callable[[], Network]] = {}
 _small: set[str] = set()
+_short: dict[str, Callable[[], Network]] = {}
 
 
 class UnknownNetwork(ValueError):
@@ -21,18 +22,18 @@ Writer = Callable[[], Builder]
 
 def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
             learning_rate: float, momentum: float = 0.9,
-            small: bool = False) -> Callable[[Writer], Writer]:
+            small: bool = False, short: Writer | None = None) -> Callable[[Writer], Writer]:
     """Register the function below under `name`; its docstring's first line becomes the title.
 
-    `small` is for the small relatives that tests train.
+    `small` is for the small relatives that tests train. `short` writes the same layers for samples
+    of fewer tokens.
     """
 
     def register(write: Writer) -> Writer:
         if name in _makers:
             raise ValueError(f"{name}: two networks of one name")
 
-        @cache
-        def make() -> Network:
+        def built(name: str, write: Writer) -> Network:
             builder = write()
             title = (write.__doc__ or name).strip().splitlines()[0].rstrip(".")
             return Network(
@@ -42,7 +43,9 @@ def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
                 classes=builder.shapes[builder.last][-1], layers=tuple(builder.layers),
             )
 
-        _makers[name] = make
+        _makers[name] = cache(lambda: built(name, write))
+        if short:
+            _short[name] = cache(lambda: built(f"{name}_short", short))
         if small:
             _small.add(name)
         return write
@@ -61,6 +64,11 @@ def get(name: str) -> Network:
         known = ", ".join(names() + names(small=True))
         raise UnknownNetwork(f"unknown network '{name}'; there are {known}")
     return _makers[name]()
+
+
+def short_of(network: Network) -> Network:
+    """Return the same layers for samples of fewer tokens, where the catalogue has them."""
+    return _short.get(network.name, lambda: network)()
 
 
 for _module in pkgutil.iter_modules(__path__):

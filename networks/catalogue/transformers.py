@@ -35,13 +35,15 @@ def vision_transformer(size: int, patch: int, width: int, depth: int, heads: int
     return net
 
 
-@network("gpt2_small", data_set="ptb", batches=(8, 32), learning_rate=0.01)
+@network("gpt2_small", data_set="ptb", batches=(8, 32), learning_rate=0.01,
+         short=lambda: gpt(50257, 32, 768, 12, 12))
 def gpt2_small() -> Builder:
     """GPT-2 small: 12 blocks of 768, 12 heads, 1024 tokens of 50,257."""
     return gpt(50257, 1024, 768, 12, 12)
 
 
-@network("vit_b16", batches=(32, 64, 128, 256), learning_rate=0.01)
+@network("vit_b16", batches=(32, 64, 128, 256), learning_rate=0.01,
+         short=lambda: vision_transformer(64, 16, 768, 12, 12, 1000))
 def vit_b16() -> Builder:
     """Vision Transformer ViT-B/16: 12 blocks of 768, 12 heads, patches of 16 x 16."""
     return vision_transformer(224, 16, 768, 12, 12, 1000)

@@ -325,10 +325,10 @@ def test_a_layer_that_cannot_follow_tokens_is_refused_with_the_reason(wrong, com
         wrong(net)
 
 
-def test_a_shortened_network_has_the_same_layers_and_fewer_positions():
-    whole = networks.get("tiny_gpt")
-    short = whole.shortened(4)
-    assert (short.name, short.target_shape, short.parameter_count) == ("tiny_gpt_t4", (4,), whole.parameter_count - 12 * 48)
-    assert short.shortened(4).layers == short.layers
-    with pytest.raises(ValueError, match="tiny_gpt: has 16 words, not 17"):
-        whole.shortened(17)
+@pytest.mark.parametrize(("name", "tokens"), [("gpt2_small", 32), ("vit_b16", 17)])
+def test_a_short_network_has_the_same_tensors_but_for_fewer_positions(name, tokens):
+    whole = networks.get(name)
+    short = networks.short_of(whole)
+    assert short.name == f"{name}_short" and networks.short_of(short) is short
+    assert short.parameter_shapes == {**whole.parameter_shapes, "positions1.weight": (tokens, 768)}
+    assert networks.short_of(networks.get("lstm32")) is networks.get("lstm32")
