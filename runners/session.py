@@ -20,6 +20,7 @@ import traceback
 
 import numpy as np
 
+from runners.arrays import Archive, mapped
 from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
 HEARTBEAT_SECONDS = 2.0
@@ -41,6 +42,8 @@ class Session:
         # What `train` has fed, how many batches that is, and which one comes next.
         self.proving = None
         self.batches = self.next_batch = 0
+        # Of the network's first step, in which some frameworks compile.
+        self.first_seconds = None
         self.parts = {}
 
     def hello(self):
@@ -59,6 +62,7 @@ class Session:
         self.rest()
         self.task = Task(rank=self.rank, **task)
         self.runner = self.runner_class(self.task)
+        self.first_seconds = None
         sizes = [array.size for array in self.runner.parameters().values()]
         return {"parameters": int(sum(sizes)), "settings": list(self.runner.settings)}
 
@@ -67,8 +71,10 @@ class Session:
         return {}
 
     def feed(self, batches, residence):
-        with np.load(batches) as arrays:
-            inputs, targets = (self._own_rows(arrays[name]) for name in ("inputs", "targets"))
+        arrays = mapped(batches)
+        # Copies: a step must not read through the map of a file where it copies its batch.
+        inputs, targets = (self._own_rows(np.array(arrays[name]))
+                           for name in ("inputs", "targets"))
         self.proving = None
         self.runner.feed(inputs, targets, residence)
         # What building and loading took is not the training's.
@@ -95,26 +101,24 @@ class Session:
             self._feed_repeated(samples, residence)
         # Steps lead to the batch; loading undoes what they train. Feeding a ring takes longer.
         while self.next_batch != start:
-            timed_run(self.runner, 1)
+            self._train_one_step()
             self.next_batch = (self.next_batch + 1) % self.batches
         self._load(weights, prefix)
-        losses, found, hidden = [], {}, ""
-        for step in range(1, steps + 1):
-            timed_run(self.runner, 1)
-            losses.append(self.runner.loss())
-            statistics, hidden = self._statistics()
-            # One rank writes: `copies` tells whether the others hold the same.
-            kinds = () if self.rank else (("parameters", self.runner.parameters()),
-                                          ("statistics", statistics))
-            for kind, values in kinds:
-                for name, value in values.items():
-                    # A copy, because the next step may overwrite a view.
-                    found["{}/{}/{}".format(step, kind, name)] = np.array(value)
-        if self.rank == 0:
-            np.savez(out, **found)
+        losses, hidden = [], ""
+        # One rank writes: `copies` tells whether the others hold the same.
+        with Archive(os.devnull if self.rank else out) as archive:
+            for step in range(1, steps + 1):
+                self._train_one_step()
+                losses.append(self.runner.loss())
+                statistics, hidden = self._statistics()
+                kinds = () if self.rank else (("parameters", self.runner.parameters()),
+                                              ("statistics", statistics))
+                for kind, values in kinds:
+                    for name, value in values.items():
+                        archive.add("{}/{}/{}".format(step, kind, name), value)
         self.proving = samples, residence
         self.next_batch = (start + steps) % self.batches
-        return {"losses": losses, "hidden": hidden}
+        return {"losses": losses, "hidden": hidden, "first_seconds": self.first_seconds}
 
     def copies(self, units=0):
         """Hash the parameters of each device, and say how far `apart` they are if they differ.
@@ -179,6 +183,11 @@ class Session:
         self.runner = None
         return {}
 
+    def _train_one_step(self):
+        start, stop = timed_run(self.runner, 1)
+        if self.first_seconds is None:
+            self.first_seconds = stop - start
+
     def _statistics(self):
         """Return the running statistics, and why the framework's cannot be read, if so."""
         try:
@@ -187,16 +196,14 @@ class Session:
             return {}, str(error)
 
     def _load(self, weights, prefix=""):
-        with np.load(weights) as arrays:
-            start = {name[len(prefix):]: arrays[name] for name in arrays.files
-                     if name.startswith(prefix)}
+        start = {name[len(prefix):]: array for name, array in mapped(weights, "c").items()
+                 if name.startswith(prefix)}
         self.runner.load(start)
-        # The file may be gone when copies are compared.
         self.start = start if self.task.devices > self.task.ranks else None
 
     def _feed_repeated(self, samples, residence):
-        with np.load(samples) as arrays:
-            inputs, targets = (repeated(arrays[name], self.task) for name in ("inputs", "targets"))
+        arrays = mapped(samples)
+        inputs, targets = (repeated(arrays[name], self.task) for name in ("inputs", "targets"))
         self.batches, self.next_batch = len(inputs), 0
         self.runner.feed(inputs, targets, residence)
 
@@ -227,10 +234,15 @@ def repeated(samples, task):
     """Fill this process's batches (N, n B, ...) with samples (N, devices, s, ...), s dividing B."""
     local = task.devices // task.ranks
     own = samples[:, task.rank * local:(task.rank + 1) * local]
-    times = task.batch // own.shape[2]
-    filled = [np.repeat(each, times, axis=1) if number % 2 == 0
-              else np.concatenate([each] * times, axis=1) for number, each in enumerate(own)]
-    return np.stack(filled).reshape((len(own), local * task.batch) + own.shape[3:])
+    count, rest = own.shape[2], own.shape[3:]
+    times = task.batch // count
+    filled = np.empty((len(own), local, task.batch) + rest, own.dtype)
+    for number, (batch, each) in enumerate(zip(filled, own)):
+        if number % 2 == 0:
+            batch.reshape((local, count, times) + rest)[:] = each[:, :, None]
+        else:
+            batch.reshape((local, times, count) + rest)[:] = each[:, None]
+    return filled.reshape((len(own), local * task.batch) + rest)
 
 
 def sent_bytes(path="/proc/self/net/dev", ports="/sys/class/infiniband"):

@@ -31,10 +31,11 @@ ORDER = {
 }
 # Writing reports is the command line's job. The rest of the driver reads records only.
 ANALYSIS_FOR_HARNESS = {"analysis.traces", "analysis.records", "analysis.proof", "analysis.trials"}
-# From low to high: the contract, the tracer, the commands, the start of a worker.
-WORKER = ["runners", "runners.protocol", "runners.tracer", "runners.session", "runners.__main__"]
+# From low to high: the contract, files of arrays, the tracer, the commands, the start of a worker.
+WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.tracer", "runners.session",
+          "runners.__main__"]
 # A framework's package may import these beside itself.
-RUNNERS_FOR_ALL = {"runners.protocol"}
+RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays"}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.session", "runners.pytorch", "runners.reference"}
 
 

@@ -170,7 +170,11 @@ class Process:
         self._tell("proving")
         row, began = self.outcome.row, time.monotonic()
         verdict = self.session.prove(worker, self.trial, int(row["parameters"]))
-        row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
+        # What compiles in the first step belongs to building.
+        elapsed = time.monotonic() - began
+        first = 0.0 if after else min(verdict.first_seconds, elapsed)
+        row["build_seconds"] += first
+        row["proof_seconds"] = row.get("proof_seconds", 0.0) + elapsed - first
         if row.get("check") != "different":
             when = "after the timed windows: " if after and verdict.reason else ""
             row.update(check=verdict.verdict, check_reason=when + verdict.reason)

@@ -6,15 +6,13 @@ lengthening a ring leaves the others as they were. Real sets are in `harness.dat
 
 import hashlib
 import math
-import os
-import struct
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 
+import runners.arrays
 from networks import Layer, Network
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -42,8 +40,6 @@ LRN_SCALE = 4.0
 # Not zero: a runner that loses a bias must show in the loss.
 BIAS_RANGE = 0.05
 EMBEDDING_SCALE = 0.1
-# Offset of the two lengths in a zip member's local header (APPNOTE 4.3.7).
-LOCAL_HEADER_LENGTHS = 26
 PRODUCTS = ("dense", "conv2d", "lstm")
 # In standard deviations: at 2 some ReLUs still turn, at 3 the shifts' own gradients cancel.
 KINK_DISTANCE = 2.5
@@ -117,45 +113,25 @@ def batch_bytes(network: Network, batch: int) -> int:
 
 def save_weights(path: Path, weights: dict[str, np.ndarray]) -> None:
     """Write weights by full name as an uncompressed .npz: noise does not compress."""
-    np.savez(path, **weights)  # type: ignore[arg-type]
+    runners.arrays.save(path, weights)
 
 
 def save_batches(path: Path, inputs: np.ndarray, targets: np.ndarray) -> None:
     """Write a ring as the keys `inputs` and `targets` of an uncompressed .npz."""
-    np.savez(path, inputs=inputs, targets=targets)
+    runners.arrays.save(path, {"inputs": inputs, "targets": targets})
 
 
 def mapped(path: Path) -> dict[str, np.ndarray]:
     """Map the arrays of an uncompressed .npz by name, read-only. Raises ValueError if compressed.
     """
-    with open(path, "rb") as file:
-        return mapped_from(file)
+    found: dict[str, np.ndarray] = runners.arrays.mapped(path)
+    return found
 
 
 def mapped_from(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Map the arrays of an open .npz, as `mapped` does. Reads no pickled objects.
-
-    np.load copies in small pieces between which threads pass Python's lock, so several checks at a
-    time would wait for each other. One map a file, because each map holds a file descriptor.
-    """
-    arrays = {}
-    whole = np.memmap(file, np.uint8, "r")
-    with zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{file.name}: {member.filename} is compressed")
-            file.seek(member.header_offset + LOCAL_HEADER_LENGTHS)
-            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
-            version = np.lib.format.read_magic(file)
-            read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
-                           else np.lib.format.read_array_header_2_0)
-            shape, columns_first, dtype = read_header(file)
-            if dtype.hasobject:  # its bytes would be taken for addresses
-                raise ValueError(f"{file.name}: {member.filename} holds objects")
-            order: Literal["C", "F"] = "F" if columns_first else "C"
-            name = member.filename.removesuffix(".npy")
-            arrays[name] = np.ndarray(shape, dtype, whole, file.tell(), order=order)
-    return arrays
+    """Map the arrays of an open .npz, as `mapped` does. Reads no pickled objects."""
+    found: dict[str, np.ndarray] = runners.arrays.mapped_from(file)
+    return found
 
 
 def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: str,

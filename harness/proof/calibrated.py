@@ -79,7 +79,7 @@ def _rate_words(case: Case, name: str, error: Errors, allowed: float) -> str:
 
 def _largest_change(after: np.ndarray, before: np.ndarray) -> float:
     """Return the largest change of a tensor, as a share of its largest value; NaN kept."""
-    if np.array_equal(after, before):
+    if distances.unchanged(after, before):
         return 0.0
     change = np.abs(after - before).max()
     return float(change / (np.abs(before).max() or 1.0))

@@ -15,10 +15,12 @@ from analysis.proof.tolerances import LATER_STEPS
 from harness.workers.cores import cores
 
 UNIT_ROUNDOFF_FP32 = 2.0**-24
-BLOCK = 2**18  # numbers compared at a time: 2 MiB in float64
-SHARED = 4  # blocks from which threads share a tensor
+BLOCK = 2**15  # numbers compared at a time: temporaries of 256 KiB stay in a core's cache
+SHARE = 2**20  # numbers that one thread takes at a time
 THREADS = len(cores(8))
 FLOOR = 0.1  # of a layer's move: smaller tensors' norms are mostly rounding
+
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,13 @@ def step_errors(before: np.ndarray, after: np.ndarray, gradient: np.ndarray,
 
     A step that is too small for fp32 cannot show; so the right one is rounded like the weights.
     """
-    def parts(before: np.ndarray, after: np.ndarray, gradient: np.ndarray
-              ) -> tuple[np.ndarray, ...]:
+    def parts(before: np.ndarray, after: np.ndarray, gradient: np.ndarray) -> tuple[Pair, ...]:
         right = before - np.float64(np.float32(before - rate * gradient))
         found = before - after
         noise = UNIT_ROUNDOFF_FP32 * np.maximum(np.abs(before), np.abs(after))
-        return (found * right, np.square(right), np.square(found), np.square(found - right),
-                np.square(noise), np.square(noise * right))
+        return _products(found, right, noise)
 
-    return _errors(sums_of(parts, before, after, gradient))
+    return _errors(products_of(parts, before, after, gradient))
 
 
 def momentum_errors(first: np.ndarray, second: np.ndarray, own: np.ndarray, third: np.ndarray,
@@ -68,23 +68,25 @@ def momentum_errors(first: np.ndarray, second: np.ndarray, own: np.ndarray, thir
     without momentum to `own`: the same step by a runner that has just loaded `second`.
     """
     def parts(first: np.ndarray, second: np.ndarray, own: np.ndarray, third: np.ndarray
-              ) -> tuple[np.ndarray, ...]:
+              ) -> tuple[Pair, ...]:
         right, found = momentum * (first - second), own - third
-        noise = 2 * UNIT_ROUNDOFF_FP32 * np.abs(second)
-        return (found * right, np.square(right), np.square(found), np.square(found - right),
-                np.square(noise), np.square(noise * right))
+        return _products(found, right, 2 * UNIT_ROUNDOFF_FP32 * second)
 
-    return _errors(sums_of(parts, first, second, own, third))
+    return _errors(products_of(parts, first, second, own, third))
 
 
 def errors_of(found: np.ndarray, right: np.ndarray) -> Errors:
     """Compare two tensors without any rounding."""
-    def parts(found: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, ...]:
-        zero = np.zeros_like(right)
-        return (found * right, np.square(right), np.square(found), np.square(found - right),
-                zero, zero)
+    def parts(found: np.ndarray, right: np.ndarray) -> tuple[Pair, ...]:
+        return _products(found, right, np.zeros_like(right))
 
-    return _errors(sums_of(parts, found, right))
+    return _errors(products_of(parts, found, right))
+
+
+def _products(found: np.ndarray, right: np.ndarray, noise: np.ndarray) -> tuple[Pair, ...]:
+    apart, along = found - right, noise * right
+    return ((found, right), (right, right), (found, found), (apart, apart), (noise, noise),
+            (along, along))
 
 
 def _errors(sums: list[float]) -> Errors:
@@ -132,32 +134,50 @@ def later_errors(network: networks.Network, whole: int,
 
 def norms_of(combine: Callable[..., tuple[np.ndarray, ...]], *tensors: np.ndarray) -> list[float]:
     """L2 norms of what `combine` makes of tensors of one shape, in float64, NaN kept."""
-    def squares(*blocks: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(map(np.square, combine(*blocks)))
+    def squares(*blocks: np.ndarray) -> tuple[Pair, ...]:
+        return tuple((each, each) for each in combine(*blocks))
 
-    return [math.sqrt(total) for total in sums_of(squares, *tensors)]
+    return [math.sqrt(total) for total in products_of(squares, *tensors)]
+
+
+def products_of(combine: Callable[..., tuple[Pair, ...]], *tensors: np.ndarray) -> list[float]:
+    """Inner products in float64 of the pairs that `combine` makes of tensors of one shape.
+
+    NaN is kept. einsum reads each pair once and calls no BLAS, whose threads compete: nine checks
+    of AlexNet at a time took 127 s on two cores with it, 7 s without.
+    """
+    return _totals(lambda *blocks: [np.einsum("i,i->", *pair) for pair in combine(*blocks)],
+                   *tensors)
 
 
 def sums_of(combine: Callable[..., tuple[np.ndarray, ...]], *tensors: np.ndarray) -> list[float]:
-    """Sums in float64 of what `combine` makes of tensors of one shape, NaN kept.
+    """Sums in float64 of what `combine` makes of tensors of one shape, NaN kept."""
+    return _totals(lambda *blocks: [block.sum() for block in combine(*blocks)], *tensors)
 
-    In blocks, because the system needs three times the computing time to clear temporaries as large
-    as a tensor of AlexNet. Without BLAS, because its threads compete: nine checks of AlexNet at a
-    time took 127 s on two cores with it, 7 s without.
-    """
+
+def _totals(of_block: Callable[..., list[np.float64]], *tensors: np.ndarray) -> list[float]:
+    """Add up what `of_block` makes of blocks of tensors, in the same order whatever the threads."""
     flat = [tensor.reshape(-1) for tensor in tensors]
 
-    def of_block(first: int) -> list[float]:
-        blocks = combine(*(each[first:first + BLOCK].astype(np.float64) for each in flat))
-        return [float(block.sum()) for block in blocks]
+    def of_share(share: int) -> list[float]:
+        found = [of_block(*(each[first:min(first + BLOCK, share + SHARE)].astype(np.float64)
+                            for each in flat))
+                 for first in range(share, min(share + SHARE, flat[0].size), BLOCK)]
+        return [float(sum(column)) for column in zip(*found, strict=True)]
 
-    firsts = range(0, flat[0].size, BLOCK)
-    if len(firsts) < SHARED:
-        totals = list(map(of_block, firsts))
-    else:  # NumPy lets other threads run meanwhile; sums are in the same order
-        with ThreadPoolExecutor(THREADS) as pool:
-            totals = list(pool.map(of_block, firsts))
-    return [float(sum(column)) for column in zip(*totals, strict=True)]
+    shares = range(0, max(1, flat[0].size), SHARE)
+    if len(shares) == 1:
+        return of_share(0)
+    # NumPy lets other threads run meanwhile.
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [float(sum(column)) for column in zip(*pool.map(of_share, shares), strict=True)]
+
+
+def unchanged(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two tensors of one shape are equal; by blocks, so that no large mask is made."""
+    ours, theirs = one.reshape(-1), other.reshape(-1)
+    return all(np.array_equal(ours[first:first + BLOCK], theirs[first:first + BLOCK])
+               for first in range(0, ours.size, BLOCK))
 
 
 def quotient(error: float, norm: float) -> float:

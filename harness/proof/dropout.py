@@ -74,13 +74,11 @@ def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
         masks = _masks_of(case, part)
         if not masks.variance > EXACT:
             continue
-        (apart, rounding), (size,) = (distances.sums_of(
-            lambda one, other: (np.square((one - other) / rate),
-                                np.square(2.0**-24 * one / rate)),
-            found.plain.parameters[0][name][rows], found.again.parameters[0][name][rows]),
-            distances.sums_of(lambda wanted: (np.square(wanted),),
-                              answer[f"gradient/{name}"][rows]))
-        wanted = masks.variance / case.repeats * size
+        apart, rounding = np.square(distances.norms_of(
+            lambda one, other: ((one - other) / rate, 2.0**-24 * one / rate),
+            found.plain.parameters[0][name][rows], found.again.parameters[0][name][rows]))
+        (norm,) = distances.norms_of(lambda wanted: (wanted,), answer[f"gradient/{name}"][rows])
+        wanted = masks.variance / case.repeats * norm**2
         if rounding >= EXACT * wanted:
             continue
         if not apart:

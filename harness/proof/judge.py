@@ -115,6 +115,7 @@ class Judge:
 
 
 def _compare_plays(case: Case, found: Plays, findings: Findings) -> None:
+    findings.first_seconds = found.first_seconds
     moves.compare_loss(case, found.plain, findings)
     calibrated.compare(case, found.calibrated, findings)
     if case.keeps_only_sums:

@@ -146,7 +146,7 @@ def _allowed(case: Case, kind: str, name: str, error: Errors) -> Allowed:
 def _stands(case: Case, kind: str, part: str, found: Play) -> bool:
     """Whether a part did not move in the first step."""
     start = case.start(kind)
-    return all(np.array_equal(start[name][rows], found.parameters[0][name][rows])
+    return all(distances.unchanged(start[name][rows], found.parameters[0][name][rows])
                for each, name, rows in case.parts if each == part)
 
 

@@ -61,6 +61,7 @@ class Plays:
     # runner that has just loaded what the step before left.
     own: list[Play] = field(default_factory=list)
     again: Play | None = None  # the first step of `plain` once more, with other dropout masks
+    first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
 
 
 class Trainer:
@@ -74,6 +75,7 @@ class Trainer:
         self.limit = limit
         self.folder = folder
         self.files = 0
+        self.first_seconds = 0.0
 
     @property
     def last(self) -> Path:
@@ -86,6 +88,7 @@ class Trainer:
         answer = self.worker.ask("train", self.limit, weights=str(weights), start=start,
                                  steps=steps, samples=str(self.question.file("samples")),
                                  out=str(self.last), residence=self.residence, prefix=prefix)
+        self.first_seconds = answer.get("first_seconds", 0.0)
         with self.folder.open(self.last.name, _most_bytes(self.question.network, steps)) as file:
             found = _arrays(file)
         play = Play(answer["losses"], answer.get("hidden", ""), *(
@@ -122,7 +125,7 @@ def played(worker: Worker, question: Question, residence: str, steps: int,
             own = own_steps_of(trainer.last, FIRST_BATCH[ZERO])
         else:
             own = [] if dropout else own_steps_of(answer, FIRST_BATCH[PLAIN])
-        yield Plays(plain, calibrated, smooth, zero, own, again)
+        yield Plays(plain, calibrated, smooth, zero, own, again, trainer.first_seconds)
 
 
 def _most_bytes(network: networks.Network, steps: int) -> int:

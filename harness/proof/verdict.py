@@ -35,6 +35,7 @@ class Verdict:
     copies_error: float = math.nan  # of several devices whose copies are not equal in every bit
     failure: str = ""  # the kind, where the worker failed instead of answering
     strength: Strength = Strength()
+    first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Findings:
     gradient_error: float = math.nan
     momentum_error: float = math.nan
     copies_error: float = math.nan
+    first_seconds: float = 0.0
     rate: float = math.inf  # smallest error of the learning rate that the head shows
     # The limits of scale of a part, one of each kind of weights.
     seen: dict[str, list[float]] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Findings:
         reasons = [*self.exact_faults, *self.faults]
         return Verdict("different" if reasons else "same", "; ".join(reasons or self.remarks),
                        parameters, self.loss_error, self.gradient_error, self.momentum_error,
-                       self.copies_error, strength=strength)
+                       self.copies_error, strength=strength, first_seconds=self.first_seconds)
 
     def strength(self, sizes: Mapping[str, int]) -> Strength:
         """Return the strength of the proof of parts with so many parameters."""

@@ -143,6 +143,7 @@ class BuiltPart(Answer):
 class Trained(Answer):
     losses: list[float]
     hidden: Text = ""  # why running statistics cannot be read
+    first_seconds: Moment = 0.0  # of the network's first step, in which some frameworks compile
 
     @model_validator(mode="after")
     def _as_asked(self, info: ValidationInfo) -> "Trained":

@@ -54,7 +54,7 @@ def mean(values: Sequence[float]) -> float:
 # What ranks may answer differently; everything else must be equal.
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "start": min, "stop": max, "loss": mean, "peak_memory_bytes": max,
-    "idle_seconds": max, "pid": lambda values: values[0],
+    "idle_seconds": max, "first_seconds": max, "pid": lambda values: values[0],
     "losses": lambda values: [mean(of_step) for of_step in zip(*values, strict=True)],
     "network_tx_bytes": sum,
     "hashes": lambda values: [value for hashes in values for value in hashes],

@@ -19,6 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from runners import protocol
+from runners.arrays import transposed
 from runners.jax.layers import (
     Style,
     cross_entropy,
@@ -155,7 +156,7 @@ class Runner(protocol.Runner):
         for name, array in weights.items():
             layer, _, parameter = name.partition(".")
             axes = self._stored_axes(layer, parameter, array.ndim)
-            parameters.setdefault(layer, {})[parameter] = array.transpose(axes)
+            parameters.setdefault(layer, {})[parameter] = transposed(array, axes)
         self._reset(parameters)
 
     def feed(self, inputs, targets, residence):
@@ -249,7 +250,8 @@ class Runner(protocol.Runner):
         """Place the state in its own memory: a step overwrites it, and a CPU may share NumPy's."""
         state = {
             "parameters": parameters,
-            "velocity": jax.tree.map(np.zeros_like, parameters),
+            # Not np.zeros_like, which writes the zeros.
+            "velocity": jax.tree.map(lambda each: np.zeros(each.shape, np.float32), parameters),
             # Of each device, one behind the other.
             "statistics": jax.tree.map(lambda one: np.tile(one, len(self.devices)),
                                        initial_statistics(self.network)),
@@ -286,8 +288,7 @@ class Runner(protocol.Runner):
         for layer, arrays in parameters.items():
             for parameter, array in arrays.items():
                 order = np.argsort(self._stored_axes(layer, parameter, array.ndim))
-                turned = np.asarray(array).transpose(order)
-                canonical[f"{layer}.{parameter}"] = np.array(turned, np.float32, order="C")
+                canonical[f"{layer}.{parameter}"] = transposed(np.asarray(array), order)
         return canonical
 
     def _stored_axes(self, layer, parameter, rank):

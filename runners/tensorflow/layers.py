@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
+from runners.arrays import transposed
 from runners.tensorflow import transformers
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
@@ -151,12 +152,13 @@ def layouts(network):
 
 def to_keras(array, shape, layout):
     _, axes, order = layout
-    return array.reshape(axes).transpose(order).reshape(shape)
+    return transposed(array.reshape(axes), order).reshape(shape)
 
 
 def to_canonical(array, layout):
     shape, axes, order = layout
-    return array.reshape([axes[axis] for axis in order]).transpose(np.argsort(order)).reshape(shape)
+    stored = array.reshape([axes[axis] for axis in order])
+    return transposed(stored, np.argsort(order)).reshape(shape)
 
 
 def full_name(variable):

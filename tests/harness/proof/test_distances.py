@@ -1,6 +1,6 @@
 """Errors of moves: what they measure, what rounding of stored weights makes of them, and NaN.
 
-Tensors of several blocks are compared as a whole one would be, wherever in them a fault lies.
+Tensors of several blocks and threads are compared as a whole one would be, wherever a fault lies.
 """
 
 import math
@@ -11,9 +11,9 @@ import pytest
 import networks
 from analysis.proof.tolerances import LATER_STEPS
 from harness.proof import distances
-from harness.proof.distances import BLOCK, Errors
+from harness.proof.distances import BLOCK, SHARE, Errors
 
-SIZE = 2 * BLOCK + 3
+SIZE = SHARE + 2 * BLOCK + 3
 RATE, MOMENTUM = 0.1, 0.9
 
 

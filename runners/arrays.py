@@ -1,0 +1,104 @@
+"""Reads and writes .npz files without copies. Python 3.6 syntax, because old frameworks load this.
+
+np.load checks each byte and copies in small pieces, between which threads pass Python's lock; it
+took 0.8 s for AlexNet's 244 MB where a map takes nothing.
+"""
+
+import os
+import struct
+import zipfile
+
+import numpy as np
+
+# Offset of the two lengths in a zip member's local header (APPNOTE 4.3.7).
+LOCAL_HEADER_LENGTHS = 26
+# A local header with the extra fields of long files and of padding, before the padding.
+MEMBER_HEADER = 30 + 20 + 4
+# The number of an extra field that holds padding, as Android's zipalign writes it.
+PADDING = 0xD935
+# A cache line. NumPy's own header takes a multiple of it.
+LINE = 64
+STRIP = 64
+
+
+def mapped(path, mode="r"):
+    """Map the arrays of an uncompressed .npz by name. Raises ValueError if compressed.
+
+    With the mode "c" they can be written to, which changes no file.
+    """
+    with open(str(path), "rb") as file:
+        return mapped_from(file, mode)
+
+
+def mapped_from(file, mode="r"):
+    """Map the arrays of an open .npz, as `mapped` does. Reads no pickled objects.
+
+    One map a file, because each map holds a file descriptor.
+    """
+    arrays = {}
+    whole = np.memmap(file, np.uint8, mode)
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{file.name}: {member.filename} is compressed")
+            file.seek(member.header_offset + LOCAL_HEADER_LENGTHS)
+            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
+            version = np.lib.format.read_magic(file)
+            read_header = (np.lib.format.read_array_header_1_0 if version == (1, 0)
+                           else np.lib.format.read_array_header_2_0)
+            shape, columns_first, dtype = read_header(file)
+            if dtype.hasobject:
+                # Its bytes would be taken for addresses.
+                raise ValueError(f"{file.name}: {member.filename} holds objects")
+            name = member.filename[:-len(".npy")]
+            arrays[name] = np.ndarray(shape, dtype, whole, file.tell(),
+                                      order="F" if columns_first else "C")
+    return arrays
+
+
+class Archive(zipfile.ZipFile):
+    """An .npz that is written array by array, so that none has to be kept; a context manager.
+
+    Arrays begin on cache lines: NumPy works through buffers where numbers lie across words.
+    """
+
+    def __init__(self, path):
+        super().__init__(str(path), "w", zipfile.ZIP_STORED, True)
+
+    def add(self, name, array):
+        """Write an array. np.savez would copy it twice."""
+        array = np.asarray(array, order="C")
+        member = zipfile.ZipInfo(name + ".npy")
+        before = self.start_dir + MEMBER_HEADER + len(member.filename.encode())
+        padding = -before % LINE
+        member.extra = struct.pack("<HH", PADDING, padding) + bytes(padding)
+        with self.open(member, "w", force_zip64=True) as file:
+            np.lib.format.write_array_header_1_0(
+                file, np.lib.format.header_data_from_array_1_0(array))
+            file.write(memoryview(array).cast("B") if array.size else b"")
+
+
+def save(path, arrays):
+    """Write arrays by name as an uncompressed .npz: noise does not compress."""
+    with Archive(path) as archive:
+        for name, array in arrays.items():
+            archive.add(name, array)
+
+
+def transposed(array, axes):
+    """Return a new float32 array with these axes, in their order in memory.
+
+    By strips of the first axis, so that what is read and what is written stay in a cache: a
+    transpose of 151 MB took 0.15 s, NumPy's own 0.53 s.
+    """
+    axes, shape = [int(axis) for axis in axes], array.shape
+    if len(shape) > 2 and axes[0] == len(shape) - 1:
+        # The last axis comes first: that is a matrix's transpose, and then one of each row.
+        rows = transposed(array.reshape(-1, shape[-1]), (1, 0)).reshape(shape[-1:] + shape[:-1])
+        return transposed(rows, [0] + [axis + 1 for axis in axes[1:]])
+    turned = np.empty([shape[axis] for axis in axes], np.float32)
+    place = (slice(None),) * axes.index(0)
+    for first in range(0, shape[0], STRIP):
+        strip = slice(first, first + STRIP)
+        turned[place + (strip,)] = array[strip].transpose(axes)
+    return turned
