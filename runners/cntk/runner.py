@@ -22,6 +22,7 @@ with warnings.catch_warnings():
     import cntk as C
 
 from runners import protocol
+from runners.cntk import transformers
 from runners.protocol import Product, Unsupported
 
 CANONICAL_NAMES = {
@@ -59,7 +60,9 @@ def build(task, source, seed):
     outputs, trained, norms = {"input": source}, {}, {}
     for number, layer in enumerate(task.network["layers"]):
         inputs = [outputs[name] for name in layer["inputs"]]
-        apply = make_layer(layer, inputs[0].shape, task, seed + number)
+        tied = layer["attributes"].get("tied")
+        apply = (transformers.tied_dense(trained[tied + ".weight"]) if tied
+                 else make_layer(layer, inputs[0].shape, task, seed + number))
         if layer["op"] == "batch_norm":
             norms[layer["name"]] = apply
         outputs[layer["name"]] = apply(*inputs)
@@ -126,6 +129,7 @@ LAYERS = {
         x, [1, 2], [0, 0], [0, 0], strides=[a["stride"]] * 2),
     "pad_channels": lambda a, shape: lambda x: C.pad(x, [(0, a["extra"]), (0, 0), (0, 0)]),
 }
+LAYERS.update(transformers.LAYERS)
 
 
 def make_layer(layer, input_shape, task, seed):
@@ -219,7 +223,10 @@ class Runner(protocol.Runner):
         if task.ranks > 1:
             self.communicator = C.train.distributed.mpi_communicator()
         self.model = outputs[network["layers"][-1]["name"]]
-        self.criterion = C.cross_entropy_with_softmax(self.model, self.target)
+        self.tokens = bool(network["target_shape"]) and has_attention(network)
+        target = C.one_hot(self.target, self.classes) if self.tokens else self.target
+        losses = C.cross_entropy_with_softmax(self.model, target)
+        self.criterion = C.reduce_mean(losses) if self.tokens else losses
         self.learner = make_learner(list(self.trained.values()), network)
         self.trainer = self._trainer(self.learner, task.strategy)
 
@@ -307,6 +314,8 @@ class Runner(protocol.Runner):
     def _place(self, batch):
         """Copy a batch to CNTK's memory; targets (B) or (B, T) become one-hot, and sparse."""
         inputs, targets = batch
+        if self.tokens:
+            return C.Value(batch=inputs), C.Value(batch=targets.astype(np.float32))
         return C.Value(batch=inputs), C.Value.one_hot(targets.tolist(), self.classes)
 
 
@@ -316,13 +325,22 @@ def fill(constant, number):
 
 
 def make_variables(network):
-    """Return the variables of inputs and one-hot targets, without the axes of batch and words."""
+    """Return the variables of inputs and one-hot targets, without the axes of batch and words.
+
+    The words of a Transformer are a static axis, and its targets are their numbers.
+    """
     classes = network["classes"]
+    if network["vocabulary"] and has_attention(network):
+        return tuple(C.input_variable((length,)) for length in network["input_shape"] * 2)
     if network["vocabulary"]:
         variable = C.sequence.input_variable
         return variable(()), variable(classes, is_sparse=True)
     shape = tuple(network["input_shape"])
     return C.input_variable(shape), C.input_variable(classes, is_sparse=True)
+
+
+def has_attention(network):
+    return any(layer["op"] == "attention" for layer in network["layers"])
 
 
 def make_learner(parameters, network):

@@ -21,6 +21,7 @@ from mxnet.contrib.amp.lists import symbol_bf16
 from mxnet.gluon import nn, rnn
 
 from runners import protocol
+from runners.mxnet import transformers
 from runners.mxnet.profile import operators_of
 from runners.protocol import Product, Unsupported
 
@@ -31,6 +32,7 @@ LOSS_SCALE = 1024.0
 # Ours -> Gluon's, where they differ.
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "gamma", "shift": "beta"},
+    "layer_norm": {"scale": "gamma", "shift": "beta"},
     "lstm": {"weight_input": "l0_i2h_weight", "weight_hidden": "l0_h2h_weight",
              "bias": "l0_i2h_bias"},
 }
@@ -47,7 +49,9 @@ class Net(gluon.HybridBlock):
         self.parts = {}
         shapes = {"input": task.network["input_shape"]}
         for layer in self.layers:
-            part = make_layer(layer, shapes[layer["inputs"][0]], layout)
+            shape, tied = shapes[layer["inputs"][0]], layer["attributes"].get("tied")
+            part = (transformers.tied_dense(layer["attributes"], shape, self.parts[tied]) if tied
+                    else make_layer(layer, shape, layout))
             self.parts[layer["name"]] = part
             self.register_child(part, layer["name"])
             shapes[layer["name"]] = layer["output_shape"]
@@ -120,6 +124,7 @@ LAYERS = {
     "add": lambda a, shape, prefix: nn.HybridLambda(lambda F, left, right: left + right),
     "subsample": lambda a, shape, prefix: subsample(a["stride"]),
     "pad_channels": lambda a, shape, prefix: pad_channels(shape, a["extra"]),
+    **transformers.LAYERS,
 }
 
 
@@ -331,7 +336,7 @@ def refuse_what_is_missing(task):
 def tiers(task):
     """Return what each tier sets, as MXNet's pages advise."""
     tuned = ["hybridize", "static shapes", "hybridized loss"]
-    if task.network["vocabulary"]:
+    if any(layer["op"] == "lstm" for layer in task.network["layers"]):
         tuned.append("words in the order T B")
     if task.device == "cuda":
         tuned += ["MXNET_CUDNN_AUTOTUNE_DEFAULT=2", "pinned host memory"]

@@ -18,6 +18,7 @@ from paddle import nn
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients
 
 from runners import protocol
+from runners.paddle import transformers
 from runners.paddle.profile import operators_of
 from runners.protocol import Product, Unsupported
 
@@ -27,6 +28,7 @@ LOSS_SCALE = 1024.0
 # Ours -> Paddle's, where they differ.
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
+    "layer_norm": {"scale": "weight", "shift": "bias"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
 }
 TIERS = {
@@ -48,6 +50,9 @@ class Net(nn.Layer):
         shapes = {"input": network["input_shape"]}
         for layer in self.layers:
             self.parts[layer["name"]] = make_layer(layer, shapes[layer["inputs"][0]])
+            if "tied" in layer["attributes"]:
+                table = self.parts[layer["attributes"]["tied"]]
+                self.parts[layer["name"]].weight = table.weight
             shapes[layer["name"]] = layer["output_shape"]
 
     def forward(self, x):
@@ -127,6 +132,7 @@ LAYERS = {
     "add": lambda a, shape: Add(),
     "subsample": lambda a, shape: Subsample(a["stride"]),
     "pad_channels": lambda a, shape: PadChannels(a["extra"]),
+    **transformers.LAYERS,
 }
 
 

@@ -6,7 +6,7 @@ import networks
 
 # What a framework lacks, and the network whose layers ask for it.
 LACKS = {(framework, network): "this runner has no operation"
-         for framework in ("paddle", "mxnet", "cntk", "caffe") for network in ("tiny_gpt", "tiny_vit")}
+         for framework in ("cntk", "caffe") for network in ("tiny_gpt", "tiny_vit")}
 SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
 
 

@@ -1,0 +1,88 @@
+"""The layers of Transformers in CNTK 2.7, as `runner` has the others.
+
+Tokens are a static axis, (T, F), because a product of two tensors needs their shapes. Python 3.5
+syntax.
+"""
+
+import cntk as C
+import numpy as np
+
+from runners.protocol import Unsupported
+
+# What a score that a token may not read is raised by.
+FAR = -1e30
+
+
+def attention(a, shape):
+    """Head by head, because CNTK's products have two axes."""
+    length, features = shape
+    width = features // (3 * a["heads"])
+    later = C.Constant(np.triu(np.full((length, length), FAR, np.float32), 1))
+
+    def apply(x):
+        heads = []
+        for head in range(a["heads"]):
+            q, k, v = (C.slice(x, -1, first, first + width)
+                       for first in range(head * width, features, a["heads"] * width))
+            scores = C.times(q, C.transpose(k, (1, 0))) * (width ** -0.5)  # (T, T)
+            scores = scores + later if a["causal"] else scores
+            heads.append(C.times(C.softmax(scores, axis=-1), v))
+        return C.splice(*heads, axis=-1)
+
+    return apply
+
+
+class LayerNorm:
+    """CNTK's own normalises over all static axes together."""
+
+    def __init__(self, a, width):
+        self.epsilon = a["epsilon"]
+        self.scale, self.shift = (C.Parameter((width,), name=name) for name in ("scale", "shift"))
+        self.parameters = [self.scale, self.shift]
+
+    def __call__(self, x):
+        normal = x - C.reduce_mean(x, axis=-1)
+        variance = C.reduce_mean(C.square(normal), axis=-1)
+        normal = C.element_divide(normal, C.sqrt(variance + self.epsilon))
+        return normal * self.scale + self.shift
+
+
+class Positions:
+    def __init__(self, shape):
+        self.parameters = [C.Parameter(tuple(shape), name="weight")]
+
+    def __call__(self, x):
+        return x + self.parameters[0]
+
+
+class ClassToken:
+    def __init__(self, width):
+        self.parameters = [C.Parameter((width,), name="weight")]
+
+    def __call__(self, x):
+        # A parameter has no axis of samples.
+        first = C.slice(x, 0, 0, 1) * 0 + C.reshape(self.parameters[0], (1, -1))
+        return C.splice(first, x, axis=0)  # (T, F) -> (1 + T, F)
+
+
+def gelu(a, shape):
+    if not a["tanh"]:
+        raise Unsupported("GELU: CNTK 2.7 has no error function")
+    root = (2 / np.pi) ** 0.5
+    return lambda x: 0.5 * x * (1 + C.tanh(root * (x + 0.044715 * x * x * x)))
+
+
+def tied_dense(table):
+    return lambda x: C.times(x, C.transpose(table, (1, 0)))
+
+
+# As `runner.LAYERS`; `runner.build` makes the tied head.
+LAYERS = {
+    "layer_norm": lambda a, shape: LayerNorm(a, shape[-1]),
+    "gelu": gelu,
+    "attention": attention,
+    "positions": lambda a, shape: Positions(shape),
+    "tokens": lambda a, shape: lambda x: C.transpose(C.reshape(x, (shape[0], -1)), (1, 0)),
+    "class_token": lambda a, shape: ClassToken(shape[-1]),
+    "first_token": lambda a, shape: lambda x: C.reshape(C.slice(x, 0, 0, 1), (-1,)),
+}

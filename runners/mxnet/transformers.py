@@ -1,0 +1,88 @@
+"""The layers of Transformers in MXNet 1.9.1, as `runner` has the others. Tokens are (B, T, F).
+
+Python 3.6 syntax.
+"""
+
+import math
+
+import numpy as np
+from mxnet import gluon
+from mxnet.gluon import nn
+
+# Subtracted from scores that a token may not read.
+FAR = 1e30
+
+
+class Attention(gluon.HybridBlock):
+    """Batched products and a softmax, as GluonNLP writes attention."""
+
+    def __init__(self, heads, causal, shape, prefix):
+        super().__init__(prefix=prefix)
+        self.heads, self.width = heads, shape[1] // (3 * heads)
+        if causal:
+            later = np.triu(np.full((1, shape[0], shape[0]), -FAR, np.float32), 1)
+            self.mask = self.params.get_constant("mask", later)
+
+    def hybrid_forward(self, F, x, mask=None):
+        q, k, v = (self.heads_of(part) for part in F.split(x, num_outputs=3, axis=2))
+        scores = F.batch_dot(q / math.sqrt(self.width), k, transpose_b=True)  # (B H, T, T)
+        if mask is not None:
+            scores = F.broadcast_add(scores, mask)
+        y = F.batch_dot(F.softmax(scores, axis=-1), v)
+        y = y.reshape((-4, -1, self.heads, 0, 0)).transpose((0, 2, 1, 3))
+        return y.reshape((0, 0, -3))
+
+    def heads_of(self, x):
+        x = x.reshape((0, 0, self.heads, -1)).transpose((0, 2, 1, 3))
+        return x.reshape((-3, 0, 0))  # (B, T, H D) -> (B H, T, D)
+
+
+class Positions(gluon.HybridBlock):
+    def __init__(self, shape, prefix):
+        super().__init__(prefix=prefix)
+        self.weight = self.params.get("weight", shape=shape)
+
+    def hybrid_forward(self, F, x, weight):
+        return F.broadcast_add(x, F.expand_dims(weight, axis=0))
+
+
+class ClassToken(gluon.HybridBlock):
+    def __init__(self, width, prefix):
+        super().__init__(prefix=prefix)
+        self.weight = self.params.get("weight", shape=(width,))
+
+    def hybrid_forward(self, F, x, weight):
+        nothing = F.zeros_like(F.slice_axis(x, axis=1, begin=0, end=1))
+        first = F.broadcast_add(nothing, weight.reshape((1, 1, -1)))
+        return F.concat(first, x, dim=1)  # (B, T, F) -> (B, 1 + T, F)
+
+
+def gelu_tanh(F, x):
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1 + F.tanh(inner))
+
+
+def gelu(F, x):
+    return F.LeakyReLU(x, act_type="gelu")
+
+
+def tied_dense(a, input_shape, table):
+    """A dense layer whose weight is the table of the embedding `table`."""
+    return nn.Dense(a["units"], flatten=False, use_bias=False, in_units=input_shape[-1],
+                    prefix=table.prefix, params=table.params)
+
+
+# As `runner.LAYERS`; `runner.Net` makes the tied head.
+LAYERS = {
+    "layer_norm": lambda a, shape, prefix: nn.LayerNorm(
+        epsilon=a["epsilon"], in_channels=shape[-1], prefix=prefix),
+    "gelu": lambda a, shape, prefix: nn.HybridLambda(gelu_tanh if a["tanh"] else gelu),
+    "attention": lambda a, shape, prefix: Attention(
+        a["heads"], a["causal"], shape, prefix),
+    "positions": lambda a, shape, prefix: Positions(tuple(shape), prefix),
+    "tokens": lambda a, shape, prefix: nn.HybridLambda(
+        lambda F, x: x.reshape((0, 0, -1)).transpose((0, 2, 1))),
+    "class_token": lambda a, shape, prefix: ClassToken(shape[-1], prefix),
+    "first_token": lambda a, shape, prefix: nn.HybridLambda(
+        lambda F, x: F.slice_axis(x, axis=1, begin=0, end=1).reshape((0, -1))),
+}
