@@ -224,9 +224,8 @@ class Runner(protocol.Runner):
             self.communicator = C.train.distributed.mpi_communicator()
         self.model = outputs[network["layers"][-1]["name"]]
         self.tokens = bool(network["target_shape"]) and has_attention(network)
-        target = C.one_hot(self.target, self.classes) if self.tokens else self.target
-        losses = C.cross_entropy_with_softmax(self.model, target)
-        self.criterion = C.reduce_mean(losses) if self.tokens else losses
+        loss = transformers.mean_loss if self.tokens else C.cross_entropy_with_softmax
+        self.criterion = loss(self.model, self.target)
         self.learner = make_learner(list(self.trained.values()), network)
         self.trainer = self._trainer(self.learner, task.strategy)
 

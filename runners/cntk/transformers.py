@@ -72,6 +72,12 @@ def gelu(a, shape):
     return lambda x: 0.5 * x * (1 + C.tanh(root * (x + 0.044715 * x * x * x)))
 
 
+def mean_loss(logits, targets):
+    """Of logits (T, K) and targets (T). CNTK's own cross entropy mixes up the tokens."""
+    chosen = C.reduce_sum(logits * C.one_hot(targets, logits.shape[-1]), axis=-1)
+    return C.reduce_mean(C.reduce_log_sum_exp(logits, axis=-1) - chosen)
+
+
 def tied_dense(table):
     return lambda x: C.times(x, C.transpose(table, (1, 0)))
 
