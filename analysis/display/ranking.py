@@ -98,7 +98,8 @@ def at_best(trials: pd.DataFrame) -> pd.DataFrame:
 def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
     """Name each row's framework, with its release and strategy where the table has several of them.
 
-    A row of a live comparison is followed by its side, A or B.
+    A row of a live comparison is followed by its side, A or B; one on nodes by how many, where
+    others have as many devices on one.
     """
     several = trials.groupby("framework")["release"].transform("nunique") > 1
     releases = trials["framework"] + " " + trials["release"].fillna("")
@@ -106,6 +107,9 @@ def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
     strategies = trials["strategy"].where(trials["strategy"] != "")
     several = strategies.groupby(trials["framework"]).transform("nunique") > 1
     names = names.where(~several, (names + " " + trials["strategy"]).str.strip())
+    if "nodes" in trials and trials.loc[trials["devices"] > 1, "nodes"].nunique() > 1:
+        on = " on " + trials["nodes"].astype(str) + " nodes"
+        names = names.where(trials["nodes"] == 1, names + on)
     return (names + " " + trials["side"]).str.strip() if "side" in trials else names
 
 

@@ -48,6 +48,7 @@ class PlannedTrial(Part):
     reason: str
     side: Word = ""
     ranks: Annotated[int, Field(ge=1)] = 1
+    nodes: Annotated[int, Field(ge=1)] = 1
     learning_rate: float = 0.0
     dropout: bool = False
 

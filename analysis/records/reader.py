@@ -75,8 +75,12 @@ PHASE_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "variant": str, "window": float, "steps": float, "start": float,
     "stop": float, "seconds": float, "reason": str,
 }
+NETWORK_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "window": int, "steps": int, "network_tx_bytes": float,
+}
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
-          "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS}
+          "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
+          "network": NETWORK_COLUMNS}
 
 def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
     return pd.DataFrame(columns=list(columns))
@@ -86,11 +90,11 @@ def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
 class Campaign:
     """One execution of a suite. Nothing changes it, so what follows from it may be kept.
 
-    `processes` has a row per finished process; `windows`, `counters` and `phases` hold the rows of
-    these processes. `kernels` holds the trace of each trial and `operators` its profile on a CPU,
-    with the same columns. In campaigns of earlier releases one worker proved all processes of a
-    trial: they have no `proves_each_process`. Those without `tells_settings` do not say what a
-    tier sets.
+    `processes` has a row per finished process; `windows`, `counters`, `phases` and, of several
+    nodes, `network` hold the rows of these processes. `kernels` holds the trace of each trial and
+    `operators` its profile on a CPU, with the same columns. In campaigns of earlier releases one
+    worker proved all processes of a trial: they have no `proves_each_process`. Those without
+    `tells_settings` do not say what a tier sets.
     """
 
     folder: Path
@@ -101,6 +105,7 @@ class Campaign:
     kernels: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
     operators: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
     phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
+    network: pd.DataFrame = field(default_factory=partial(_empty, NETWORK_COLUMNS))
     proves_each_process: bool = False
     tells_settings: bool = False
 
@@ -148,7 +153,8 @@ def read(folder: str | Path) -> Campaign:
     phases = tables["phases"].drop_duplicates(key, keep="last")
     of_finished = {name: table.merge(finished, on=["trial", "process"], how="inner")
                    for name, table in (("windows", _last_attempt(tables["windows"])),
-                                       ("counters", tables["counters"]), ("phases", phases))}
+                                       ("counters", tables["counters"]), ("phases", phases),
+                                       ("network", _last_attempt(tables["network"])))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
                     operators=_ended(tables["operators"]),

@@ -54,6 +54,17 @@ class Found:
     remarks: list[str] = field(default_factory=list)
 
 
+def sent_per_step(campaign: Campaign, trial: str, first: int) -> float:
+    """Return the bytes that all nodes' networks sent in a step, from window `first` on.
+
+    That is the median over processes of the median over windows; nan on one node.
+    """
+    rows = campaign.rows("network", trial)
+    rows = rows[rows["window"] >= first]
+    each = (rows["network_tx_bytes"] / rows["steps"]).groupby(rows["process"]).median()
+    return float(each.median()) if len(each) else np.nan
+
+
 def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     """Integrate the counters of a trial's ok processes, summed over its devices."""
     found = Found()

@@ -20,6 +20,8 @@ from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
 from analysis.trials import caveats, counters, phases
 
+# Of campaigns that train on several nodes.
+OF_NODES = ("nodes", "network_tx_bytes_per_step")
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -28,11 +30,11 @@ COLUMNS = (
     "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step", "trial",
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
-    *reader.STRENGTH, "settings", "caveat",
+    *reader.STRENGTH, "settings", "caveat", *OF_NODES,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
-         "warm_up_windows", "global_batch")
+         "warm_up_windows", "global_batch", "nodes")
 SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
             "global_batch")
 # A trial has the largest error of its processes.
@@ -55,7 +57,8 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
     unknown = {"settings": not campaign.tells_settings,
                "caveat": not caveats.is_there(campaign.folder),
-               **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process)}
+               **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process),
+               **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
 
@@ -68,7 +71,8 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     rows = []
     for trial in campaign.trials:
         row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", ""),
-                                                                "settings": ""}
+                                                                "settings": "",
+                                                                "nodes": trial.get("nodes", 1)}
         processes = campaign.rows("processes", trial["trial"])
         if (processes["status"] == "ok").any():
             against = [*judged[trial["trial"]].reasons, *contradicted[trial["trial"]]]
@@ -82,6 +86,12 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
     table = caveats.apply(table, campaign)
     return table.astype(dict.fromkeys(WHOLE, "Int64"))
+
+
+def nodes_of(trial: dict[str, Any]) -> int:
+    """Return how many nodes a trial trains on; 0 where it is one, the campaign's own."""
+    nodes = int(trial.get("nodes", 1))
+    return nodes if nodes > 1 else 0
 
 
 def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
@@ -179,6 +189,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         **{error: processes[error].max() for error in ERRORS},
         **{column: ok[column].max() for column in reader.STRENGTH}, **counted.columns,
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
+        "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
     }
 
 
@@ -220,8 +231,9 @@ def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
         return []
     remarks = []
     cores = campaign.meta["machine"].get("cpu", {}).get("allowed")
-    if trial["device_kind"] == "cpu" and cores and trial["devices"] * trial["threads"] > cores:
-        remarks.append(f"its {trial['devices']} devices share {cores} cores")
+    local = trial["devices"] // trial.get("nodes", 1)
+    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
+        remarks.append(f"its {local} devices share {cores} cores")
     if sameness.has_batch_norm(trial["network"]):
         remarks.append("each device normalises its own samples: losses compared with rows of as "
                        "many devices only")

@@ -83,7 +83,8 @@ class Process:
         """Time a process that is ready. Its worker lives on unless it failed."""
         outcome, sampler = self.outcome, self.session.sampler
         if self.worker:
-            gpus = self.trial.devices if self.trial.device_kind == "cuda" else 0
+            local = self.trial.devices // self.trial.nodes
+            gpus = local if self.trial.device_kind == "cuda" else 0
             with self._noting_failures(), sampler.recording(gpus):
                 self._time(self.worker)
             if outcome.row["status"] != "ok":
@@ -130,6 +131,8 @@ class Process:
                   "steps": answer["steps"], "last_step": done + answer["steps"],
                   "start": answer["start"], "stop": answer["stop"], "seconds": seconds,
                   "step_seconds": seconds / answer["steps"], "loss": answer["loss"]}
+        if answer.get("network_tx_bytes") is not None:
+            window["network_tx_bytes"] = answer["network_tx_bytes"]
         outcome.windows.append(window)
         outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
         timed = [each["step_seconds"] for each in outcome.windows if each["phase"] == "timing"]

@@ -37,7 +37,8 @@ WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "
 TABLES: dict[str, Sequence[str]] = {
     "processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS,
     "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
-    "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS)}
+    "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS),
+    "network": tuple(reader.NETWORK_COLUMNS)}
 # What stays of a process whose record no reader would take.
 IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000
@@ -162,7 +163,9 @@ class Recorder(Folder):
             reasons = [str(outcome.row["reason"]), f"measured again: {why}"]
             outcome.row["reason"] = "; ".join(filter(None, reasons))
         rows = {"counters": [{**process, **counter} for counter in outcome.counters],
-                "windows": outcome.windows, "phases": outcome.phases, "processes": [outcome.row]}
+                "windows": outcome.windows, "phases": outcome.phases,
+                "network": [row for row in outcome.windows if "network_tx_bytes" in row],
+                "processes": [outcome.row]}
         if fault := _fault_of(rows):
             kept = {key: outcome.row.get(key, "") for key in IDENTITY}
             rows = {"processes": [{**kept, "status": "failed", "reason": fault}]}

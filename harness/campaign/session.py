@@ -66,8 +66,9 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the trials use."""
-        devices = [trial.devices for trial in self.planned if trial.device_kind == "cuda"]
+        """How many GPUs the trials use of this node."""
+        devices = [trial.devices // trial.nodes for trial in self.planned
+                   if trial.device_kind == "cuda"]
         return max(devices, default=0)
 
 

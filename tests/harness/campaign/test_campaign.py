@@ -74,8 +74,8 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     assert {(row["status"], row["verified"], row["reason"].partition(";")[0], row["processes"],
              row["windows"]) for row in rows.values()
             } == {("ok", "yes", "no interval: 2 of at least 3 processes", "2", "4")}
-    # A new campaign has no caveats.
-    assert (*rows["one tiny_fcn"], "caveat") == trials.COLUMNS
+    # A new campaign has no caveats, and this one no other nodes.
+    assert (*rows["one tiny_fcn"], "caveat", *trials.OF_NODES) == trials.COLUMNS
     assert not list(tmp_path.glob("*.new"))
 
 
