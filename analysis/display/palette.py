@@ -32,8 +32,8 @@ OTHER = ("#555555", "*")
 ORDER = [*FRAMEWORKS, *STRATEGIES]
 # Classes of kernels: colours for computing, greys for the rest.
 KERNELS = dict(zip((*CLASSES, IDLE), (
-    "#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#cc79a7", "#009e73", "#f0e442", "#8c8c8c",
-    "#bdbdbd", "#24292f", "#e8ebee"), strict=True))
+    "#d55e00", "#e69f00", "#8b5a2b", "#0072b2", "#56b4e9", "#cc79a7", "#009e73", "#f0e442",
+    "#8c8c8c", "#bdbdbd", "#24292f", "#e8ebee"), strict=True))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from analysis.trials.breakdown import PARTS, RESIDUAL, Breakdown
 
 ON_CPU = {
     kernels.PRODUCT: "matrix products", kernels.CONVOLUTION: "convolutions",
+    kernels.ATTENTION: "fused attention",
     kernels.REDUCTION: "reductions, norms, pooling, loss", kernels.ELEMENTWISE: "element-wise",
     kernels.LAYOUT: "layout: copies and transposes", kernels.OPTIMISER: "optimiser",
     kernels.COLLECTIVE: "collectives", kernels.COPY: "copies",
@@ -58,7 +59,7 @@ class Side:
     @cached_property
     def products(self) -> pd.DataFrame:
         rows = self.breakdown.rows
-        return rows[rows["class"].isin(PRODUCTS)]
+        return rows[rows["class"].isin((*PRODUCTS, kernels.ATTENTION))]
 
     def arithmetic(self, kind: str) -> str:
         """Return the arithmetic of most of the time of a class of products, or UNNAMED."""

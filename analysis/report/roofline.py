@@ -26,10 +26,9 @@ from analysis.trials.breakdown import RESIDUAL, NotExplained
 from networks import work
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
-PRODUCTS = ("dense", "conv2d", "lstm")
 # What a step loses to: classes of its trace.
 LOST = {
-    "products": (kernels.PRODUCT, kernels.CONVOLUTION),
+    "products": (kernels.PRODUCT, kernels.CONVOLUTION, kernels.ATTENTION),
     "element-wise and update": (kernels.ELEMENTWISE, kernels.OPTIMISER),
     "reductions": (kernels.REDUCTION,), "layout": (kernels.LAYOUT,),
     "copies and collectives": (kernels.COPY, kernels.MEMSET, kernels.COLLECTIVE),
@@ -71,7 +70,7 @@ def of_trial(trial: Mapping[Any, Any], meta: Mapping[str, Any]) -> Limit | None:
     return Limit(sum(compute for _, compute, memory in times if compute >= memory),
                  sum(memory for _, compute, memory in times if memory > compute),
                  sum(max(compute, memory) for stage, compute, memory in times
-                     if stage.op in PRODUCTS and stage.phase != "update"))
+                     if stage.op in work.PRODUCTS and stage.phase != "update"))
 
 
 def bandwidth_of(trial: Mapping[Any, Any], meta: Mapping[str, Any]) -> float | None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import yaml
 
-PRODUCT, CONVOLUTION, LAYOUT = "matrix product", "convolution", "layout"
-ELEMENTWISE, REDUCTION, OPTIMISER = "element-wise", "reduction", "optimiser"
+PRODUCT, CONVOLUTION, ATTENTION = "matrix product", "convolution", "attention"
+ELEMENTWISE, REDUCTION, LAYOUT, OPTIMISER = "element-wise", "reduction", "layout", "optimiser"
 COLLECTIVE, COPY, MEMSET, UNCLASSIFIED = "collective", "copy", "memset", "unclassified"
-CLASSES = (PRODUCT, CONVOLUTION, REDUCTION, ELEMENTWISE, LAYOUT, OPTIMISER, COLLECTIVE, COPY,
-           MEMSET, UNCLASSIFIED)
+CLASSES = (PRODUCT, CONVOLUTION, ATTENTION, REDUCTION, ELEMENTWISE, LAYOUT, OPTIMISER, COLLECTIVE,
+           COPY, MEMSET, UNCLASSIFIED)
 # Rows of kernels.csv that are no activity.
 WALL, BUSY, IDLE, NO_TRACE = "wall", "busy", "idle", "no trace"
 # One of these is written last, so a trace without them was cut off.

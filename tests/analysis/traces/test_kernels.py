@@ -53,6 +53,11 @@ RECORDED = [(framework, name) for framework in ("pytorch", "jax") for name in st
     ("void at::native::(anonymous namespace)::compute_grad_weight<float, long>(long)", Kind("reduction")),
     ("void nhwcSliceCKernel<float, float, float, true, (cudnnKernelDataType_t)0>(float)", Kind("layout")),
     ("void scal_kernel<float, float, 1, true, 6, 5, 5, 3>(float)", Kind("element-wise")),
+    # fused attention, of PyTorch and of cuDNN
+    ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, cutlass::bfloat16_t>>(int)",
+     Kind("attention")),
+    ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", Kind("attention")),
+    ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6_128x128x64_4x1x1_cga1x1x1_kernel0_0", Kind("attention")),
     # cuDNN
     ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32_g1_execute_kernel__5x_cudnn",
      Kind("convolution", "tf32")),
