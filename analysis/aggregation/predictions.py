@@ -16,6 +16,7 @@ from analysis.aggregation import links, overlap, strategies
 from analysis.aggregation.links import Fit
 from analysis.aggregation.strategies import Leg, Work
 from analysis.records.reader import Campaign
+from analysis.records.study_reader import NODES
 from analysis.statistics.bootstrap import Estimate
 from analysis.trials import phases, summary
 from networks import work
@@ -49,8 +50,10 @@ APART = 3.0
 Timed = tuple[dict[str, Any], dict[str, Estimate]]
 
 
-def wire_of(campaign: Campaign) -> str:
-    """Name the wire of links.csv on which a campaign ran."""
+def wire_of(campaign: Campaign, trial: Mapping[str, Any]) -> str:
+    """Name the wire of links.csv on which a trial of a campaign ran."""
+    if trial.get("nodes", 1) > 1:
+        return NODES
     return "p2p_off" if forced_apart(campaign.meta.get("variables") or {}) else "default"
 
 
@@ -81,7 +84,7 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     rows = []
     against, derived = _against(campaign), _derived(campaign)
     for trial in _ran(campaign):
-        chosen = links.chosen(fits, wire_of(campaign), trial["devices"])
+        chosen = links.chosen(fits, wire_of(campaign, trial), trial["devices"])
         gradients = _work(trial["network"], trial["devices"], trial["strategy"])
         row = _named(campaign, trial) | _predicted(trial["strategy"], gradients, chosen)
         if why := against[trial["trial"]]:
@@ -108,7 +111,7 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     rows = []
     for trial in several(campaign):
         strategy, devices = trial["strategy"], trial["devices"]
-        chosen = links.chosen(fits, wire_of(campaign), devices)
+        chosen = links.chosen(fits, wire_of(campaign, trial), devices)
         parts = phases.of_trial(campaign, trial["trial"])
         backward = parts["backward"].value
         if strategies.missing(strategy, chosen) or not math.isfinite(backward):
@@ -164,11 +167,11 @@ def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     link is that of the campaign's wire. Its rows also have the measured efficiency, where as many
     devices were measured.
     """
-    wire = wire_of(campaign)
-    ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
     rows = []
     for own in _workloads(campaign):
         trial, parts = own[0]
+        wire = wire_of(campaign, trial)
+        ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
         alone, shared = _alone(parts), _shared_cores(campaign, trial)
         too_high = f"computing was timed where {shared}, so efficiency comes out too high"
         chosen = links.chosen(fits, wire, trial["devices"])
@@ -225,7 +228,7 @@ def _named(campaign: Campaign, trial: Mapping[str, Any]) -> dict[str, Any]:
     return {"campaign": campaign.meta["name"],
             **{column: trial[column]
                for column in ("trial", "framework", "network", "devices", "strategy")},
-            "wire": wire_of(campaign)}
+            "wire": wire_of(campaign, trial)}
 
 
 def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dict[str, Any]:

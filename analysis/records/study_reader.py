@@ -28,6 +28,8 @@ LINK_COLUMNS: Mapping[str, type] = {
     "seconds": float}
 # Links between devices; the others stay within one device or its host.
 WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce")
+# The wire between nodes.
+NODES = "nodes"
 HOST_SUMS = ("host_sum_one", "host_sum_all")
 NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]

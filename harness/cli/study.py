@@ -25,6 +25,7 @@ from harness.cli.options import (
     words,
 )
 from harness.cli.terminal import Notes, interruptible, new_folder, say
+from harness.cluster.options import MOST_NODES
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
 from harness.plan.suite import MOST_THREADS
@@ -116,6 +117,9 @@ class AggregationOptions(StudyOptions):
         help="Recorded campaigns on several devices, whose aggregation is to be explained.")] = None
     devices: Annotated[str, typer.Option(
         help="Numbers of devices with commas. Default: 1, 2, 4 ... of those here.")] = ""
+    nodes: Annotated[int, typer.Option(
+        min=1, max=MOST_NODES, help="Also the links between so many nodes of a Slurm allocation.")
+    ] = 1
     windows: Annotated[int, typer.Option(
         min=1, max=MOST_COUNT, help="Timed windows of a transfer in a process.")] = 5
     window_seconds: WindowSeconds = 0.02
@@ -207,7 +211,7 @@ def study_aggregation(options: AggregationOptions) -> None:
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, "
                        f"or derive it again with --again {folder}")
     plan = aggregation.plan(options.devices, options.device, named(options.interpreter),
-                            options.allow_dirty, suite_effort)
+                            options.allow_dirty, suite_effort, options.nodes)
     _refuse_forced_wire(plan.device_kind)
     # Such a campaign would end the study after everything is measured.
     _refuse_useless(campaigns, plan.device_kind)

@@ -2,7 +2,7 @@
 
 A group is a number of devices on one wire. The wire `default` is what the library chooses (NVLink
 if there is one); `p2p_off` forbids direct transfers between GPUs, so that data goes through host
-memory. A link that does not exist is a row with its reason.
+memory; `nodes` joins several nodes. A link that does not exist is a row with its reason.
 """
 
 import csv
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.records.study_reader import HOST_SUMS, LINK_COLUMNS, WIRED
+from analysis.records.study_reader import HOST_SUMS, LINK_COLUMNS, NODES, WIRED
 from harness.campaign import campaign
 from harness.campaign.events import Listener
 from harness.campaign.process import now
@@ -31,7 +31,8 @@ from harness.workers.launch import start, task_of
 from harness.workers.worker import Failed, Unsupported, Worker
 
 MODULE = "runners.studies.links"
-WIRES: Mapping[str, Mapping[str, str]] = {"default": {}, "p2p_off": {"NCCL_P2P_DISABLE": "1"}}
+WIRES: Mapping[str, Mapping[str, str]] = {"default": {}, "p2p_off": {"NCCL_P2P_DISABLE": "1"},
+                                          NODES: {}}
 SMALLEST_BYTES, GROWTH = 2**14, 4
 LARGEST_MIB = {"cpu": 64, "cuda": 256}
 START_SECONDS, TRANSFER_SECONDS = 300.0, 120.0
@@ -74,15 +75,19 @@ class Group:
 
 
 def plan(devices: str, device: str, interpreters: Mapping[str, Path], allow_dirty: bool,
-         effort: Mapping[str, Any]) -> Plan:
-    """Plan a trial of PyTorch for each number of devices; by default 1, 2, 4 ... of those here."""
+         effort: Mapping[str, Any], nodes: int = 1) -> Plan:
+    """Plan a trial of PyTorch for each number of devices; by default 1, 2, 4 ... of those here.
+
+    With several `nodes` each number is also one of each node.
+    """
     machine = hardware.describe()
     gpus = campaign.choose_device(device, machine) == "cuda"
     here = len(machine["gpus"]) if gpus else len(os.sched_getaffinity(0))
     counts = devices or ",".join(str(2**power) for power in range(max(1, here).bit_length()))
     try:
         planned = study.plan(["pytorch"], device, interpreters, allow_dirty, title="Links",
-                             devices=[int(count) for count in counts.split(",")], **effort)
+                             devices=[int(count) for count in counts.split(",")],
+                             nodes=sorted({1, nodes}), **effort)
     except ValueError:
         raise WrongUse(f"--devices {devices}: write whole numbers with commas, as in 1,2,4"
                        ) from None
@@ -110,9 +115,11 @@ def run(planned: Plan, effort: Effort, folder: Path, listener: Listener) -> None
 
 
 def groups_of(trials: Sequence[Trial]) -> list[Group]:
-    """List the groups of each number of devices; without GPUs there is one wire."""
-    return [Group(wire, trial) for trial in trials for wire in WIRES
-            if wire == "default" or (trial.device_kind == "cuda" and trial.devices > 1)]
+    """List the groups of each number of devices; without GPUs a node has one wire."""
+    on_one = [trial for trial in trials if trial.nodes == 1]
+    found = [Group(wire, trial) for trial in on_one for wire in ("default", "p2p_off")
+             if wire == "default" or (trial.device_kind == "cuda" and trial.devices > 1)]
+    return found + [Group(NODES, trial) for trial in trials if trial.nodes > 1]
 
 
 def sweep(groups: Sequence[Group], environment: Environment | BuildFailed, effort: Effort,

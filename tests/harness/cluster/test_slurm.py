@@ -61,6 +61,34 @@ def test_a_job_near_its_limit_is_requeued_and_resumes(cluster, form):
     whole(cluster, name, 5)
 
 
+@thorough
+def test_a_job_that_is_preempted_goes_on_afterwards(cluster):
+    submitted = cluster.start("preempted", cluster.suite("preempted", processes=5), "--on", "slurm,nodes=2,partition=debug")
+    wait(lambda: len(cluster.processes("preempted")) > 1)
+    job = cluster.job()
+    assert cluster.on("n1", "sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 2").returncode == 0
+    said, _ = submitted.communicate(timeout=180)
+    assert submitted.returncode == 0, said
+    assert "Restarts=1 " in cluster.on("n1", "scontrol", "show", "job", job).stdout
+    whole(cluster, "preempted", 5)
+
+
+@thorough
+def test_a_campaign_outlives_the_death_of_its_nodes_slurmd(cluster):
+    submitted = cluster.start("orphan", cluster.suite("orphan", processes=6), "--on", "slurm,options.nodelist=n1")
+    wait(lambda: len(cluster.processes("orphan")) > 1)
+    job = cluster.job()
+    pid = (cluster.folder / "slurmd.n1.pid").read_text().strip()
+    cluster.on("n1", "kill", "-KILL", pid)
+    cluster.on("n1", "scontrol", "update", "nodename=n1", "state=down", "reason=dead")
+    wait(lambda: "PENDING" in cluster.on("n1", "squeue", "-h", "-j", job, "-o", "%T").stdout)
+    assert cluster.on("n1", "slurmd", "-N", "n1", "-f", str(cluster.folder / "slurm.conf")).returncode == 0
+    cluster.on("n1", "scontrol", "update", "nodename=n1", "state=resume")
+    said, _ = submitted.communicate(timeout=180)
+    assert submitted.returncode == 0, said
+    whole(cluster, "orphan", 6)
+
+
 def test_a_job_that_is_cancelled_leaves_nothing_and_keeps_what_was_finished(cluster):
     submitted = cluster.start("cancelled", cluster.suite("cancelled", processes=60), "--on", "slurm")
     wait(lambda: cluster.processes("cancelled"))

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +227,10 @@ def change(file, line, column):
     rows[line - 1][place] = str(1.5 * float(rows[line - 1][place]))
     with file.open("w", newline="") as table:
         csv.writer(table, lineterminator="\n").writerows(rows)
+
+
+def test_several_nodes_are_a_wire_of_their_own():
+    planned = aggregation.plan("1", "cpu", {}, False, {})
+    [one] = planned.trials
+    two = replace(one, nodes=2, devices=2, ranks=2)
+    assert [(group.wire, group.trial.devices) for group in groups_of([one, two])] == [("default", 1), ("nodes", 2)]
