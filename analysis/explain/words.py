@@ -21,6 +21,12 @@ REMEDIES = {
     kernels.COPY: "pin host memory, or copy the next batch while this one trains",
     kernels.IDLE: "launch less, or all at once: a compiled or captured step, or a larger batch",
 }
+# A tuned step is compiled and captured already.
+TUNED_REMEDIES = {
+    kernels.COLLECTIVE: REMEDIES[kernels.COLLECTIVE],
+    kernels.COPY: REMEDIES[kernels.COPY],
+    kernels.IDLE: "a larger batch hides what the host does",
+}
 FLOPS_UNITS = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 # Parts are put into words from this share of the difference on.
 LARGE = 0.1
@@ -92,8 +98,17 @@ def _part(gap: Gap, row: Mapping[Any, Any]) -> str:
         return f"{how} is residual: kernels took another time under the trace than when timed."
     slower, faster = _ordered(gap)
     longer = slower if share > 0 else faster
-    remedy = f" Remedy: {REMEDIES[kind]}." if kind in REMEDIES else ""
-    return f"{how} is {gap.named(row['part'].partition(',')[0])}; {longer.name} has more.{remedy}"
+    return (f"{how} is {gap.named(row['part'].partition(',')[0])}; {longer.name} has more."
+            f"{_remedy(longer, kind)}")
+
+
+def _remedy(side: Side, kind: str) -> str:
+    """Say what a person may try on a side; "" if its tier does it already."""
+    trial = side.breakdown.trial
+    known = TUNED_REMEDIES if trial["tuning"] == "tuned" else REMEDIES
+    if kind not in known or (kind == kernels.COPY and trial["data"] != "host"):
+        return ""
+    return f" Remedy: {known[kind]}."
 
 
 def _ordered(gap: Gap) -> tuple[Side, Side]:

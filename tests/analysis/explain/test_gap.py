@@ -8,6 +8,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,14 +19,15 @@ from analysis.explain.gap import Side, explain, side_of
 from analysis.records import reader
 from analysis.records.reader import KERNEL_COLUMNS
 from analysis.statistics import bootstrap
+from analysis.traces import kernels
 from analysis.trials import breakdown
 from analysis.trials.breakdown import NotExplained
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "h200-fcn5"
 PYTORCH, JAX, PLAIN = (f"{name}-fcn5-b1024-cudax1-fp32-stock-host" for name in ("pytorch-2.11.0", "jax-0.11.2", "jaxplain-0.11.2"))
 MS = 1e-3
-TRIAL = {"framework": "one", "trial": "one-fcn5", "network": "fcn5", "device_kind": "cuda", "threads": 1, "devices": 1,
-         "precision": "fp32", "flops_per_step": 80e9}
+TRIAL = {"framework": "one", "trial": "one-fcn5", "network": "fcn5", "device_kind": "cuda",
+         "tuning": "stock", "data": "device", "threads": 1, "devices": 1, "precision": "fp32", "flops_per_step": 80e9}
 
 
 def traced(*rows, busy=None, wall=None):
@@ -79,6 +81,18 @@ def test_the_sentences_name_the_arithmetic_and_what_to_do():
         "larger batch."]
     assert any(sentence.startswith("Without the residual, the parts sum to 2.00 ms of 2.00 ms (within its interval)")
                for sentence in said)
+
+
+@pytest.mark.parametrize(("tuning", "kind", "data", "remedy"), [
+    ("stock", kernels.ELEMENTWISE, "device", " Remedy: a compiler would fuse them (tuning: tuned)."),
+    ("tuned", kernels.ELEMENTWISE, "device", ""),
+    ("tuned", kernels.IDLE, "device", " Remedy: a larger batch hides what the host does."),
+    ("tuned", kernels.COPY, "device", ""),
+    ("tuned", kernels.COPY, "host",
+     " Remedy: pin host memory, or copy the next batch while this one trains.")])
+def test_no_remedy_is_what_the_tier_does_already(tuning, kind, data, remedy):
+    side = SimpleNamespace(breakdown=SimpleNamespace(trial={"tuning": tuning, "data": data}))
+    assert words._remedy(side, kind) == remedy
 
 
 def test_the_other_way_round_the_same_parts_have_the_other_sign():
