@@ -377,8 +377,9 @@ def _workloads(campaign: Campaign) -> list[list[Timed]]:
 def _shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
     """Say that a trial's devices share a CPU with too few cores; empty where each has its own."""
     cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
-    if trial["device_kind"] == "cpu" and cores and trial["devices"] * trial["threads"] > cores:
-        return f"{trial['devices']} devices share {cores} cores"
+    local = trial["devices"] // trial.get("nodes", 1)
+    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
+        return f"{local} devices share {cores} cores"
     return ""
 
 

@@ -126,7 +126,8 @@ def _computing(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> float:
     cores = (meta["machine"].get("cpu") or {}).get("allowed")
     if row["device_kind"] != "cpu" or not cores:
         return float(row["devices"])
-    return float(min(row["devices"], max(1.0, cores / row["threads"])))
+    nodes = row.get("nodes", 1)
+    return float(min(row["devices"], nodes * max(1.0, cores / row["threads"])))
 
 
 def _beyond_link(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:

@@ -144,6 +144,10 @@ class Recorder(Folder):
         if campaign.meta["source_hash"] != now["source_hash"]:
             digest = now["source_hash"][:12]
             recorder.changes = [f"with other sources of dlbench (SHA-256 {digest})"]
+        was, here = (page["machine"].get("nodes", []) for page in (campaign.meta, now))
+        if was != here:
+            recorder.changes.append(f"on {', '.join(here) or 'no cluster'} instead of "
+                                    f"{', '.join(was) or 'no cluster'}")
         for name, columns in TABLES.items():
             file = folder / f"{name}.csv"
             if file.exists() or name in OF_EVERY_CAMPAIGN:

@@ -31,7 +31,8 @@ def refusal(trial: Any, host: float | None, device: float | None, samples: int) 
     drawn = trial.data in ("device", "host")
     batches = arrays.ring_length(network, trial.global_batch) if drawn else 1
     ring = batches * arrays.batch_bytes(network, trial.global_batch)
-    wanted = [(max(ring, proof, 0 if on_gpus else step * trial.devices), host, "the machine"),
+    of_all = 0 if on_gpus else step * trial.devices // trial.nodes
+    wanted = [(max(ring, proof, of_all), host, "the machine"),
               (step if on_gpus else 0, device, "each GPU")]
     return next((f"{OUT_OF_MEMORY}needs at least {need / 2**30:,.1f} GiB, {who} has "
                  f"{there / 2**30:,.1f} GiB; choose a smaller batch"

@@ -128,6 +128,13 @@ def test_a_split_batch_is_at_most_n_times_as_fast_and_caches_double_that_on_cpus
                                            f"least 0.0999 s with the whole batch: more than {times} times as fast")
 
 
+@pytest.mark.parametrize(("nodes", "verified"), [(1, "no"), (2, "yes")])
+def test_each_node_brings_cores_of_its_own(nodes, verified):
+    whole, split = (in_seconds(seconds, 0.001, device_kind="cpu", batch=batch, devices=devices, nodes=on)
+                    for seconds, batch, devices, on in ((0.1, 64, 1, 1), (0.03, 32, 2, nodes)))
+    assert verdict(whole, split, peaks=[], cores=2)[0] == verified
+
+
 def test_a_split_batch_whose_interval_reaches_what_can_be_is_not_refused():
     whole = in_seconds(0.1, 0.001, device_kind="cuda")
     assert [verdict(whole, in_seconds(0.022, spread, batch=16, devices=4, device_kind="cuda"), peaks=[])[0]

@@ -248,6 +248,13 @@ def test_what_changes_from_day_to_day_keeps_no_campaign_from_going_on(tmp_path):
     assert "resumed" not in reading.read(tmp_path).meta
 
 
+def test_rows_that_another_node_measured_say_so(tmp_path):
+    Recorder.create(tmp_path, {**META, "machine": {**HERE["machine"], "nodes": ["n1"]}})
+    resumed = resume_here(tmp_path, machine={**HERE["machine"], "nodes": ["n2"]})
+    resumed.append(Outcome(process(FCN, 0), [window(FCN, 0, 0)]))
+    assert resumed.meta()["resumed"] == ["on n2 instead of n1"]
+
+
 def test_what_other_sources_measure_is_noted_once_and_in_every_row(tmp_path):
     Recorder.create(tmp_path, META).append(Outcome(process(FCN, 0), [window(FCN, 0, 0)]))
     resumed = resume_here(tmp_path, source_hash="b" * 64)
