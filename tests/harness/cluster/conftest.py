@@ -36,7 +36,7 @@ class Cluster:
 
     def on(self, node: str, *words: str, **options) -> subprocess.CompletedProcess[str]:
         """Run a command on a node."""
-        return subprocess.run(self.words(node, *words), cwd=CHECKOUT, capture_output=True, text=True, timeout=300, **options)
+        return subprocess.run(self.words(node, *words), cwd=CHECKOUT, capture_output=True, text=True, timeout=900, **options)
 
     def words(self, node: str, *words: str) -> list[str]:
         return [str(self.folder / "on"), node, *words]

@@ -1,6 +1,7 @@
 """Training on two nodes whose clocks are 1,000 s apart: proven the same, and a rank's death is one row."""
 
 import csv
+import sys
 
 import pytest
 
@@ -22,7 +23,30 @@ def test_two_nodes_train_the_same_network(cluster, framework):
     [row] = rows_of(cluster, framework)
     assert (row["status"], row["check"]) == ("ok", "same"), row["reason"]
     assert all(0 < float(window["seconds"]) < 60 for window in rows_of(cluster, framework, "windows"))
+    assert all(float(window["network_tx_bytes"]) > 0 for window in rows_of(cluster, framework, "network"))
+    assert rows_of(cluster, framework, "trials")[0]["nodes"] == "2"
     assert cluster.strangers() == []
+
+
+@thorough
+@pytest.mark.parametrize("rate", ["1gbit", "200mbit"])
+def test_bytes_and_time_between_nodes_are_those_of_the_model(cluster, rate):
+    need(cluster, "pytorch")
+    for node, link in (("n1", "v1"), ("n2", "v2")):
+        shaped = cluster.on(node, "tc", "qdisc", "change", "dev", link, "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+        if shaped.returncode:
+            pytest.skip(f"this kernel shapes no traffic: {shaped.stderr.strip()}")
+    suite = cluster.suite(rate, "pytorch", "fcn5", processes=1, more="nodes: 2\nbatch: 64\nphases: true\n")
+    folder, links = (str(cluster.folder / name) for name in (rate, f"links-{rate}"))
+    done = cluster.dlbench("run", suite, "--on", "slurm,nodes=2", "--out", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    studied = cluster.on("n1", "salloc", "-Q", "-N2", "--exclusive", sys.executable, "-m", "harness.start", "study", "aggregation", folder,
+                         "--nodes", "2", "--devices", "1", "--device", "cpu", "--processes", "1", "--windows", "2", "--out", links)
+    assert studied.returncode == 0, studied.stdout + studied.stderr
+    [trial], [found] = rows_of(cluster, rate, "trials"), rows_of(cluster, f"links-{rate}", "predictions")
+    # Two nodes: each sends the gradients' bytes once.
+    assert float(trial["network_tx_bytes_per_step"]) == pytest.approx(2 * 4 * int(trial["parameters"]), rel=0.05)
+    assert float(found["predicted_seconds"]) == pytest.approx(float(found["measured_seconds"]), rel=0.2)
 
 
 def test_a_rank_that_is_killed_on_the_second_node_is_one_failed_row(cluster):
