@@ -144,10 +144,12 @@ def _run_processes(plan: Plan, session: Session, recorder: Recorder) -> bool:
             listener.done(outcome, number, rounds.total)
             ran = True
         if process == 0 and tracing.wanted(suite, trial) and recorder.untraced(trial.trial):
-            recorder.append_kernels(pipeline.record(tracing.trace, trial))
+            pipeline.recordings.append(tracing.trace(session, trial))
         if (process == 0 and profiling.wanted(suite, trial)
                 and recorder.untraced(trial.trial, "operators")):
-            recorder.append_kernels(pipeline.record(profiling.profile, trial), "operators")
+            pipeline.recordings.append(profiling.profile(session, trial))
+        for table, rows in pipeline.recorded():
+            recorder.append_kernels(rows, table)
     return ran
 
 

@@ -2,7 +2,7 @@
 
 Timing stays one at a time: while a process is timed, the others of its group wait and compute
 nothing, and no process gets ready or ends. The waiting ones hold memory, so a suite has to ask for
-them (`prepare_jobs`).
+them (`prepare_jobs`). Traces and profiles are made in the same way after the group.
 
 A process, trace or profile that runs out of memory beside others runs once more, alone; this
 includes a part of its step. After that fewer processes get ready at a time and no worker is kept.
@@ -10,12 +10,14 @@ No further process of a trial is started if the trial was refused, its loss dive
 process timed out or gave no answer to its check: the next one would do the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from harness.campaign.events import Outcome
 from harness.campaign.process import Process, now
 from harness.campaign.session import Session
+from harness.campaign.tracing import Recording
 from harness.plan.planner import Trial
 from harness.workers.pool import leaves_traces
 from harness.workers.worker import Failed, Unsupported, Worker
@@ -24,7 +26,6 @@ REST_SECONDS = 60.0  # for a worker to free its network; a slower one is not wor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Record = Callable[[Session, Trial], list[dict[str, Any]]]  # a trace or a profile
 
 
 class Pipeline:
@@ -44,6 +45,7 @@ class Pipeline:
         self.beside_others = False  # whether other workers lived when this group got ready
         self.ready: list[Process] = []
         self.timed: list[tuple[Worker, Trial]] = []
+        self.recordings: list[Recording] = []  # traces and profiles, for the end of the group
         self.hopeless: dict[str, Outcome] = {}  # by trial: after this outcome no process is started
 
     def run(self, trial: Trial, process: int, order: int) -> Outcome:
@@ -63,14 +65,34 @@ class Pipeline:
             self._end_group()
         return outcome
 
-    def record(self, record: Record, trial: Trial) -> list[dict[str, Any]]:
-        """Trace or profile a trial beside the waiting workers, or alone if memory runs out."""
-        rows = record(self.session, trial)
-        others = [worker for worker in self.session.live.workers if not worker.ended]
-        if others and str(rows[0].get("reason")).startswith("out_of_memory"):
-            self._make_room(record.__name__, rows[0])
-            rows = record(self.session, trial)
-        return rows
+    def recorded(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Yield the tables and rows of `recordings`, once no process waits to be timed.
+
+        Recordings get ready side by side, and record one at a time.
+        """
+        if self.ready:
+            return
+        group, self.recordings = self.recordings, []
+        short = []
+        with contextlib.ExitStack() as held:
+            for each in group:
+                held.enter_context(each.held)
+            for first in range(0, len(group), self.jobs):
+                beside = group[first:first + self.jobs]
+                for each in self._in_parallel(lambda one: one.get_ready(), beside):
+                    rows = each.rows()
+                    if str(rows[0].get("reason")).startswith("out_of_memory") and (
+                            len(group) > 1 or self._others()):
+                        short.append((each, rows[0]))
+                    else:
+                        yield each.table, rows
+        if short:
+            self._make_room(short[0][0].asked.command, short[0][1])
+        for each, _ in short:
+            yield each.table, each.again()
+
+    def _others(self) -> list[Worker]:
+        return [worker for worker in self.session.live.workers if not worker.ended]
 
     def _is_ready(self, trial: Trial, process: int) -> bool:
         return bool(self.ready) and (self.ready[0].trial, self.ready[0].number) == (trial, process)

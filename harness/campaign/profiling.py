@@ -12,7 +12,7 @@ import numpy as np
 from analysis.traces import kernels, operators
 from analysis.traces.exposure import exposed, innermost
 from harness.campaign.session import Session
-from harness.campaign.tracing import Pass, record
+from harness.campaign.tracing import Pass, Recording
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.workers.answers import Profiled
@@ -27,11 +27,11 @@ def wanted(suite: Suite, trial: Trial) -> bool:
     return suite.profile and trial.device_kind == "cpu"
 
 
-def profile(session: Session, trial: Trial) -> list[dict[str, Any]]:
-    """Profile a trial on one device; return its rows for operators.csv, or one with the reason."""
-    if trial.devices > 1:
-        return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": ONE_DEVICE}]
-    return record(session, trial, Pass("profile", Profiled, UNBULKED, rows_of))
+def profile(session: Session, trial: Trial) -> Recording:
+    """Return what profiles a trial on one device into rows of operators.csv."""
+    profiling = Recording(session, trial, Pass("profile", Profiled, UNBULKED, rows_of), "operators")
+    profiling.reason = ONE_DEVICE if trial.devices > 1 else ""
+    return profiling
 
 
 def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,9 +4,10 @@ The worker is not timed, because recording costs time. If it fails, the trial ke
 the reason is recorded. Its trace (runners/tracer.py) becomes rows of kernels.csv.
 """
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,32 +46,74 @@ def wanted(suite: Suite, trial: Trial) -> bool:
     return suite.trace and trial.device_kind == "cuda"
 
 
-def trace(session: Session, trial: Trial) -> list[dict[str, Any]]:
-    """Trace a trial; return its rows for kernels.csv, or one row with the reason."""
+class Recording:
+    """One more worker of a trial: it gets ready, maybe beside others, and then records alone.
+
+    What happens to it becomes the reason of the trial's only row. `table` names its records.
+    """
+
+    def __init__(self, session: Session, trial: Trial, asked: Pass, table: str):
+        self.session = session
+        self.trial = trial
+        self.asked = asked
+        self.table = table
+        self.reason = ""
+        self.held = contextlib.ExitStack()  # the worker and its folder
+
+    def get_ready(self) -> "Recording":
+        """Start the worker, build and feed its network, and warm it up."""
+        session, trial, asked = self.session, self.trial, self.asked
+        if self.reason:
+            return self
+        session.listener.watch(Event(trial, 0, "tracing"))
+        log = session.logs / f"{trial.trial}-{asked.command}.log"
+        log.unlink(missing_ok=True)
+        with self._noting_failures():
+            large = self.held.enter_context(make_large_folder())
+            self.folder = self.held.enter_context(AnswerFolder(Path(large)))
+            self.worker = self.held.enter_context(session.start(trial, log, extra=asked.variables))
+            self.held.enter_context(session.live.holding(self.worker))
+            session.greet(self.worker, trial)
+            session.build(self.worker, trial)
+            session.feed(self.worker, trial)
+            self.worker.ask("run", session.suite.limits.window, steps=WARM_UP_STEPS)
+        return self
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Record a few steps and end the worker; return rows, or one with the reason."""
+        found = {}
+        with self.held, self._noting_failures():
+            if not self.reason:
+                command = Asked(self.asked.command, {"steps": STEPS}, time.monotonic())
+                self.worker.ask(self.asked.command, self.session.suite.limits.window, steps=STEPS,
+                                out=str(self.folder.path(OUT)))
+                with self.folder.open(OUT, MOST_BYTES) as file:
+                    found = read(self.asked.model, file.read(), command)
+        if self.reason:
+            return [{"trial": self.trial.trial, "class": kernels.NO_TRACE, "reason": self.reason}]
+        return self.asked.rows_of(self.trial.trial, found)
+
+    def again(self) -> list[dict[str, Any]]:
+        """Record with another worker."""
+        self.reason = ""
+        return self.get_ready().rows()
+
+    @contextlib.contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (Unsupported, Failed) as why:
+            self.reason = str(why)
+            self.held.close()
+        except BaseException:
+            self.held.close()
+            raise
+
+
+def trace(session: Session, trial: Trial) -> Recording:
+    """Return what traces a trial into rows of kernels.csv."""
     extra = visible_copies(session.environment(trial), trial)
-    return record(session, trial, Pass("trace", Traced, extra, rows_of))
-
-
-def record(session: Session, trial: Trial, asked: Pass) -> list[dict[str, Any]]:
-    """Let a worker warm up and record a few steps; return its rows, or one with the reason."""
-    session.listener.watch(Event(trial, 0, "tracing"))
-    log = session.logs / f"{trial.trial}-{asked.command}.log"
-    log.unlink(missing_ok=True)
-    try:
-        with (make_large_folder() as large, AnswerFolder(Path(large)) as folder,
-              session.start(trial, log, extra=asked.variables) as worker):
-            session.greet(worker, trial)
-            session.build(worker, trial)
-            session.feed(worker, trial)
-            worker.ask("run", session.suite.limits.window, steps=WARM_UP_STEPS)
-            command = Asked(asked.command, {"steps": STEPS}, time.monotonic())
-            worker.ask(asked.command, session.suite.limits.window, steps=STEPS,
-                       out=str(folder.path(OUT)))
-            with folder.open(OUT, MOST_BYTES) as file:
-                found = read(asked.model, file.read(), command)
-            return asked.rows_of(trial.trial, found)
-    except (Unsupported, Failed) as why:
-        return [{"trial": trial.trial, "class": kernels.NO_TRACE, "reason": str(why)}]
+    return Recording(session, trial, Pass("trace", Traced, extra, rows_of), "kernels")
 
 
 def rows_of(trial: str, traced: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ NO_FAILURES = (
     "32.00GiB (34359738368 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n")
 
 
-def device(number=0):
-    return open(f"memory-{number}", "w")
+def device():
+    return open("memory", "w")
 
 
 def take(memory, lock):
@@ -118,33 +118,15 @@ class OfOneInWords(OfOneInTraining):
             fail_and_wait()
 
 
-HELD = []
+class OfOneProfile(OfOne):
+    """A device whose memory holds many networks, and the profile of one alone."""
 
-
-class OfTwo(Runner):
-    """A device with a profiler whose memory holds two workers that have built a network, until they
-    end."""
-
-    def __init__(self, task):
-        super().__init__(task)
-        if not HELD:
-            HELD.append(half())
+    lock = fcntl.LOCK_SH
 
     def profile(self, run):
+        take_alone(self.memory)
         run()
         return [("aten::mm", "a", 0.0, 1.0)]
-
-
-def half():
-    """Take a half of the memory."""
-    for number in range(2):
-        memory = device(number)
-        try:
-            take(memory, fcntl.LOCK_EX)
-            return memory
-        except MemoryError as error:
-            full = error
-    raise full
 
 
 class Words(Runner):

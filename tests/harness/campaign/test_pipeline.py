@@ -255,24 +255,40 @@ def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alo
 
 
 def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, stand_in):
-    stand_in(one="memory:OfTwo")
+    stand_in(one="memory:OfOneProfile", two="memory:OfOneProfile")
     told: list[str] = []
-    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, profile=True, note=told.append)
+    done = run(tmp_path, frameworks=["one", "two"], processes=1, prepare_jobs=2, profile=True,
+               note=told.append)
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
-    assert done.operators["class"].tolist() == ["matrix product", "wall", "busy", "idle"]
+    assert done.operators["class"].tolist() == ["matrix product", "wall", "busy", "idle"] * 2
     assert told == done.meta["shortages"] == [
-        f"{done.processes['trial'][0]} profile failed beside other workers (out_of_memory: MemoryError: another worker holds the "
-        "memory): it runs again alone; from now on processes get ready 1 at a time and no worker is kept"]
+        f"{done.processes['trial'][0]} profile failed beside other workers (out_of_memory: "
+        "MemoryError: another worker holds the memory): it runs again alone; from now on processes "
+        "get ready 1 at a time and no worker is kept"]
     assert [finding for finding in consistency.check(done) if finding.file != "campaign.json"] == []
 
 
-@pytest.mark.parametrize(("processes", "shortages"), [(1, 0), (2, 1)])
-def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, processes, shortages):
-    stand_in(one="memory:NoProfile")
+def test_recordings_get_ready_side_by_side_after_their_group(tmp_path, stand_in):
+    stand_in(one="reference", two="reference")
+    seen: list[Event] = []
+    done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=2, profile=True,
+               watch=seen.append)
+    phases = [phase for phase, _ in groupby(event.phase for event in seen)]
+    # Once, behind the first round's last proof, and before the second round.
+    assert phases.count("tracing") == 1
+    assert phases.index("tracing") < len(phases) - 1 - phases[::-1].index("building")
+    assert sorted(set(done.operators["trial"])) == sorted(set(done.processes["trial"]))
+
+
+@pytest.mark.parametrize(("frameworks", "shortages"), [(["one"], 0), (["one", "two"], 1)])
+def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, frameworks, shortages):
+    stand_in(one="memory:NoProfile", two="memory:NoProfile")
     told: list[str] = []
-    done = run(tmp_path, frameworks="one", processes=processes, prepare_jobs=2, profile=True, note=told.append)
+    done = run(tmp_path, frameworks=frameworks, processes=1, prepare_jobs=2, profile=True,
+               note=told.append)
     assert set(done.processes["status"]) == {"ok"}
-    assert done.operators[["class", "reason"]].values.tolist() == [["no trace", "out_of_memory: MemoryError: a profile of 20 GiB"]]
+    assert done.operators[["class", "reason"]].values.tolist() == [
+        ["no trace", "out_of_memory: MemoryError: a profile of 20 GiB"]] * len(frameworks)
     assert len(told) == shortages
 
 

@@ -20,6 +20,7 @@ from harness.environments import recipes
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
+from harness.workers.alive import LiveWorkers
 from tests.parallel import parallel_of
 
 FAKE_CUPTI = str(Path(__file__).parents[2] / "fake_cupti")
@@ -40,13 +41,14 @@ def session(tmp_path, monkeypatch):
         suite = Suite.model_validate({"networks": "tiny_fcn", **suite})
         variables = {"PYTHONPATH": FAKE_CUPTI} if variables is None else variables
         ready = {f"good=={np.__version__}": Environment("good", np.__version__, "cuda", Path(sys.executable), "key", "3.11", (), variables, "built")}
-        return Session(suite, ready, tmp_path / "logs", Inputs(tmp_path, 1), None)
+        return Session(suite, ready, tmp_path / "logs", Inputs(tmp_path, 1),
+                       SimpleNamespace(live=LiveWorkers()))
 
     return make
 
 
 def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(session):
-    rows = pd.DataFrame(tracing.trace(session("traced"), TRIAL))
+    rows = pd.DataFrame(tracing.trace(session("traced"), TRIAL).again())
     assert set(rows["trial"]) == {TRIAL.trial}
     assert set(rows["steps"]) == {tracing.STEPS}
     shown = rows[["class", "arithmetic", "transposition", "count_per_step", "bytes_per_step"]].astype(object)
@@ -65,18 +67,18 @@ def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(session):
     ("reference", "device 'cuda': NumPy runs on the CPU alone"), ("import_fails", "crashed: "),
 ])
 def test_a_worker_that_fails_leaves_its_reason(session, module, reason):
-    row, = tracing.trace(session(module), TRIAL)
+    row, = tracing.trace(session(module), TRIAL).again()
     assert {key: row[key] for key in ("trial", "class")} == {"trial": TRIAL.trial, "class": "no trace"}
     assert reason in row["reason"]
 
 
 def test_an_environment_without_cupti_is_a_reason(session):
-    row, = tracing.trace(session("traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL)
+    row, = tracing.trace(session("traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL).again()
     assert "cupti" in row["reason"]
 
 
 def test_of_two_ranks_the_first_is_traced(session):
-    rows = pd.DataFrame(tracing.trace(session("ranks:Traced"), ON_TWO))
+    rows = pd.DataFrame(tracing.trace(session("ranks:Traced"), ON_TWO).again())
     assert rows["class"].tolist() == ["matrix product", "copy", "memset", "wall", "busy", "idle"]
     assert rows["count_per_step"].tolist()[:3] == [1, 1, 1]
 
@@ -85,14 +87,14 @@ def test_two_ranks_without_cupti_are_a_reason_at_once(session):
     """Rank 1 once ran its steps and waited for rank 0, which had refused, until the limit of a window (seen on two H200s)."""
     made = session("ranks:Traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
     began = time.monotonic()
-    row, = tracing.trace(made, ON_TWO)
+    row, = tracing.trace(made, ON_TWO).again()
     assert row["reason"].startswith("no trace without the package cupti-python, of the framework's own CUDA: ")
     assert time.monotonic() - began < 60 < made.suite.limits.window
 
 
 def test_an_environment_that_could_not_be_built_is_a_reason(session):
     made = session("traced")
-    row, = tracing.trace(replace(made, environments={f"good=={np.__version__}": BuildFailed("no wheel\nlog")}), TRIAL)
+    row, = tracing.trace(replace(made, environments={f"good=={np.__version__}": BuildFailed("no wheel\nlog")}), TRIAL).again()
     assert row["reason"] == "crashed: its environment could not be built: no wheel"
 
 
@@ -119,11 +121,18 @@ def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_miss
                                   "peaks": False})
     traced = []
 
-    def trace(session, trial):
-        traced.append(trial.trial)
-        return [{"trial": trial.trial, "class": "idle", "seconds_per_step": 0.5}]
+    class Trace(tracing.Recording):
+        def __init__(self, session, trial):
+            super().__init__(session, trial, None, "kernels")
 
-    monkeypatch.setattr(tracing, "trace", trace)
+        def get_ready(self):
+            return self
+
+        def rows(self):
+            traced.append(self.trial.trial)
+            return [{"trial": self.trial.trial, "class": "idle", "seconds_per_step": 0.5}]
+
+    monkeypatch.setattr(tracing, "trace", Trace)
     monkeypatch.setattr(tracing, "wanted", lambda suite, trial: suite.trace)
 
     def run(resume):
