@@ -163,7 +163,8 @@ def _folder_line(folder: Path) -> list[str]:
         rows = packed.text_table(folder / "bisect.csv")
         what = f"dlbench bisect: {_several(rows['release'])}"
     elif explained := sorted(folder.glob("*/explain.md")):
-        what = title_of(explained[0].parent).partition(":")[0]
+        titles = {title_of(path.parent).partition(":")[0] for path in explained}
+        what = titles.pop() if len(titles) == 1 else "Why frameworks differ"
         what += f": {_several(path.parent.name for path in explained)}"
     if not day:
         day = folder.name[-10:]
