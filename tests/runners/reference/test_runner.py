@@ -346,6 +346,7 @@ def test_a_session_trains_and_runs(residence, tmp_path):
         runner.step()
         losses.append(runner.loss())
         wanted.update({f"{step}/parameters/{name}": array for name, array in runner.parameters().items()})
+    assert trained.pop("first_seconds") > 0
     assert trained == {"losses": losses, "hidden": ""}
     assert (run["steps"], run["loss"], run["stop"] >= run["start"]) == (3, losses[-1], True)
     with np.load(tmp_path / "out.npz") as arrays:
