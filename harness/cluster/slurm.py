@@ -19,6 +19,8 @@ from harness.errors import WrongUse, brief
 from harness.validation import CHECKOUT
 
 POLL_SECONDS = 2.0
+# Without an answer from Slurm, before a job that runs is left alone.
+SILENT_SECONDS = 900.0
 # For files of another node to be seen here, over NFS.
 SHARING_SECONDS = 30.0
 MOST_TURNS = 1000
@@ -85,8 +87,20 @@ def follow(job_id: str, note: Callable[[str], None]) -> str:
 
     All rows of a campaign belong to the same nodes, so those of the first turn are asked for again.
     """
-    state, nodes = "", ""
-    while found := queued(job_id):
+    state, nodes, silent_since = "", "", 0.0
+    while True:
+        try:
+            found = queued(job_id)
+        except WrongUse as error:  # its controller may start again or be busy
+            silent_since = silent_since or time.monotonic()
+            if time.monotonic() - silent_since > SILENT_SECONDS:
+                raise WrongUse(f"{error}; job {job_id} was left alone: `squeue -j {job_id}` and "
+                               "`scancel` it, or wait for its records") from None
+            time.sleep(POLL_SECONDS)
+            continue
+        silent_since = 0.0
+        if not found:
+            return state
         now, held, why = found
         if (now, held) != (state, nodes if held else ""):
             note(f"job {job_id}: {now.lower()}{f' on {held}' if held else ''}"
@@ -97,7 +111,6 @@ def follow(job_id: str, note: Callable[[str], None]) -> str:
             return now
         state, nodes = now, held or nodes
         time.sleep(POLL_SECONDS)
-    return state
 
 
 def queued(job_id: str) -> tuple[str, str, str] | None:
