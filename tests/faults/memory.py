@@ -24,8 +24,8 @@ NO_FAILURES = (
     "32.00GiB (34359738368 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n")
 
 
-def device():
-    return open("memory", "w")
+def device(number=0):
+    return open(f"memory-{number}", "w")
 
 
 def take(memory, lock):
