@@ -1,6 +1,7 @@
 """A Slurm of two nodes on this machine, and what the tests of campaigns on it share."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,7 +53,9 @@ class Cluster:
     def start(self, name: str, *words: str) -> subprocess.Popen[str]:
         """Start a campaign that goes to Slurm; its records come into `folder`/`name`."""
         command = self.words("n1", sys.executable, "-m", "harness.start", "run", *words, "--out", str(self.folder / name))
-        return subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # A shell's background job ignores Ctrl-C, and so would all that the tests start.
+        return subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
     def job(self) -> str:
         """Wait for the newest job to run and return its number."""
