@@ -40,7 +40,7 @@ from harness.plan.suite import Suite
 from harness.validation import validate
 
 LOOPS = Path(__file__).resolve().parent / "reference_loops"
-# Framework: how its loops' names begin, and the loop's tier for each of ours.
+# Framework: the folder of its loops, and the loop's tier for each of ours.
 TIERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "pytorch": ("pytorch", {"stock": "stock", "compiled": "compiled", "tuned": "tuned"}),
     "jax": ("jax", {"stock": "stock", "tuned": "tuned"}),
@@ -48,7 +48,7 @@ TIERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "tensorflow": ("keras", {"stock": "stock", "compiled": "compiled", "tuned": "compiled",
                              "uncompiled": "uncompiled"}),
 }
-# Network: how its loops' names end, and their arguments.
+# Network: its loop's name, and the loop's arguments.
 NETWORKS = {"lstm32": ("lstm", "--words", "32"), "lstm64": ("lstm", "--words", "64")}
 # A row should be at least so many times as fast as its loop.
 LEAST = 0.98
@@ -72,16 +72,16 @@ class Loops:
 
     def command(self, trial: Trial) -> list[str]:
         """Return the command of a trial's loop. Raises WrongUse if there is none."""
-        prefix, tiers = TIERS.get(trial.framework, (trial.framework, {trial.tuning: trial.tuning}))
-        name, *more = NETWORKS.get(trial.network, (trial.network,))
-        file = self.folder / f"{prefix}_{name}.py"
+        name, tiers = TIERS.get(trial.framework, (trial.framework, {trial.tuning: trial.tuning}))
+        network, *more = NETWORKS.get(trial.network, (trial.network,))
+        file = self.folder / name / f"{network}.py"
         if not file.is_file() or trial.tuning not in tiers:
             raise WrongUse(f"{file}: no loop of {trial.framework} {trial.tuning}, "
                            f"{trial.network}: choose other --networks, --frameworks or --tiers")
         interpreter = self.interpreters.get(trial.framework) or store.build(
             trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu",
             print).interpreter
-        return [str(interpreter), str(file), "--batch", str(trial.batch),
+        return [str(interpreter), str(LOOPS / "loop.py"), str(file), "--batch", str(trial.batch),
                 "--precision", trial.precision, "--tier", tiers[trial.tuning],
                 "--device", trial.device_kind, "--seconds", str(self.seconds),
                 "--window", str(self.window_seconds), "--steps", str(self.window_steps), *more]

@@ -3,7 +3,6 @@
 import ast
 import json
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,20 +12,35 @@ from harness.errors import WrongUse
 from scripts import reference_ratio
 from scripts.reference_ratio import LOOPS, NETWORKS, TIERS, run_loop
 
+# A fake clock, so that a step takes exactly as long as the test says.
 LOOP = """
-import json, sys
-assert sys.argv[1:9] == "--batch 4 --precision fp32 --tier stock --device cpu".split(), sys.argv
-for seconds in (2.0, 2.2):
-    print(json.dumps({"steps": 10, "seconds": seconds * FACTOR}), flush=True)
+import time
+now = [0.0]
+time.perf_counter = lambda: now[0]
+
+def build(options):
+    assert (options.batch, options.precision, options.device) == (4, "fp32", "cpu"), options
+    return (0.21 * FACTOR,)
+"""
+TRAINING = """
+TIERS = ("stock",)
+
+def prepare(seconds, options):
+    from tiny_fcn import now
+    def run(steps):
+        now[0] += seconds * steps
+    return run
 """
 SHORT = ["--frameworks", "reference", "--networks", "tiny_fcn", "--batches", "4",
          "--tiers", "stock", "--device", "cpu", "--windows", "2", "--window-seconds", "0.002",
-         "--window-steps", "1", "--interpreter", f"reference={sys.executable}"]
+         "--window-steps", "1", "--seconds", "0.3", "--interpreter", f"reference={sys.executable}"]
 
 
 def run(tmp_path, loop, processes=1):
-    (tmp_path / "loops").mkdir()
-    (tmp_path / "loops" / "reference_tiny_fcn.py").write_text(loop)
+    folder = tmp_path / "loops" / "reference"
+    folder.mkdir(parents=True)
+    (folder / "tiny_fcn.py").write_text(loop)
+    (folder / "training.py").write_text(TRAINING)
     code = reference_ratio.main([*SHORT, "--processes", str(processes), "--out",
                                  str(tmp_path / "out"), "--loops", str(tmp_path / "loops")])
     return code, pd.read_csv(tmp_path / "out" / "reference_ratios.csv", keep_default_na=False)
@@ -73,33 +87,48 @@ def test_a_network_without_a_loop_is_wrong_use_before_anything_runs(tmp_path, ca
         capsys.readouterr().err
 
 
+def assigned(file, name):
+    return next(ast.literal_eval(node.value) for node in ast.parse(file.read_text()).body
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name)
+
+
 def test_every_framework_has_a_loop_of_each_network_and_tier():
-    for prefix, tiers in TIERS.values():
+    for folder, tiers in TIERS.values():
+        assert set(tiers.values()) <= set(assigned(LOOPS / folder / "training.py", "TIERS"))
         for name in ("resnet50", "fcn5", *(each[0] for each in NETWORKS.values())):
-            source = (LOOPS / f"{prefix}_{name}.py").read_text()
-            call = next(line for line in source.splitlines() if line.startswith("options = "))
-            known = ast.literal_eval(call.partition("arguments(")[2].partition(")")[0] + ")")
-            assert set(tiers.values()) <= set(known)
+            assert "def build(options):" in (LOOPS / folder / f"{name}.py").read_text()
 
 
 def test_no_loop_imports_dlbench():
-    for file in LOOPS.glob("*.py"):
+    files = [*LOOPS.rglob("*.py")]
+    for file in files:
         names = {name.split(".")[0] for node in ast.walk(ast.parse(file.read_text()))
                  for name in ([each.name for each in node.names]
                               if isinstance(node, ast.Import) else
                               [node.module or ""] if isinstance(node, ast.ImportFrom) else [])}
         assert names & {"networks", "runners", "harness", "analysis", "scripts"} == set(), file
+    assert len(files) > 12
+
+
+def loop(folder, prepare, *more):
+    """Run a loop whose training.py has `prepare`."""
+    (folder / "training.py").write_text(f"TIERS = ('stock',)\nprepare = {prepare}")
+    (folder / "network.py").write_text("print('noise')\ndef build(options): return ()")
+    return run_loop([sys.executable, str(LOOPS / "loop.py"), str(folder / "network.py"),
+                     "--batch", "1", *more], folder / "log")
 
 
 def test_windows_double_until_they_are_long_enough(tmp_path):
-    program = (f"import sys, time; sys.path.insert(0, {str(LOOPS)!r}); import windows; "
-               "options = windows.arguments(('stock',)); print('noise'); "
-               "windows.measure(lambda steps: time.sleep(0.001 * steps), options)")
-    answered, reason = run_loop(
-        [sys.executable, "-c", program, "--batch", "1", "--seconds", "0.05", "--window", "0.003",
-         "--steps", "10"], Path(tmp_path) / "log")
+    answered, reason = loop(
+        tmp_path, "lambda options: lambda steps: __import__('time').sleep(0.001 * steps)",
+        "--seconds", "0.05", "--window", "0.003", "--steps", "10")
     assert reason == "" and {each["steps"] for each in answered} == {16}
     assert sum(each["seconds"] for each in answered) >= 0.05
+
+
+def test_a_loop_refuses_a_tier_that_it_does_not_have(tmp_path):
+    answered, reason = loop(tmp_path, "None", "--tier", "tuned")
+    assert answered == [] and reason.endswith("no tier tuned: choose from ('stock',)")
 
 
 def test_a_bad_interpreter_is_wrong_use(tmp_path):

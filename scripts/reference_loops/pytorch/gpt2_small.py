@@ -1,13 +1,8 @@
 """GPT-2 small in PyTorch, as nanoGPT writes it, without its padding of the vocabulary."""
 
-import windows
-
-options = windows.arguments(("stock", "compiled", "tuned"))
-
-import pytorch_training  # noqa: E402
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 VOCABULARY, LENGTH, WIDTH, DEPTH, HEADS = 50257, 1024, 768, 12, 12
 
@@ -53,5 +48,6 @@ class GPT(nn.Module):
         return self.lm_head(self.ln_f(self.h(self.wte(words) + self.wpe(places))))
 
 
-words, targets = torch.randint(VOCABULARY, (2, options.batch, LENGTH))
-pytorch_training.train(GPT(), words, targets, 0.01, options)
+def build(options):
+    words, targets = torch.randint(VOCABULARY, (2, options.batch, LENGTH))
+    return GPT(), words, targets, 0.01

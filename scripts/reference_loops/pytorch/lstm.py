@@ -1,12 +1,7 @@
 """A word-level language model in PyTorch: two `nn.LSTM` layers of 256 over 10,000 words."""
 
-import windows
-
-options = windows.arguments(("stock", "compiled", "tuned"), words=True)
-
-import pytorch_training  # noqa: E402
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
 
 class LanguageModel(nn.Module):
@@ -20,5 +15,6 @@ class LanguageModel(nn.Module):
         return self.head(self.lstm(self.embedding(words))[0])  # (B, T) -> (B, T, K)
 
 
-words, targets = torch.randint(10000, (2, options.batch, options.words))
-pytorch_training.train(LanguageModel(), words, targets, 0.1, options)
+def build(options):
+    words, targets = torch.randint(10000, (2, options.batch, options.words))
+    return LanguageModel(), words, targets, 0.1

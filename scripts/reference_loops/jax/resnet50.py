@@ -1,15 +1,11 @@
 """ResNet-50 v1.5 in flax, as in its ImageNet example: N H W C."""
 
-import windows
+from functools import partial
 
-options = windows.arguments(("stock", "tuned"))
-
-from functools import partial  # noqa: E402
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import jax_training  # noqa: E402
-from flax import linen as nn  # noqa: E402
+import jax
+import jax.numpy as jnp
+import training
+from flax import linen as nn
 
 
 class Bottleneck(nn.Module):
@@ -46,7 +42,7 @@ class ResNet50(nn.Module):
         return nn.Dense(1000, dtype=self.dtype)(x.mean((1, 2)))
 
 
-dtype = jax_training.dtype_of(options)
-images = jax.random.normal(jax.random.key(1), (options.batch, 224, 224, 3), dtype)
-labels = jnp.arange(options.batch) % 1000
-jax_training.train(ResNet50(dtype), images, labels, 0.01, options)
+def build(options):
+    dtype = training.dtype_of(options)
+    images = jax.random.normal(jax.random.key(1), (options.batch, 224, 224, 3), dtype)
+    return ResNet50(dtype), images, jnp.arange(options.batch) % 1000, 0.01

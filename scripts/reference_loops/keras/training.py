@@ -11,7 +11,8 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras
 import tensorflow as tf
-import windows
+
+TIERS = ("stock", "compiled", "uncompiled")
 
 
 def set_precision(options):
@@ -21,11 +22,11 @@ def set_precision(options):
         keras.config.set_dtype_policy("mixed_bfloat16")
 
 
-def train(model, inputs, targets, learning_rate, options):
+def prepare(model, inputs, targets, learning_rate, options):
     optimizer = keras.optimizers.SGD(learning_rate, momentum=0.9)
     loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     run = fit if options.tier == "stock" else own_loop
-    windows.measure(run(model, optimizer, loss_function, inputs, targets, options), options)
+    return run(model, optimizer, loss_function, inputs, targets, options)
 
 
 def fit(model, optimizer, loss_function, inputs, targets, options):

@@ -6,8 +6,8 @@
 import jax
 import jax.numpy as jnp
 import optax
-import windows
 
+TIERS = ("stock", "tuned")
 TUNED = {"xla_gpu_triton_gemm_any": True, "xla_gpu_enable_latency_hiding_scheduler": True}
 
 
@@ -18,7 +18,12 @@ def dtype_of(options):
     return jnp.bfloat16 if options.precision == "bf16" else jnp.float32
 
 
-def train(model, inputs, targets, learning_rate, options):
+def cudnn_attention(options):
+    """Tell whether layers take cuDNN's attention, which has no float32."""
+    return options.tier == "tuned" and options.device == "cuda" and options.precision == "bf16"
+
+
+def prepare(model, inputs, targets, learning_rate, options):
     optimizer = optax.sgd(learning_rate, momentum=0.9)
     variables = model.init(jax.random.key(0), inputs)
     rest = {name: value for name, value in variables.items() if name != "params"}
@@ -46,4 +51,4 @@ def train(model, inputs, targets, learning_rate, options):
             state = step(state, inputs, targets)
         jax.block_until_ready(state)
 
-    windows.measure(run, options)
+    return run

@@ -1,0 +1,70 @@
+"""Times one reference loop, as in `python loop.py pytorch/resnet50.py --batch 256 --tier tuned`.
+
+A folder holds the loops of one framework. Each file builds a network, and the folder's training.py
+trains it. The timed windows are lines of JSON on stdout; whatever a framework prints goes to
+stderr. The loops import nothing of dlbench.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def main():
+    options = arguments()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # In place of this folder, whose folders are named as frameworks are.
+    sys.path[0] = str(options.loop.resolve().parent)
+    training = importlib.import_module("training")
+    if options.tier not in training.TIERS:
+        sys.exit(f"{options.loop}: no tier {options.tier}: choose from {training.TIERS}")
+    network = importlib.import_module(options.loop.stem)
+    run = training.prepare(*network.build(options), options)
+    for window in measure(run, options):
+        print(json.dumps(window), file=answers, flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("loop", type=Path)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
+    parser.add_argument("--tier", default="stock")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of all timed windows")
+    parser.add_argument("--window", type=float, default=0.5, help="least seconds of a window")
+    parser.add_argument("--steps", type=int, default=10, help="least steps of a window")
+    parser.add_argument("--words", type=int, default=32, help="length of an LSTM's sequence")
+    return parser.parse_args()
+
+
+def measure(run, options):
+    """Time windows of `run(steps)`, which returns when the device has finished its steps."""
+    for _ in range(3):
+        last = timed(run, 1)
+    steps = 1
+    while last < options.window or steps < options.steps:
+        steps *= 2
+        last = timed(run, steps)
+    spent = 0.0
+    while spent < options.seconds:
+        seconds = timed(run, steps)
+        spent += seconds
+        yield {"steps": steps, "seconds": seconds}
+
+
+def timed(run, steps):
+    start = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
