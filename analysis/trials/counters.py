@@ -40,8 +40,8 @@ DISAGREEMENT = 0.1
 LEAST_SECONDS = 2.0
 # Processes of one trial whose bytes a step differ by more did different things.
 UNLIKE, UNLIKE_BYTES = 3.0, 2.0**20
-CROSS_CHECKED = ("process", "device", "kind", "seconds", "energy_joules", "energy_counter_joules",
-                 "pcie_rx_bytes", "gpm_pcie_rx_bytes_per_second")
+CROSS_CHECKED = ["seconds", "kind", "energy_joules", "energy_counter_joules", "pcie_rx_bytes",
+                 "gpm_pcie_rx_bytes_per_second"]
 # Less traffic between GPM's samples is noise of other programs.
 LEAST_BYTES = 1e8
 
@@ -52,6 +52,23 @@ class Found:
 
     columns: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+
+
+class Rows(dict[str, NDArray[Any]]):
+    """Columns of a few rows as arrays: pandas takes a hundred times as long to choose some."""
+
+    def where(self, chosen: NDArray[Any]) -> "Rows":
+        """Return the rows that a mask or places choose."""
+        return Rows({name: values[chosen] for name, values in self.items()})
+
+
+def split(table: pd.DataFrame, keys: str | list[str], columns: list[str]) -> Mapping[Any, Rows]:
+    """Return the rows of each value of `keys`, in order of the first column."""
+    table = table.sort_values(columns[0], kind="stable")
+    whole = Rows({name: table[name].to_numpy() for name in columns})
+    groups = {key: whole.where(np.asarray(chosen))
+              for key, chosen in table.groupby(keys).indices.items()}
+    return defaultdict(lambda: whole.where(np.arange(0)), groups)
 
 
 def sent_per_step(campaign: Campaign, trial: str, first: int) -> float:
@@ -69,21 +86,23 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     """Integrate the counters of a trial's ok processes, summed over its devices."""
     found = Found()
     windows = timed_windows(campaign, trial["trial"])
-    every = campaign.rows("windows", trial["trial"])
     own = campaign.rows("counters", trial["trial"])
     devices = devices_of(trial)
     if windows.empty or own.empty:
         return found
-    read = own[["process", "device", "kind", "seconds", "broken",
-                *(counter for counter, _, _ in QUANTITIES.values())]]
-    samples = defaultdict(lambda: read.iloc[:0], list(read.groupby(["process", "device"])))
+    every = split(campaign.rows("windows", trial["trial"]), "process", ["start", "stop"])
+    timed = split(windows, "process", ["start", "stop", "steps"])
+    samples = split(own, ["process", "device"], [
+        "seconds", "kind", "broken", "event_reasons",
+        *(counter for counter, _, _ in QUANTITIES.values())])
     for column, (counter, link, name) in QUANTITIES.items():
         known = set(own.loc[own[counter].notna(), "device"])
         if not known.issuperset(devices):
             found.remarks += _unknown(own, devices, known, (link, name))
             continue
-        values, reasons = _per_step(samples, every, windows, devices, (counter, link))
-        each = windows.assign(value=values).groupby("process")["value"].median()
+        values, reasons = _per_step(samples, every, timed, devices, (counter, link))
+        each = pd.Series({process: pd.Series(those).median()
+                          for process, those in values.items()})
         found.columns[column] = float(each.median())
         if link == "pcie" and each.max() > max(UNLIKE * each.min(), UNLIKE_BYTES):
             direction = "received" if "rx" in column else "sent"
@@ -95,7 +114,7 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
             found.remarks.append(f"{name} of {len(reasons)} of {len(windows)} windows "
                                  f"not measured: {why}")
     if trial["device_kind"] != "cpu":
-        _note_throttling(found, own, windows, devices)
+        _note_throttling(found, samples, timed, devices)
         _note_coverage(found, own)
         # All of its workers but one compute nothing, and hold memory.
         suite = campaign.meta["suite"]
@@ -127,10 +146,10 @@ def cross_check(campaign: Campaign, trial: dict[str, Any]) -> dict[str, float]:
     Each is a ratio of sums over all processes and devices, missing where too little was counted.
     """
     own = campaign.rows("counters", trial["trial"])
-    own = own.loc[own["device"].isin(devices_of(trial)), [*CROSS_CHECKED]]
+    own = own[own["device"].isin(devices_of(trial))]
     sums = Counter[str]()
-    for _, rows in own.groupby(["process", "device"]):
-        slow = rows[rows["kind"] == "slow"].sort_values("seconds")
+    for rows in split(own, ["process", "device"], CROSS_CHECKED).values():
+        slow = rows.where(rows["kind"] == "slow")
         _add_energy(sums, rows, slow)
         _add_traffic(sums, rows, slow)
     ratios = {}
@@ -141,7 +160,7 @@ def cross_check(campaign: Campaign, trial: dict[str, Any]) -> dict[str, float]:
     return ratios
 
 
-def interpolate(rows: pd.DataFrame, column: str, moments: "pd.Series[float]") -> Values:
+def interpolate(rows: Rows, column: str, moments: Values) -> Values:
     """Return a cumulative column at some moments of the clock; nan outside its readings."""
     seconds, totals = _known(rows, column)
     if not len(seconds):
@@ -149,73 +168,66 @@ def interpolate(rows: pd.DataFrame, column: str, moments: "pd.Series[float]") ->
     return np.asarray(np.interp(moments, seconds, totals, left=np.nan, right=np.nan))
 
 
-def _known(rows: pd.DataFrame, column: str) -> tuple[Values, Values]:
-    """Return the seconds and values of a column where it was read, in order of time.
-
-    In NumPy, because pandas takes a hundred times as long for a few rows.
-    """
-    seconds, values = rows["seconds"].to_numpy(float), rows[column].to_numpy(float)
-    read = np.flatnonzero(~np.isnan(values))
-    read = read[np.argsort(seconds[read], kind="stable")]
-    return seconds[read], values[read]
+def _known(rows: Rows, column: str) -> tuple[Values, Values]:
+    """Return the seconds and values of a column where it was read."""
+    read = ~np.isnan(rows[column])
+    return rows["seconds"][read], rows[column][read]
 
 
-def moved_around(rows: pd.DataFrame, column: str, windows: pd.DataFrame,
-                 every: pd.DataFrame) -> Values:
+def moved_around(rows: Rows, column: str, windows: Rows, every: Rows) -> Values:
     """Return a column's change from the last reading before each window to the first after it.
 
     nan where a reading is missing, or where another of `every` window lies between in part.
     """
     times, totals = _known(rows, column)
-    starts, stops = every["start"].to_numpy(), every["stop"].to_numpy()
     before = np.searchsorted(times, windows["start"], side="right") - 1
     after = np.searchsorted(times, windows["stop"], side="left")
-    found = np.full(len(windows), np.nan)
+    found = np.full(len(before), np.nan)
     for number, (first, last) in enumerate(zip(before, after, strict=True)):
         if first < 0 or last == len(times):
             continue
-        between = (stops > times[first]) & (starts < times[last])
+        between = (every["stop"] > times[first]) & (every["start"] < times[last])
         # Only the window itself.
         if between.sum() == 1:
             found[number] = totals[last] - totals[first]
     return found
 
 
-def throttled(rows: pd.DataFrame, windows: pd.DataFrame) -> NDArray[np.int64]:
+def throttled(rows: Rows, windows: Rows) -> NDArray[np.int64]:
     """Return the bits of `THROTTLES` set during each window; `rows` are one GPU's samples."""
-    fast = _since_the_last(rows[rows["event_reasons"].notna()])
-    reasons = fast["event_reasons"].to_numpy(dtype=np.int64) & sum(THROTTLES)
+    fast = rows.where(~np.isnan(rows["event_reasons"]))
+    reasons = fast["event_reasons"].astype(np.int64) & sum(THROTTLES)
     during = np.where(_overlaps(fast, windows), reasons[:, None], 0)
     return np.asarray(np.bitwise_or.reduce(during, axis=0))
 
 
-def _per_step(samples: Mapping[Any, pd.DataFrame], every: pd.DataFrame, windows: pd.DataFrame,
-              devices: list[str], what: tuple[str, str]) -> tuple[Values, list[str]]:
-    """Integrate a counter over timed windows: units a step, and why for each that is nan.
+def _per_step(samples: Mapping[Any, Rows], every: Mapping[Any, Rows],
+              windows: Mapping[Any, Rows], devices: list[str],
+              what: tuple[str, str]) -> tuple[dict[int, Values], list[str]]:
+    """Integrate a counter over timed windows: units a step by process, and why each is nan.
 
     `samples` are a trial's rows by process and device, `every` its windows with warm-up.
     """
     counter, link = what
-    values = np.zeros(len(windows))
-    reasons: dict[int, str] = {}
-    for process, those in windows.groupby("process"):
-        own = every[every["process"] == process]
+    values: dict[int, Values] = {}
+    reasons: dict[tuple[int, int], str] = {}
+    for process, those in windows.items():
+        values[process] = sums = np.zeros(len(those["start"]))
         for device in devices:
             rows = samples[process, device]
-            moved = np.full(len(those), np.nan)
+            moved = np.full(len(sums), np.nan)
             if link != "energy":
-                outside = rows[rows["kind"] == EDGE] if link in READ_WITHIN else rows
-                moved = moved_around(outside, counter, those, own)
+                outside = rows.where(rows["kind"] == EDGE) if link in READ_WITHIN else rows
+                moved = moved_around(outside, counter, those, every[process])
             if link in READ_WITHIN:
                 ends = [interpolate(rows, counter, those[edge]) for edge in ("start", "stop")]
                 moved = np.where(np.isnan(moved), ends[1] - ends[0], moved)
             broken = _breaks(rows, those, link)
-            each = np.where(broken == "", moved / those["steps"].to_numpy(), np.nan)
-            values[those.index] += each
-            missing = np.isnan(each)
-            for index, text in zip(those.index[missing], broken[missing], strict=True):
-                why = str(text) or f"no samples of {device} on both sides of it alone"
-                reasons.setdefault(int(index), why)
+            each = np.where(broken == "", moved / those["steps"], np.nan)
+            sums += each
+            for place in np.flatnonzero(np.isnan(each)):
+                why = broken[place] or f"no samples of {device} on both sides of it alone"
+                reasons.setdefault((process, int(place)), why)
     return values, list(reasons.values())
 
 
@@ -242,40 +254,34 @@ def _why(broken: str, links: tuple[str, ...]) -> str:
     return next((text for what, _, text in parts if what in links), "")
 
 
-def _breaks(rows: pd.DataFrame, windows: pd.DataFrame, link: str) -> NDArray[np.str_]:
+def _breaks(rows: Rows, windows: Rows, link: str) -> NDArray[np.object_]:
     """Return for each window why its counter of `link` is broken, or ""."""
-    found = np.full(len(windows), "", dtype=object)
-    if not any(rows["broken"]):
-        return found
-    for kind in rows.loc[rows["broken"] != "", "kind"].unique():
-        those = _since_the_last(rows[rows["kind"] == kind])
-        those = those[those["broken"] != ""]
-        for text, during in zip(those["broken"], _overlaps(those, windows), strict=True):
+    found = np.full(len(windows["start"]), "", dtype=object)
+    broken = rows["broken"] != ""
+    for kind in sorted(set(rows["kind"][broken])):
+        of_kind = rows["kind"] == kind
+        overlaps = _overlaps(rows.where(of_kind), windows)[broken[of_kind]]
+        for text, during in zip(rows["broken"][of_kind & broken], overlaps, strict=True):
             found[during] = _why(text, (link, "gpu")) or found[during]
     return found
 
 
-def _since_the_last(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort rows by time and add `since`: a row covers the time since the row before it."""
-    rows = rows.sort_values("seconds")
-    return rows.assign(since=rows["seconds"].shift(fill_value=-np.inf))
+def _overlaps(rows: Rows, windows: Rows) -> NDArray[np.bool_]:
+    """Return whether each row (down) covers some of each window (across).
+
+    A row covers the time since the row before it.
+    """
+    since = np.concatenate([[-np.inf], rows["seconds"][:-1]])[:len(rows["seconds"])]
+    after = rows["seconds"][:, None] >= windows["start"]
+    return np.asarray(after & (since[:, None] <= windows["stop"]))
 
 
-def _overlaps(rows: pd.DataFrame, windows: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return whether each row (down) covers some of each window (across)."""
-    after = rows["seconds"].to_numpy()[:, None] >= windows["start"].to_numpy()
-    before = rows["since"].to_numpy()[:, None] <= windows["stop"].to_numpy()
-    return np.asarray(after & before)
-
-
-def _note_throttling(found: Found, own: pd.DataFrame, windows: pd.DataFrame,
+def _note_throttling(found: Found, samples: Mapping[Any, Rows], windows: Mapping[Any, Rows],
                      devices: list[str]) -> None:
-    own = own.loc[own["event_reasons"].notna(), ["process", "device", "seconds", "event_reasons"]]
-    if own.empty:
+    if all(np.isnan(rows["event_reasons"]).all() for rows in samples.values()):
         return
-    samples = defaultdict(lambda: own.iloc[:0], list(own.groupby(["process", "device"])))
     bits: list[int] = []
-    for process, those in windows.groupby("process"):
+    for process, those in windows.items():
         each = [throttled(samples[process, device], those) for device in devices]
         bits += np.bitwise_or.reduce(each).tolist()
     count = sum(map(bool, bits))
@@ -283,7 +289,7 @@ def _note_throttling(found: Found, own: pd.DataFrame, windows: pd.DataFrame,
     if count:
         names = ", ".join(name for bit, name in THROTTLES.items()
                           if any(reasons & bit for reasons in bits))
-        found.remarks.append(f"{count} of {len(windows)} windows throttled: {names}")
+        found.remarks.append(f"{count} of {len(bits)} windows throttled: {names}")
 
 
 def _note_coverage(found: Found, own: pd.DataFrame) -> None:
@@ -312,19 +318,20 @@ def _disagreements(ratios: dict[str, float]) -> list[str]:
             if abs(ratio - 1) > DISAGREEMENT]
 
 
-def _add_energy(sums: "Counter[str]", rows: pd.DataFrame, slow: pd.DataFrame) -> None:
-    read = slow[slow["energy_counter_joules"].notna()]
+def _add_energy(sums: "Counter[str]", rows: Rows, slow: Rows) -> None:
+    read = slow.where(~np.isnan(slow["energy_counter_joules"]))
     joules = interpolate(rows, "energy_joules", read["seconds"])
-    read, joules = read[~np.isnan(joules)], joules[~np.isnan(joules)]
-    if len(read) > 1 and read["seconds"].max() - read["seconds"].min() >= LEAST_SECONDS:
+    read, joules = read.where(~np.isnan(joules)), joules[~np.isnan(joules)]
+    if len(joules) > 1 and read["seconds"][-1] - read["seconds"][0] >= LEAST_SECONDS:
         counted = read["energy_counter_joules"]
-        sums.update({"counter_joules": counted.iloc[-1] - counted.iloc[0],
+        sums.update({"counter_joules": counted[-1] - counted[0],
                      "power_joules": joules[-1] - joules[0]})
 
 
-def _add_traffic(sums: "Counter[str]", rows: pd.DataFrame, slow: pd.DataFrame) -> None:
+def _add_traffic(sums: "Counter[str]", rows: Rows, slow: Rows) -> None:
     bytes_then = interpolate(rows, "pcie_rx_bytes", slow["seconds"])
-    by_gpm = slow["gpm_pcie_rx_bytes_per_second"].to_numpy() * slow["seconds"].diff().to_numpy()
+    passed = np.diff(slow["seconds"], prepend=np.nan)
+    by_gpm = slow["gpm_pcie_rx_bytes_per_second"] * passed
     by_counters = np.diff(bytes_then, prepend=np.nan)
     both = ~np.isnan(by_gpm) & ~np.isnan(by_counters)
     sums.update({"gpm_bytes": by_gpm[both].sum(), "counter_bytes": by_counters[both].sum()})
