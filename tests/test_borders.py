@@ -36,7 +36,8 @@ WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.tracer", "ru
           "runners.__main__"]
 # A framework's package may import these beside itself.
 RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays"}
-RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.session", "runners.pytorch", "runners.reference"}
+RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
+                       "runners.reference"}
 
 
 def modules_named(source: str, package: str) -> set[str]:

@@ -27,14 +27,15 @@ from analysis.records import manifest, packed, pages, reader, study_reader
 from analysis.records.reader import BadRecords, Campaign
 from analysis.records.text import shortened
 from analysis.report import report
-from analysis.studies import conv, gemm, layers
+from analysis.studies import attention, conv, gemm, layers
 from analysis.trials import summary
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
 LONGEST_PART = 300  # of a finding, in characters
 MOST_FINDINGS = 20  # of one file; the rest is counted
 STUDIES: Mapping[str, Callable[..., Path]] = {
-    "gemm": gemm.write, "conv": conv.write, "layers": layers.write}
+    "gemm": gemm.write, "conv": conv.write, "layers": layers.write,
+    "attention": attention.write}
 FIGURES = re.compile(r"<figure>.*?</figure>", re.DOTALL)
 
 

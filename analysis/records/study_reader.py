@@ -21,7 +21,10 @@ from analysis.statistics import bootstrap
 
 SCHEMA = 1
 MEASUREMENT_COLUMNS = ("bench", "process", "point", "candidate", "status", "reason", "error",
-                       "workspace_bytes", "rank", "operations", "steps", "seconds")
+                       "workspace_bytes", "rank", "operations", "steps", "seconds", "errors",
+                       "kernels")
+# Studies of earlier releases lack these.
+LATE = ("errors", "kernels")
 LINK_COLUMNS: Mapping[str, type] = {
     "wire": str, "devices": int, "process": int, "link": str, "status": str, "reason": str,
     "window": float, "bytes": float, "steps": float, "start": float, "stop": float,
@@ -181,8 +184,10 @@ def _read(folder: Path) -> Records:
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
                          keep_default_na=False)
     file = folder / "measurements.csv"
-    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS}
+    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS
+             if name not in LATE}
     table = reader.read_table(file, kinds)
+    table = table.assign(**{name: "" for name in LATE if name not in table})
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name], errors="coerce")
     try:

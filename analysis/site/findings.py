@@ -121,11 +121,13 @@ def of_explanation(folder: Path) -> str:
 
 
 def of_study(folder: Path) -> str:
-    """Say what a study's main table shows; aggregation and the sweep state their own sentence."""
+    """Say what a study's main table shows, or the sentence that the study states itself."""
     study = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
     text = (folder / "report.md").read_text(encoding="utf-8")
     if study == "aggregation":
         return text.split("\n\n")[1].strip()
+    if study == "attention":
+        return text.split("\n\n")[2].strip()
     if gains := re.findall(r"Largest gain in .+?\.(?= |$)", text, re.MULTILINE):
         return f"FFT against the best other algorithm: {' '.join(gains)}"
     for name, say in TABLES.items():

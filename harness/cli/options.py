@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
 Options = TypeVar("Options")
@@ -114,3 +115,13 @@ def command(app: typer.Typer, name: str | None = None
 def words(text: str) -> list[str]:
     """Split what is written with commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Split whole numbers that are written with commas. Raises WrongUse for anything else."""
+    found = words(text)
+    for word in found:
+        if not (word.isdecimal() and 1 <= int(word) <= MOST_COUNT):
+            raise WrongUse(f"{option} {text}: write whole numbers from 1 to {MOST_COUNT} "
+                           "with commas, as in 1024,4096")
+    return [int(word) for word in found]

@@ -1,8 +1,9 @@
 """`dlbench study`: experiments on single operations and on the links between devices."""
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from harness.cli.options import (
     command,
     finite,
     folder_of,
+    numbers,
     words,
 )
 from harness.cli.terminal import Notes, interruptible, new_folder, say
@@ -29,7 +31,7 @@ from harness.cluster.options import MOST_NODES
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
 from harness.plan.suite import MOST_THREADS
-from harness.studies import aggregation, conv, gemm, layers
+from harness.studies import aggregation, attention, conv, gemm, layers
 from harness.studies.recorder import StudyRecorder, merge
 from harness.studies.study import Effort, Place, Study, known, place_of, run
 
@@ -107,6 +109,29 @@ class LayersOptions(OperationOptions):
     layers: Annotated[str, typer.Option(help="With commas. Default: all.")] = ""
     batch: Annotated[int | None, typer.Option(
         min=2, max=MOST_COUNT, help="Default: the layer's own; on a CPU a sixteenth of it.")] = None
+    window_seconds: WindowSeconds = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(OperationOptions):
+    frameworks: Annotated[str, typer.Option(help="With commas.")] = ",".join(attention.FRAMEWORKS)
+    lengths: Annotated[str, typer.Option(
+        help="Tokens of a sequence. Default: 1024,4096,8192, on a CPU 128,512.")] = ""
+    causal: Annotated[str, typer.Option(help="no, yes or no,yes.")] = "no,yes"
+    widths: Annotated[str, typer.Option(
+        help="Values of a head; the first is the base. Default: 64,128, on a CPU 64.")] = ""
+    heads: Annotated[str, typer.Option(
+        help="The first is the base. Default: 16, on a CPU 4.")] = ""
+    precisions: Annotated[str, typer.Option(
+        help="The first is the base. Default: bf16,fp32,tf32,fp16, on a CPU fp32.")] = ""
+    passes: Annotated[str, typer.Option(help="With commas.")] = ",".join(attention.PASSES)
+    full: Annotated[bool, typer.Option(
+        "--full", help="Cross all lists, instead of one list at a time around the bases.")] = False
+    batch: Annotated[int | None, typer.Option(
+        min=1, max=MOST_COUNT, help="Default: for 8192 tokens in all, on a CPU 512.")] = None
+    processes: Annotated[int, typer.Option(
+        min=0, max=MOST_COUNT, show_default=False, help="Repetitions in new processes; an interval "
+        "needs three or more. Default: 3, on a CPU 1.")] = 0
     window_seconds: WindowSeconds = 0.01
 
 
@@ -195,6 +220,34 @@ def study_layers(options: LayersOptions) -> None:
     say(f"Page: {pages.write([folder], folder)}")
 
 
+@command(study_app, "attention")
+def study_attention(options: AttentionOptions) -> None:
+    """Time each framework's implementations of attention, forward and backward.
+
+    Results are checked first, and the kernels' names afterwards.
+    """
+    import analysis.studies.attention as pages
+
+    frameworks = known(words(options.frameworks), attention.FRAMEWORKS, "--frameworks")
+    place = options.place(frameworks)
+    given: dict[str, Any] = {
+        name: numbers(getattr(options, name), f"--{name}")
+        for name in ("lengths", "widths", "heads")}
+    given["precisions"] = words(options.precisions)
+    grid = replace(attention.DEFAULT[place.device_kind], masks=words(options.causal),
+                   passes=words(options.passes), batch=options.batch, full=options.full,
+                   **{name: values for name, values in given.items() if values})
+    points = attention.points_of(grid)
+    processes = options.processes or (1 if place.device_kind == "cpu" else 3)
+    effort = Effort(processes, window_seconds=options.window_seconds)
+    with tempfile.TemporaryDirectory(prefix="dlbench-compiled-") as compiled:
+        benches = [attention.bench_of(name, points, place, compiled) for name in frameworks]
+        study = Study("attention", benches, effort, {"base": points[0]["point"]},
+                      attention.tolerance_of, attention.fault_of_calls)
+        folder = _measure(study, place, options, f"settings in {len(benches)} frameworks")
+    say(f"Page: {pages.write([folder], folder)}")
+
+
 @command(study_app, "aggregation")
 def study_aggregation(options: AggregationOptions) -> None:
     """Fit latency and bandwidth of this machine's links, and predict each aggregation strategy."""
@@ -234,12 +287,13 @@ def show_study(
         help="Of several parts: the folder of the whole.")] = None,
 ) -> None:
     """Make the page of a recorded study again, for example with the kernels of a later campaign."""
-    from analysis.studies import conv, gemm, layers
+    from analysis.studies import attention, conv, gemm, layers
 
     kernels = campaigns or []
     pages: dict[str, Callable[..., Path]] = {
         "gemm": partial(gemm.write, campaigns=kernels),
-        "conv": partial(conv.write, campaigns=kernels), "layers": layers.write}
+        "conv": partial(conv.write, campaigns=kernels), "layers": layers.write,
+        "attention": attention.write}
     try:
         name = StudyRecorder(folders[0]).meta()["study"]
     except (OSError, ValueError, KeyError) as error:

@@ -22,9 +22,13 @@ class StudyRecorder(Folder):
     page = "study.json"
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows under the header that the file has; an earlier release's has fewer columns."""
         file = self.folder / "measurements.csv"
-        with file.open("a", newline="", encoding="utf-8") as table:
-            writer = csv.DictWriter(table, MEASUREMENT_COLUMNS, restval="", lineterminator="\n")
+        with file.open("a+", newline="", encoding="utf-8") as table:
+            table.seek(0)
+            header = table.readline().strip().split(",")
+            writer = csv.DictWriter(table, header, restval="", extrasaction="ignore",
+                                    lineterminator="\n")
             writer.writerows(rows)
 
     def introduce(self, bench: str, hello: Mapping[str, Any]) -> None:

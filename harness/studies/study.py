@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.records import study_reader
+from analysis.traces.kernels import shorten
 from harness.campaign import campaign
 from harness.campaign.events import Listener
 from harness.campaign.process import now
@@ -38,6 +39,8 @@ THREADS_BESIDE_GPU = 8
 # Points that may fail as a whole in one process; more means a broken machine.
 DEATHS = 20
 DEVICES = ("auto", "cpu", "cuda")
+# Opens the place of kernels that could not be traced.
+NOT_SEEN = "not seen"
 
 # The key "point" is its name; the study defines the others.
 Point = dict[str, Any]
@@ -86,6 +89,8 @@ class Study:
     settings: Mapping[str, Any]
     # The largest relative error against float64 with which a candidate is timed.
     tolerance: Callable[[Point, str], float]
+    # Says what is wrong with what a bench's candidate really called; None where nobody looks.
+    called: Callable[[str, str, Sequence[str]], str] | None = None
 
 
 def plan(frameworks: Iterable[str], device: str, interpreters: Mapping[str, Path],
@@ -202,6 +207,8 @@ def _run_process(study: Study, process: int, bench: Bench,
                     point = waiting.pop()
                     try:
                         found = measure_point(worker, point, study, order)
+                        if study.called and process == 0:
+                            see_what_was_called(worker, bench.framework, found, study.called)
                     except (Failed, Unsupported) as failure:
                         found = [_refusal(failure)]
                     recorder.append([{**row, "point": point["point"], **each} for each in found])
@@ -258,6 +265,30 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random
         answers[name].update(steps=steps.get(name, 1), seconds=" ".join(each))
     return [{"candidate": name, **{key: value for key, value in answer.items()
                                    if value is not None}} for name, answer in answers.items()]
+
+
+def see_what_was_called(worker: Any, bench: str, rows: Sequence[dict[str, Any]],
+                        fault: Callable[[str, str, Sequence[str]], str]) -> None:
+    """Ask which kernels or operators the timed candidates call, and write them into `rows`.
+
+    The windows have been timed, because a trace slows what follows. A candidate that calls what is
+    another's is `different`, and its times are dropped.
+    """
+    timed = [row for row in rows if row["status"] == "ok"]
+    try:
+        called = worker.ask("called", POINT_SECONDS, names=[row["candidate"] for row in timed])
+    except (Failed, Unsupported) as refusal:
+        if isinstance(refusal, Failed) and not refusal.answered:
+            raise
+        for row in timed:
+            row["kernels"] = f"{NOT_SEEN}: {refusal}"
+        return
+    for row in timed:
+        names = [shorten(name) for name in called["called"][row["candidate"]]]
+        row["kernels"] = "; ".join(dict.fromkeys(names))
+        if reason := fault(bench, row["candidate"], names):
+            row.update(status="different", reason=reason)
+            del row["seconds"], row["steps"]
 
 
 def _times(worker: Any, runs: Sequence[tuple[str, int]]) -> list[float]:

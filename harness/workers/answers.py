@@ -178,6 +178,7 @@ class Candidate(Answer):
     reason: Text = ""
     operations: Annotated[int, Field(ge=1, le=2**50)] | None = None
     error: float | None = None
+    errors: Line | None = None
     workspace_bytes: Count | None = None
     rank: Count | None = None
 
@@ -190,6 +191,17 @@ class Candidate(Answer):
 
 class Placed(Answer):
     candidates: dict[Line, Candidate]
+
+
+class Called(Answer):
+    called: dict[Line, Annotated[list[Text], Field(max_length=1000)]]
+
+    @model_validator(mode="after")
+    def _as_asked(self, info: ValidationInfo) -> "Called":
+        wanted = _asked(info).arguments["names"]
+        if list(self.called) != list(wanted):
+            raise ValueError(f"called: came {list(self.called)}, expected {list(wanted)}")
+        return self
 
 
 class Opened(Answer):
@@ -267,6 +279,7 @@ class Profiled(Recorded):
 ANSWERS: Mapping[str, type[Answer]] = {
     "hello": Hello, "build": Built, "run": Ran, "train": Trained, "copies": Copies, "phase": Timed,
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
+    "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
     "masked_head": MaskedHead}
 

@@ -16,16 +16,18 @@ class Candidate:
 
     `step()` computes it `operations` times and may return early; `synchronize()` waits for the
     device. `error` is its relative L2 error against float64 where the bench knows it; `facts` is
-    whatever else the bench knows.
+    whatever else the bench knows. `compute` is the framework's call, for `Bench.operators`.
     """
 
     barrier = staticmethod(nothing)
+    meanings = staticmethod(lambda names: {})
 
-    def __init__(self, step, synchronize, operations=1, error=None, **facts):
+    def __init__(self, step, synchronize, operations=1, error=None, compute=None, **facts):
         self.step = step
         self.synchronize = synchronize
         self.operations = operations
         self.error = error
+        self.compute = compute
         self.facts = facts
 
 
@@ -50,6 +52,25 @@ class Bench:
         of the point before are free by now.
         """
         raise NotImplementedError
+
+    def operators(self, compute):
+        """Return the names of the operators of a candidate's call, as the framework has them."""
+        raise Unsupported("this study sees no operators on a CPU")
+
+    def called(self, candidate):
+        """Return the names of what a step runs: a GPU's kernels, the longest first, or operators.
+
+        A candidate without `compute` has none.
+        """
+        if candidate.compute is None:
+            return []
+        if self.task.device != "cuda":
+            return self.operators(candidate.compute)
+        # Only a worker that traces needs it.
+        from runners import tracer
+
+        kernels = tracer.trace(candidate, "cuda", 1)["kernels"]
+        return [each["name"] for each in sorted(kernels, key=lambda each: -each["seconds"])]
 
 
 class StudySession:
@@ -88,6 +109,10 @@ class StudySession:
     def time(self, runs):
         """Time each of `runs`, pairs of a candidate's name and a number of steps, in order."""
         return {"windows": [timed_run(self.placed[name], steps) for name, steps in runs]}
+
+    def called(self, names):
+        """Return what each of the placed candidates `names` really calls."""
+        return {"called": {name: self.bench.called(self.placed[name]) for name in names}}
 
     def close(self):
         self.placed.clear()

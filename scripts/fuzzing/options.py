@@ -74,6 +74,10 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = 
     "layers": (("study", "layers", "--device", "cpu"), {
         "--device": DEVICES, "--frameworks": RELEASES, "--layers": NAMES, "--layouts": NAMES,
         "--precisions": NAMES, "--batch": (*INTEGERS, "1"), "--out": FOLDERS[:6]}),
+    "attention": (("study", "attention", "--device", "cpu"), {
+        "--device": DEVICES, "--frameworks": RELEASES, "--lengths": INTEGERS, "--heads": INTEGERS,
+        "--widths": INTEGERS, "--causal": NAMES, "--precisions": NAMES, "--passes": NAMES,
+        "--batch": INTEGERS, "--processes": INTEGERS, "--out": FOLDERS[:6]}),
     "aggregation": (("study", "aggregation", "--device", "cpu"), {
         "--device": DEVICES, "--devices": ("0", "x", "1,,2", "9" * 30, LONG), "--windows": INTEGERS,
         "--largest": INTEGERS, "--window-seconds": FLOATS, "--again": ABSENT, "": ABSENT,

@@ -1,5 +1,6 @@
 """A study's driver, with a worker of arithmetic: windows, tolerance, order, deaths, resumption."""
 
+import dataclasses
 import json
 import random
 
@@ -173,3 +174,58 @@ def test_parts_of_a_study_are_read_as_one(folder, tmp_path_factory):
     records = open_study(other, {}, {"size 9": {"point": "size 9", "size": 9}})
     records.append([{"bench": "pytorch", "process": 0, "point": "size 9", "candidate": "a", "status": "ok", "seconds": "0.2"}])
     assert reading.estimates(reading.read([folder, other])).set_index("size")["seconds"].to_dict() == {1: 0.1, 9: 0.2}
+
+
+def test_rows_are_added_under_the_header_of_an_earlier_release(folder):
+    file = folder / "measurements.csv"
+    header = file.read_text().replace(",errors,kernels", "")
+    file.write_text(header)
+    open_study(folder, {}, BY_NAME).append([{"bench": "pytorch", "process": 0, "point": "size 1", "candidate": "a", "status": "ok",
+                                             "error": "0.1", "seconds": "0.5", "errors": "o=0.1", "kernels": "flash"}])
+    assert file.read_text() == header + "pytorch,0,size 1,a,ok,,0.1,,,,,0.5\n"
+    assert reading.estimates(reading.read([folder]))["seconds"].tolist() == [0.5]
+
+
+class Seen(Arithmetic):
+    """A worker that says what its candidates call; `refusal` is raised instead."""
+
+    def __init__(self, called, refusal=None):
+        super().__init__(dict.fromkeys(called, 0.1))
+        self.called, self.refusal = called, refusal
+
+    def ask(self, command, limit, **arguments):
+        if command != "called":
+            return super().ask(command, limit, **arguments)
+        if self.refusal:
+            raise self.refusal
+        return {"called": {name: self.called[name] for name in arguments["names"]}}
+
+
+def seen(folder, worker, process=0):
+    def fault(_bench, candidate, names):
+        return f"it called {names[0]}" if names[0] != candidate else ""
+
+    study = dataclasses.replace(study_of(), called=fault)
+    records = open_study(folder, {}, BY_NAME)
+    studies._run_process(study, process, study.benches[0], lambda: worker, records, lambda _: None)
+    return reading.read([folder]).measurements.drop_duplicates("candidate").set_index("candidate")
+
+
+def test_what_calls_another_candidate_s_kernel_is_different_and_has_no_times(folder):
+    found = seen(folder, Seen({"honest": ["honest", "more", "more"], "silent": ["other"]}))
+    assert found["status"].to_dict() == {"honest": "ok", "silent": "different"}
+    assert found["kernels"].to_dict() == {"honest": "honest; more", "silent": "other"}
+    assert found.loc["silent", "reason"] == "it called other" and not len(found.loc["silent", "seconds"])
+    assert reading.faults(reading.read([folder])) == [
+        ("measurements.csv", f"line {line}", "error", "the error of what was timed", "nan") for line in (2, 4, 6)]
+
+
+def test_only_the_first_process_looks(folder):
+    assert set(seen(folder, Seen({"silent": ["other"]}), process=1)["status"]) == {"ok"}
+
+
+@pytest.mark.parametrize("refusal", [Unsupported("no CUPTI"), Failed("crashed", "no CUPTI", answered=True)])
+def test_times_stay_where_nobody_can_look_and_the_reason_is_recorded(folder, refusal):
+    found = seen(folder, Seen({"a": ["a"]}, refusal))
+    assert found["status"].tolist() == ["ok"]
+    assert found.loc["a", "kernels"].startswith("not seen: ") and "no CUPTI" in found.loc["a", "kernels"]

@@ -1,0 +1,106 @@
+"""What the modules of the attention study share: place operands, check a result, then repeat it.
+
+A point is a batch of B sequences of T tokens, H heads of D values, with or without a causal mask,
+in one precision, and a pass: forward, or forward with the gradients of q, k and v. Its candidates
+are the framework's implementations. The call that is timed is the one whose result was compared.
+"""
+
+import re
+
+import numpy as np
+
+from runners.protocol import Product, Unsupported, processor_name
+from runners.session import first_line
+from runners.studies import candidates
+from runners.studies.attention import reference
+from runners.studies.candidates import Candidate, relative_error
+
+# How frameworks say that they have no such kernel; any other error is a failure.
+REFUSALS = re.compile(
+    r"not implemented|not (currently )?support|unsupported|only support|not detected|"
+    r"no (available|viable) (kernel|backend)|must be .*float|requires? .*(compute|arch|sm)", re.I)
+# Operators that say which implementation ran; views, masks and copies do not.
+TELLING = re.compile(r"attention|mm$|matmul|einsum|softmax|^dot|custom|CompiledFxGraph", re.I)
+
+
+class AttentionBench(candidates.Bench):
+    """Subclasses say how a framework does what follows."""
+
+    # The framework's package, and the names of its implementations.
+    LIBRARY = None
+    IMPLEMENTATIONS = ()
+
+    @classmethod
+    def describe(cls):
+        return {"release": cls.LIBRARY.__version__.split("+")[0], "device_name": processor_name()}
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.drawn = {}
+        self.exact = {}
+
+    def operand(self, array, precision):
+        """Take a float32 array (B, T, H, D) to the device, in the framework's layout."""
+        raise NotImplementedError
+
+    def attention(self, name, operands, point):
+        """Return a function without arguments: it computes (o,) or (o, dq, dk, dv)."""
+        raise NotImplementedError
+
+    def wait(self, result):
+        raise NotImplementedError
+
+    def head(self, tensor, sample, head):
+        """Return one head as a NumPy array (T, D)."""
+        raise NotImplementedError
+
+    def candidates(self, point):
+        # All candidates share the operands, which the first one places.
+        placed = []
+        for name in self.IMPLEMENTATIONS:
+            yield name, lambda name=name: self._candidate(name, placed, point)
+
+    def _candidate(self, name, placed, point):
+        if point["precision"] == "tf32" and self.task.device != "cuda":
+            raise Unsupported("TF32 is a format of NVIDIA's tensor cores; the CPU has none")
+        if not placed:
+            placed.extend(self.operand(array, point["precision"]) for array in self._arrays(point))
+        try:
+            compute = self.attention(name, placed, point)
+            repeated = Product(compute, self.wait)
+            repeated.step()
+            repeated.synchronize()
+        except Unsupported:
+            raise
+        except Exception as refusal:
+            if isinstance(refusal, NotImplementedError) or REFUSALS.search(str(refusal)):
+                raise Unsupported(first_line(refusal, 200)) from refusal
+            raise
+        errors = self._errors(repeated.result, point)
+        written = " ".join(f"{name}={error:.2g}" for name, error in errors.items())
+        # Not `max`, which a NaN may pass.
+        return Candidate(repeated.step, repeated.synchronize, compute=compute, errors=written,
+                         error=float(np.max(list(errors.values()))))
+
+    def _arrays(self, point):
+        shape = tuple(point[key] for key in ("batch", "length", "heads", "width"))
+        count = int(np.prod(shape))
+        for number, name in enumerate(reference.OPERANDS):
+            # Shorter operands are the beginning of longer ones.
+            if len(self.drawn.get(name, ())) < count:
+                self.drawn[name] = reference.draw(number, count)
+            yield self.drawn[name][:count].reshape(shape)
+
+    def _errors(self, results, point):
+        """Return the relative L2 error of each result over the heads that are compared."""
+        heads = reference.checked_heads(point["batch"], point["length"], point["heads"])
+        key = tuple(point[name] for name in ("batch", "length", "heads", "width", "causal"))
+        if key not in self.exact:
+            arrays = list(self._arrays(point))
+            self.exact[key] = [reference.exact(*(array[sample, :, head] for array in arrays),
+                                               point["causal"] == "yes") for sample, head in heads]
+        wanted = reference.RESULTS[:1 if point["pass"] == "forward" else None]
+        return {name: relative_error(
+            np.stack([self.head(result, *where).astype(np.float64) for where in heads]),
+            np.stack([exact[name] for exact in self.exact[key]]))
+            for name, result in zip(wanted, results, strict=True)}
