@@ -8,7 +8,14 @@ from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.errors import WrongUse
-from harness.studies.attention import DEFAULT, Grid, fault_of_calls, peaks_of, points_of, tolerance_of
+from harness.studies.attention import (
+    DEFAULT,
+    Grid,
+    fault_of_calls,
+    peaks_of,
+    points_of,
+    tolerance_of,
+)
 from harness.studies.study import Bench
 
 GRID = Grid((8, 16), (4, 6), (2, 3), ("no", "yes"), ("bf16", "fp32"), tokens=32)
