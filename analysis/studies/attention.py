@@ -32,6 +32,7 @@ PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 MASKS = {"no": "none", "yes": "causal"}
 SETTING = ["length", "width", "heads", "batch", "causal", "precision", "pass"]
 SPEED_UNITS: Units = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
+RESULTS = ("o", "dq", "dk", "dv")
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 BACKWARD = 2.5
 # q, k, v and o; backward reads them again with do and writes dq, dk and dv.
@@ -226,17 +227,17 @@ def errors(study: Records) -> pd.DataFrame:
     """Return the largest error of each result by implementation and precision."""
     raw = study.measurements[study.measurements["errors"] != ""]
     raw = raw.merge(study.points, left_on="point", right_index=True)
-    rows = []
+    none, rows = dict.fromkeys(RESULTS, ""), []
     for (bench, candidate, precision), group in raw.groupby(["bench", "candidate", "precision"],
                                                             sort=False):
         parts = pd.DataFrame([dict(part.split("=") for part in text.split())
                               for text in group["errors"]]).astype(float)
         rows.append({"implementation": NAMES.get((str(bench), str(candidate)), candidate),
-                     "precision": precision, **dict.fromkeys(("o", "dq", "dk", "dv"), ""),
+                     "precision": precision, **none,
                      **{name: f"{value:.1e}" for name, value in parts.max().items()
                         if not pd.isna(value)}})
     order = {name: place for place, name in enumerate(NAMES.values())}
-    table = pd.DataFrame(rows, columns=["implementation", "precision", "o", "dq", "dk", "dv"])
+    table = pd.DataFrame(rows, columns=["implementation", "precision", *RESULTS])
     return table.sort_values(
         ["precision", "implementation"], ignore_index=True,
         key=lambda names: names.map(lambda name: order.get(name, name)))
