@@ -227,15 +227,17 @@ def errors(study: Records) -> pd.DataFrame:
     """Return the largest error of each result by implementation and precision."""
     raw = study.measurements[study.measurements["errors"] != ""]
     raw = raw.merge(study.points, left_on="point", right_index=True)
-    none, rows = dict.fromkeys(RESULTS, ""), []
+    rows = []
     for (bench, candidate, precision), group in raw.groupby(["bench", "candidate", "precision"],
                                                             sort=False):
         parts = pd.DataFrame([dict(part.split("=") for part in text.split())
-                              for text in group["errors"]]).astype(float)
-        rows.append({"implementation": NAMES.get((str(bench), str(candidate)), candidate),
-                     "precision": precision, **none,
-                     **{name: f"{value:.1e}" for name, value in parts.max().items()
-                        if not pd.isna(value)}})
+                              for text in group["errors"]])
+        worst = parts.astype(float).reindex(columns=list(RESULTS)).max()
+        line = {"implementation": NAMES.get((str(bench), str(candidate)), str(candidate)),
+                "precision": str(precision)}
+        for name in RESULTS:
+            line[name] = "" if pd.isna(worst[name]) else f"{worst[name]:.1e}"
+        rows.append(line)
     order = {name: place for place, name in enumerate(NAMES.values())}
     table = pd.DataFrame(rows, columns=["implementation", "precision", *RESULTS])
     return table.sort_values(
