@@ -111,9 +111,14 @@ def multiply_adds(network: Network) -> dict[str, tuple[int, int]]:
     return counts
 
 
-def flops_per_step(network: Network, batch: int) -> int:
-    """Floating-point operations of one training step: two for each multiply-add."""
-    return 2 * batch * sum(map(sum, multiply_adds(network).values()))
+def flops_per_step(network: Network, batch: int, mode: str = "training") -> int:
+    """Floating-point operations of a training step, or of a call in inference.
+
+    They are two for each multiply-add.
+    """
+    counts = multiply_adds(network).values()
+    return 2 * batch * sum(forward if mode == "inference" else forward + backward
+                           for forward, backward in counts)
 
 
 def activation_bytes(network: Network) -> int:
@@ -132,6 +137,12 @@ def least_step_bytes(network: Network, batch: int, element_bytes: int = FLOAT_BY
             for source in layer.inputs}
     values = sum(math.prod(network.shape_of(source)) for source in read)
     return 2 * parameter_bytes(network) + element_bytes * batch * values
+
+
+def least_call_bytes(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> int:
+    """Bytes that inference of one mini-batch certainly holds: weights, inputs and outputs."""
+    values = math.prod(network.input_shape) + math.prod(network.layers[-1].output_shape)
+    return element_bytes * (network.parameter_count + batch * values)
 
 
 def parameter_bytes(network: Network) -> int:

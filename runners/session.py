@@ -368,7 +368,9 @@ def _open(name, rank):
     module = importlib.import_module(module_name)
     if hasattr(module, "session"):
         return module.session()
-    return Session(getattr(module, class_name or "Runner"), rank)
+    served = getattr(module, class_name or "Runner")
+    # An engine of runners.inference brings its own commands.
+    return getattr(served, "session", Session)(served, rank)
 
 
 def pin_to_cores(cores, rank=0):

@@ -11,7 +11,8 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 OURS = {"networks", "runners", "harness", "analysis"}
-FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "jaxlib", "paddle", "mxnet", "cntk", "caffe"}
+FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "jaxlib", "paddle", "mxnet", "cntk", "caffe",
+              "onnxruntime", "openvino", "onnx"}
 
 # The folders of ours that a folder may import.
 ALLOWED = {
@@ -24,7 +25,7 @@ ALLOWED = {
 # Packages from low to high: a package may import those on earlier lines, never one on its own line.
 ORDER = {
     "harness": ["errors", "plain_yaml", "validation", "cluster data environments records", "plan", "workers",
-                "machine proof", "telemetry", "campaign", "comparison live studies", "cli",
+                "machine proof", "inference", "telemetry", "campaign", "comparison live studies", "cli",
                 "start"],
     "analysis": ["statistics traces", "records", "proof", "trials", "display", "explain", "report",
                  "compare aggregation studies", "audit site"],
@@ -33,9 +34,9 @@ ORDER = {
 ANALYSIS_FOR_HARNESS = {"analysis.traces", "analysis.records", "analysis.proof", "analysis.trials"}
 # From low to high: the contract, files of arrays, the tracer, the commands, the start of a worker.
 WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.tracer", "runners.session",
-          "runners.__main__"]
+          "runners.inference", "runners.__main__"]
 # A framework's package may import these beside itself.
-RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays"}
+RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file"}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
                        "runners.reference"}
 

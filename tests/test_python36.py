@@ -30,7 +30,8 @@ def old_pythons():
 
 
 def files_of(framework):
-    package = (CHECKOUT / recipes.load(framework).runner.replace(".", "/")).parent
+    loaded = recipes.load(framework)
+    package = (CHECKOUT / (loaded.runner or loaded.engine).replace(".", "/")).parent
     faults = CHECKOUT / "tests" / "faults"
     own = [*sorted(package.glob("*.py")), *sorted(faults.glob(f"{framework}*.py"))]
     return [*EVERY_WORKER, *(str(path.relative_to(CHECKOUT)) for path in own)]

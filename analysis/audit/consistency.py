@@ -19,6 +19,8 @@ from networks import work
 
 CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
 WALL_SECONDS = 2.0  # `started` is written in whole seconds
+# Calls follow one another and are written to a nanosecond, so they add up to their window.
+SUM_OF_CALLS = 1e-4
 REBOOT_SECONDS = 3600.0  # the two clocks drift apart by less, unless the machine was rebooted
 
 
@@ -35,7 +37,7 @@ class Finding(NamedTuple):
 def check(campaign: Campaign) -> list[Finding]:
     """List everything in the records that contradicts something else in them."""
     checks = (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another,
-              _windows)
+              _windows, _latencies)
     return [finding for each in checks for finding in each(campaign)]
 
 
@@ -49,7 +51,8 @@ def _trials(campaign: Campaign) -> Iterator[Finding]:
             network = networks.get(trial["network"])
         except networks.UnknownNetwork:
             continue
-        flops = work.flops_per_step(network, trial["global_batch"])
+        flops = work.flops_per_step(network, trial["global_batch"],
+                                    trial.get("mode", "training"))
         counted = {"parameters": network.parameter_count, "flops_per_step": flops}
         for key, value in counted.items():
             if trial[key] != value:
@@ -185,6 +188,26 @@ def _windows(campaign: Campaign) -> Iterator[Finding]:
             if row["steps"] != process["window_steps"]:
                 expected = f"{process['window_steps']:.0f}, the window_steps of processes.csv"
                 yield _off(row, "steps", expected)
+
+
+def _latencies(campaign: Campaign) -> Iterator[Finding]:
+    """Each timed window of inference has the time of every call, and they add up to it."""
+    for trial in filter(reader.infers, campaign.trials):
+        calls = campaign.rows("latencies", trial["trial"])
+        texts = calls.sort_values("first").groupby(["process", "window"])["nanoseconds"]
+        known = texts.agg(" ".join)
+        windows = campaign.rows("windows", trial["trial"])
+        for row in _records(windows[windows["window"] >= 0]):
+            nanoseconds = known.get((row["process"], row["window"]), "").split()
+            place = f"{_row(row)} window {row['window']}"
+            if len(nanoseconds) != row["steps"]:
+                yield Finding("latencies.csv", place, "nanoseconds", f"{row['steps']} calls",
+                              str(len(nanoseconds)))
+            elif not math.isclose(1e-9 * sum(map(float, nanoseconds)), row["seconds"],
+                                  rel_tol=SUM_OF_CALLS):
+                yield Finding("latencies.csv", place, "nanoseconds",
+                              f"calls of {row['seconds']:.6g} s together",
+                              f"{1e-9 * sum(map(float, nanoseconds)):.6g} s")
 
 
 def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -58,8 +58,11 @@ def peak_of(row: Mapping[Any, Any], meta: Mapping[str, Any], precision: str = ""
                 if peak["flops"] and [peak[key] for key in keys] == wanted), default=None)
 
 
-def least_flops(network: str, batch: int) -> float | None:
-    """Return the fewest operations of a training step by known algorithms; None if unknown."""
+def least_flops(network: str, batch: int, mode: str = "") -> float | None:
+    """Return the fewest operations of a training step, or of a call, by known algorithms.
+
+    None if the network is unknown.
+    """
     try:
         layers = networks.get(network)
     except networks.UnknownNetwork:
@@ -67,7 +70,8 @@ def least_flops(network: str, batch: int) -> float | None:
     saving = {layer.name: _saving(layer.attributes) if layer.op == "conv2d" else 1.0
               for layer in layers.layers}
     return float(sum(2 * product.multiply_adds / saving[product.layer]
-                     for product in work.matrix_products(layers, batch)))
+                     for product in work.matrix_products(layers, batch)
+                     if mode != "inference" or product.phase == "forward"))
 
 
 def _saving(convolution: Mapping[Any, Any]) -> float:
@@ -85,7 +89,8 @@ def _saving(convolution: Mapping[Any, Any]) -> float:
 def _beyond_peak(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:
     precisions = [row["precision"], *filter(None, [WIDER.get(row["precision"])])]
     peak = max((peak_of(row, meta, precision) or 0.0 for precision in precisions), default=0.0)
-    least = least_flops(row["network"], row["batch"]) or row["flops_per_step"] / row["devices"]
+    least = (least_flops(row["network"], row["batch"], row.get("mode", ""))
+             or row["flops_per_step"] / row["devices"])
     reached = least / _slow_end(row)
     if not peak_of(row, meta) or reached <= PEAK_MARGIN * peak:
         return []

@@ -19,7 +19,7 @@ import pandas as pd
 
 import networks
 from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
-from analysis.records.reader import STRENGTH, Campaign
+from analysis.records.reader import STRENGTH, Campaign, infers
 
 PEERS = ("network", "device_kind", "precision", "data")
 # Share of the first loss: below it a loss is noise and relative differences mean nothing.
@@ -52,12 +52,16 @@ def judge(campaign: Campaign) -> dict[str, Judged]:
         curves[name] = losses.median(axis=1)
         processes = campaign.rows("processes", name)
         proven = processes[processes["status"] == "ok"]
+        if infers(trial):
+            # It has no loss. The limit that its proof had says what it could see.
+            judged[name] = Judged([*_check(processes), *_parameters(proven, trial)], [])
+            continue
         compared = not (each and trial.get("dropout"))
         reasons = [*(_check(processes) or (_unproven(proven) if each else [])),
                    *_parameters(proven, trial), *(_processes(losses, trial) if compared else [])]
         judged[name] = Judged(reasons, [*(_dropout(compared) if trial.get("dropout") else []),
                                         *_not_compared(proven)])
-    for peers in _groups(trials.values()):
+    for peers in _groups(trial for trial in trials.values() if not infers(trial)):
         sound = [trial for trial in peers if not judged[trial["trial"]].reasons
                  and not (each and trial.get("dropout"))]
         apart = _disagreements(sound, curves)

@@ -51,6 +51,7 @@ class PlannedTrial(Part):
     nodes: Annotated[int, Field(ge=1)] = 1
     learning_rate: float = 0.0
     dropout: bool = False
+    mode: Word = "training"
 
 
 class Suite(Part):

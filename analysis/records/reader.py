@@ -33,12 +33,12 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "peak_memory_bytes": float, "build_seconds": float, "proof_seconds": float, "started": str,
     "release": str, "device_name": str, "log": str, "copies_error": float,
     "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
-    "settings": str,
+    "settings": str, "output_error": float, "output_limit": float,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 # Columns that campaigns of earlier releases do not have.
-LATE = ("proof_seconds", *STRENGTH, "settings")
+LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -59,7 +59,7 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 PANDAS = int(pd.__version__.partition(".")[0])
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
-                   "proof_rate_error", "proof_frozen_share", "proof_gradient_error"}
+                   "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "output_error"}
 # Columns of floats, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
 # Without these a row says nothing.
@@ -78,9 +78,13 @@ PHASE_COLUMNS: Mapping[str, type] = {
 NETWORK_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "network_tx_bytes": float,
 }
+# A few hundred calls a row: whole nanoseconds with blanks between, from call `first` of a window.
+LATENCY_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "window": int, "first": int, "nanoseconds": str,
+}
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
-          "network": NETWORK_COLUMNS}
+          "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS}
 
 def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
     return pd.DataFrame(columns=list(columns))
@@ -90,11 +94,11 @@ def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
 class Campaign:
     """One execution of a suite. Nothing changes it, so what follows from it may be kept.
 
-    `processes` has a row per finished process; `windows`, `counters`, `phases` and, of several
-    nodes, `network` hold the rows of these processes. `kernels` holds the trace of each trial and
-    `operators` its profile on a CPU, with the same columns. In campaigns of earlier releases one
-    worker proved all processes of a trial: they have no `proves_each_process`. Those without
-    `tells_settings` do not say what a tier sets.
+    `processes` has a row per finished process; `windows`, `counters`, `phases`, of several nodes
+    `network` and of inference `latencies` hold the rows of these processes. `kernels` holds the
+    trace of each trial and `operators` its profile on a CPU, with the same columns. In campaigns of
+    earlier releases one worker proved all processes of a trial: they have no `proves_each_process`.
+    Those without `tells_settings` do not say what a tier sets.
     """
 
     folder: Path
@@ -106,6 +110,7 @@ class Campaign:
     operators: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
     phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
     network: pd.DataFrame = field(default_factory=partial(_empty, NETWORK_COLUMNS))
+    latencies: pd.DataFrame = field(default_factory=partial(_empty, LATENCY_COLUMNS))
     proves_each_process: bool = False
     tells_settings: bool = False
 
@@ -126,6 +131,11 @@ class Campaign:
     @cached_property
     def _by_trial(self) -> dict[str, dict[str, pd.DataFrame]]:
         return {}
+
+
+def infers(trial: Mapping[str, Any]) -> bool:
+    """Return whether a trial runs a trained network; one of an earlier release trains."""
+    return trial.get("mode") == "inference"
 
 
 def read(folder: str | Path) -> Campaign:
@@ -154,7 +164,9 @@ def read(folder: str | Path) -> Campaign:
     of_finished = {name: table.merge(finished, on=["trial", "process"], how="inner")
                    for name, table in (("windows", _last_attempt(tables["windows"])),
                                        ("counters", tables["counters"]), ("phases", phases),
-                                       ("network", _last_attempt(tables["network"])))}
+                                       ("network", _last_attempt(tables["network"])),
+                                       ("latencies", tables["latencies"].drop_duplicates(
+                                           [*key[:2], "window", "first"], keep="last")))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
                     operators=_ended(tables["operators"]),

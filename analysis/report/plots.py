@@ -27,6 +27,9 @@ STEEP = 4.0
 MEASURES: dict[str, tuple[str, str, Units]] = {
     "step_seconds": ("Time per mini-batch, with 95 % intervals (lower is faster)", "time",
                      TIME_UNITS),
+    "latency_p50_seconds": ("Median latency of a call, with 95 % intervals", "latency", TIME_UNITS),
+    "latency_p99_seconds": ("99th percentile of a call's latency, with 95 % intervals", "latency",
+                            TIME_UNITS),
     "peak_memory_bytes": ("Peak memory while training", "memory", BYTE_UNITS),
     "pcie_rx_bytes_per_step": ("Bytes received over PCIe per mini-batch", "bytes", BYTE_UNITS),
     "energy_joules_per_step": ("Energy per mini-batch (lower is better)", "energy", JOULE_UNITS),
@@ -40,7 +43,7 @@ def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
     A panel with one batch has bars, others have lines. Times are those of verified rows.
     """
     title, name, units = MEASURES[measure]
-    timed = measure == "step_seconds"
+    timed = f"{measure}_low" in trials
     kept = trials[trials["verified"] == "yes"] if timed else trials[trials["status"] == "ok"]
     kept = kept[kept[measure].notna()]
     columns = [measure, f"{measure}_low", f"{measure}_high"] if timed else [measure]

@@ -42,6 +42,15 @@ METHOD = (
     f"{bootstrap.MINIMUM_PROCESSES} processes give none. If the interval of a ratio contains 1, no "
     "difference was seen.",
 )
+INFERENCE_METHOD = (
+    "Each trial runs in several processes, interleaved in random order. A process runs calls one "
+    "after another and keeps the time of each; a time per mini-batch is that of a window of calls. "
+    "A quantile is the median over processes of each process's quantile. Its 95 % interval draws "
+    "processes, and for each the rank of its order statistic, and is widened for few processes.",
+    "Only verified rows are ranked. In a verified row, each process gave the reference's outputs, "
+    "for inputs of the proof before the first window and for the timed inputs in the last call of "
+    "each window. The error's size fits the declared precision.",
+)
 # What proved the rows: of campaigns that prove each process, and of those of earlier releases.
 PROOFS = {
     True: "Only verified rows are ranked. In a verified row, each process proved the step that it "
@@ -61,6 +70,7 @@ SECTIONS = (
      "Each framework's fastest verified row of all tiers. Only this table compares across tiers.",
      ""),
     ("settings", "What each tier sets", "", ""),
+    ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
@@ -68,6 +78,9 @@ SECTIONS = (
      "the learning rate, an error of the scale of a tensor's gradient (in the tensors that hold "
      "95 % of the parameters), and the share of the parameters in tensors that could stand still.",
      "Not seen: even a missing update could have passed."),
+    ("outputs", "How far outputs are off",
+     "The largest distance from the float64 reference, in units of how outputs differ between "
+     "inputs, and what the rounding of the declared precision explains.", ""),
     ("scaling", "Several devices",
      "Each row is compared with the row on one device that differs in nothing else, with the same "
      "batch on each device (weak scaling){strong}. Efficiency is the speed-up over the number of "
@@ -120,14 +133,25 @@ def write_derived(derived: Sequence[tuple[Campaign, pd.DataFrame]], out: str | P
         section, found = _campaign(campaign, trials, slug)
         sections.append(section)
         written |= {f"{slug}{name}": table for name, table in found.items()}
-    editions = {campaign.proves_each_process for campaign in campaigns}
-    proofs = [text for edition, text in PROOFS.items() if edition in editions]
-    method = Section("Method", [Text(text) for text in (*METHOD, *proofs)])
+    method = Section("Method", [Text(text) for text in _method(campaigns)])
     title = ", ".join(campaign.meta["name"] for campaign in campaigns)
     report = Page(title, [*sections, method]) if len(campaigns) > 1 else \
         Page(sections[0].heading, [*sections[0].parts, method])
     out = Path(out)
     return [*page.write_tables(written, out), *page.write(report, out, "report", images=plots)]
+
+
+def _method(campaigns: Sequence[Campaign]) -> list[str]:
+    """Say how the campaigns were measured and proven, those that train and those that infer."""
+    training = [each for each in campaigns if not _infers(each)]
+    editions = {campaign.proves_each_process for campaign in training}
+    proofs = [text for edition, text in PROOFS.items() if edition in editions]
+    return [*(METHOD if training else ()), *proofs,
+            *(INFERENCE_METHOD if len(training) < len(campaigns) else ())]
+
+
+def _infers(campaign: Campaign) -> bool:
+    return any(map(reader.infers, campaign.trials))
 
 
 def terminal_table(campaign: Campaign) -> Table:
@@ -174,7 +198,10 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "times": tables.times(trials, speeds),
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
-    found |= {"proof": tables.proof(trials)} if campaign.proves_each_process else {}
+    if _infers(campaign):
+        found |= {"latency": tables.latency(trials), "outputs": tables.outputs(trials)}
+    elif campaign.proves_each_process:
+        found |= {"proof": tables.proof(trials)}
     across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
     more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
             "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
@@ -231,9 +258,13 @@ def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, sca
         figures["step_time"] = partial(plots.by_batch, trials, "step_seconds")
     if (speeds["verdict"] != ranking.FASTEST).any():
         figures["relative_speed"] = partial(plots.relative_speed, speeds)
-    if (trials["status"] == "ok").any():
+    if trials["loss_first"].notna().any():
         dropout = {trial["network"] for trial in campaign.trials if trial.get("dropout")}
         figures["losses"] = partial(plots.losses, trials, campaign.windows, dropout)
+    for name in ("p50", "p99"):
+        measure = f"latency_{name}_seconds"
+        if trials.loc[trials["verified"] == "yes", measure].notna().any():
+            figures[f"latency_{name}"] = partial(plots.by_batch, trials, measure)
     return figures | {name: partial(plots.by_batch, trials, measure) for name, measure in (
         ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
         ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}

@@ -30,6 +30,7 @@ from analysis.display.ranking import (
     marked,
 )
 from analysis.records.reader import STRENGTH
+from analysis.trials.latency import ENDS, QUANTILES
 
 # Column of trials.csv: heading and units.
 TRAFFIC = {
@@ -76,6 +77,7 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     measured = trials["status"] == "ok"
     unit, scale = best_unit(trials.loc[measured, "step_seconds"], TIME_UNITS)
     has_peak = trials.loc[measured, "mfu"].notna().any()
+    trains = trials.loc[measured, "loss_first"].notna().any() or not measured.any()
     speed = _speeds(speeds)
     return ranking.table(trials, lambda row: {
         f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
@@ -84,7 +86,8 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
         "samples per second": number(row["samples_per_second"]),
         **({"share of the peak (%)": number(100 * row["mfu"])} if has_peak else {}),
         "relative speed": speed.get(row["trial"], "not ranked"),
-        "loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}",
+        **({"loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}"}
+           if trains else {}),
         "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",
         "verified": row["verified"]}, measured)
 
@@ -116,6 +119,23 @@ def proof(trials: pd.DataFrame) -> pd.DataFrame:
         "learning rate (%)": _seen_from(row["proof_rate_error"]),
         "scale of gradients (%)": _seen_from(row["proof_gradient_error"]),
         "frozen parameters (%)": number(100 * row["proof_frozen_share"])}, kept)
+
+
+def latency(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the quantiles of every row in inference, each with its interval, and the throughput."""
+    kept = (trials["status"] == "ok") & trials["latency_p50_seconds"].notna()
+    unit, scale = best_unit(trials.loc[kept, "latency_p50_seconds"], TIME_UNITS)
+    return ranking.table(trials, lambda row: {
+        **{f"{name} ({unit})": with_span(*(row[f"latency_{name}_seconds{end}"] / scale
+                                           for end in ENDS)) for name in QUANTILES},
+        "samples per second": number(row["samples_per_second"])}, kept)
+
+
+def outputs(trials: pd.DataFrame) -> pd.DataFrame:
+    """List how far the outputs of every row in inference were off, and what was allowed."""
+    kept = (trials["status"] == "ok") & trials["output_limit"].notna()
+    return ranking.table(trials, lambda row: {
+        "error": f"{row['output_error']:.1e}", "allowed": f"{row['output_limit']:.1e}"}, kept)
 
 
 def memory(trials: pd.DataFrame) -> pd.DataFrame:

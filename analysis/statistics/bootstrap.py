@@ -75,6 +75,40 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     return Estimate(value, value * low, value * high, processes)
 
 
+def quantile(times: Sequence[Times], share: float, seed: int = SEED,
+             confidence: float = CONFIDENCE) -> Estimate:
+    """Estimate the median over processes of each process's quantile of its calls.
+
+    The k-th smallest of n calls, k = ceil(share n), is a process's quantile. The interval draws
+    processes, and for each the rank that the binomial order-statistic interval is made of: the k-th
+    smallest of n resampled calls. Calls of a process count as independent of one another.
+    """
+    ordered = [np.sort(calls) for calls in times]
+    sizes = np.array([len(calls) for calls in ordered])
+    ranks = np.maximum(1, np.ceil(share * sizes).astype(np.int64))
+    value = float(np.median([calls[rank - 1] for calls, rank in zip(ordered, ranks, strict=True)]))
+    if len(times) < MINIMUM_PROCESSES:
+        return Estimate(value, math.nan, math.nan, len(times))
+    generator = np.random.default_rng(seed)
+    picked = generator.integers(len(sizes), size=(DRAWS, len(sizes)))
+    size, rank = sizes[picked], ranks[picked]
+    # As in `_places`: one number stands for all resampled calls.
+    places = _index(generator.beta(rank, size - rank + 1), size)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    draws = np.median(np.concatenate(ordered)[starts[picked] + places], axis=1)
+    widening = calibration.one_side(len(times), confidence)
+    low, high = map(math.exp, _ends(np.log(draws / value), widening, confidence))
+    return Estimate(value, value * low, value * high, len(times))
+
+
+def least_calls(share: float, confidence: float = CONFIDENCE) -> int:
+    """Return the fewest calls whose largest lies beyond the quantile with this confidence.
+
+    It is the early-stopping rule of MLPerf's LoadGen without a discarded call: 1 - share^n.
+    """
+    return math.ceil(math.log(1 - confidence) / math.log(share))
+
+
 def step(pair: tuple[Sequence[Times], Sequence[Times]],
          before: tuple[Sequence[Times], Sequence[Times]], seed: int = SEED,
          confidence: float = CONFIDENCE) -> Estimate:

@@ -18,10 +18,12 @@ from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
-from analysis.trials import caveats, counters, phases
+from analysis.trials import caveats, counters, latency, phases
 
 # Of campaigns that train on several nodes.
 OF_NODES = ("nodes", "network_tx_bytes_per_step")
+# Of campaigns that run trained networks.
+OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS)
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -30,7 +32,7 @@ COLUMNS = (
     "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step", "trial",
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
-    *reader.STRENGTH, "settings", "caveat", *OF_NODES,
+    *reader.STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -38,7 +40,8 @@ WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "s
 SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
             "global_batch")
 # A trial has the largest error of its processes.
-ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error")
+ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error", "output_error",
+          "output_limit")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
@@ -58,7 +61,8 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     unknown = {"settings": not campaign.tells_settings,
                "caveat": not caveats.is_there(campaign.folder),
                **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process),
-               **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials)))}
+               **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
+               **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
 
@@ -72,7 +76,8 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     for trial in campaign.trials:
         row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", ""),
                                                                 "settings": "",
-                                                                "nodes": trial.get("nodes", 1)}
+                                                                "nodes": trial.get("nodes", 1),
+                                                                "mode": trial.get("mode", "")}
         processes = campaign.rows("processes", trial["trial"])
         if (processes["status"] == "ok").any():
             against = [*judged[trial["trial"]].reasons, *contradicted[trial["trial"]]]
@@ -128,7 +133,9 @@ def without_diverged(campaign: Campaign) -> Campaign:
     """Mark ok processes with a loss that is not finite, or without a timed window, as failed."""
     processes = campaign.processes.copy()
     windows = campaign.windows
-    infinite = windows[~np.isfinite(windows["loss"])].drop_duplicates(["trial", "process"])
+    lossless = {trial["trial"] for trial in campaign.trials if reader.infers(trial)}
+    infinite = windows[~np.isfinite(windows["loss"]) & ~windows["trial"].isin(lossless)]
+    infinite = infinite.drop_duplicates(["trial", "process"])
     first = {(row["trial"], row["process"]): row for row in infinite.to_dict("records")}
     timed_ones = windows[windows["window"] >= 0]
     known = set(zip(timed_ones["trial"], timed_ones["process"], strict=True))
@@ -175,6 +182,10 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     remarks = [*_remarks(trial, processes, judged.remarks), *_sharing(campaign, trial),
                *_spread(campaign, times, step), *counted.remarks,
                *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
+    calls = {}
+    if reader.infers(trial):
+        calls = latency.columns(campaign, trial["trial"], dropped)
+        remarks += latency.remarks(campaign, trial["trial"], dropped)
     return {
         "status": "ok", "verified": "no" if against else "yes",
         "reason": "; ".join([*against, *remarks]),
@@ -190,6 +201,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         **{column: ok[column].max() for column in reader.STRENGTH}, **counted.columns,
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
+        **calls,
     }
 
 

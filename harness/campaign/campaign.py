@@ -17,6 +17,7 @@ from analysis.records import manifest
 from harness import VERSION
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
+from harness.campaign.inference import asked_of, timed_inputs
 from harness.campaign.pipeline import Pipeline
 from harness.campaign.process import now
 from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_missing
@@ -158,14 +159,18 @@ def _ask_reference(session: Session, trials: Iterable[Trial]) -> None:
 
     Nothing is timed yet. Where it fails, it fails again in each process, as that process's reason.
     """
-    first = {(trial.network, trial.batch, trial.devices, trial.precision): trial
+    first = {(trial.network, trial.batch, trial.devices, trial.precision,
+              trial.data if trial.mode == "inference" else ""): trial
              for trial in trials}
 
     def ask(trial: Trial) -> None:
         session.listener.watch(Event(trial, 0, "asking the reference"))
         with suppress(Failed):
-            session.judge.prepare(networks.get(trial.network), trial.batch, trial.devices,
-                                  trial.precision)
+            if trial.mode == "inference":
+                session.inference.prepare(asked_of(trial), timed_inputs(session, trial))
+            else:
+                session.judge.prepare(networks.get(trial.network), trial.batch, trial.devices,
+                                      trial.precision)
 
     for _ in session.live.each(ask, list(first.values()), session.suite.check_jobs):
         pass

@@ -33,6 +33,7 @@ class Outcome:
     windows: list[dict[str, Any]] = field(default_factory=list)
     counters: list[dict[str, Any]] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)
+    latencies: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def shortage(self) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.campaign.session import Session
+from harness.environments import recipes
 from harness.environments.store import Environment
 from harness.plan.planner import Trial
 from harness.workers.worker import Failed, Unsupported, Worker
@@ -97,7 +98,9 @@ def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Pea
     where = f"{trial.device_kind}-t{trial.threads}-{trial.precision}"
     log = session.logs / f"peak-{framework}-{where}-{when}.log"
     try:
-        with session.start(trial, log, module) as worker:
+        # An engine has no product of its own; its framework's runner may have one.
+        runner = module or recipes.load(trial.framework).runner
+        with session.start(trial, log, runner) as worker:
             peak["flops"], peak["size"] = _reach(worker, trial)
             if trial.precision == "fp32":
                 peak["bytes_per_second"] = _stream(worker, trial)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from harness.campaign.events import Outcome
+from harness.campaign.inference import process_of
 from harness.campaign.process import Process, now
 from harness.campaign.session import Session
 from harness.campaign.tracing import Recording
@@ -57,7 +58,7 @@ class Pipeline:
         if short and self.beside_others:
             part = f", part {short['variant']}," if "variant" in short else ""
             self._make_room(f"process {process}{part}", short)
-            outcome = self._measure(Process(self.session, trial, process, order).get_ready())
+            outcome = self._measure(process_of(self.session, trial, process, order).get_ready())
         if _is_hopeless(outcome):
             self.hopeless[trial.trial] = outcome
             self.waiting = [each for each in self.waiting if each[0].trial != trial.trial]
@@ -104,7 +105,7 @@ class Pipeline:
                 group, self.waiting = self.waiting[:self.jobs], self.waiting[self.jobs:]
             self.beside_others = len(group) > 1 or bool(self.session.pool.idle)
             self.ready = self._in_parallel(Process.get_ready,
-                                           [Process(self.session, *each) for each in group])
+                                           [process_of(self.session, *each) for each in group])
         return self.ready.pop(0)
 
     def _measure(self, process: Process) -> Outcome:

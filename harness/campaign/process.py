@@ -39,6 +39,7 @@ class Process:
         self.number = number
         self.order = order
         self.worker: Worker | None = None  # once it is ready
+        self.built: dict[str, Any] = {}  # what the worker said of its network
         self.outcome = Outcome({"trial": trial.trial, "process": number, "order": order,
                                 "status": "ok", "reason": "", "started": now()})
 
@@ -57,7 +58,7 @@ class Process:
                 row.update(_identity(session.greet(worker, trial)))
                 self._tell("building")
                 began = time.monotonic()
-                built = session.build(worker, trial)
+                built = self.built = session.build(worker, trial)
                 row.update(parameters=int(built["parameters"]), settings=settings_of(built),
                            build_seconds=time.monotonic() - began)
                 self._prove(worker)
@@ -90,10 +91,14 @@ class Process:
             if outcome.row["status"] != "ok":
                 self.worker.end()
             elif outcome.row.get("check") == "same":
-                self.session.peers.add(self.trial, *losses_of(outcome))
+                self._keep_for_peers()
         _number(outcome.windows)
         outcome.counters = kept(sampler.samples, outcome.windows)
         return outcome
+
+    def _keep_for_peers(self) -> None:
+        """Keep the losses of a process that was proved, for the rows that should agree with it."""
+        self.session.peers.add(self.trial, *losses_of(self.outcome))
 
     def _time(self, worker: Worker) -> None:
         suite = self.session.suite
@@ -124,7 +129,7 @@ class Process:
         """Run and keep one window; return its seconds. Raises Failed if the loss is not finite."""
         outcome = self.outcome
         with self.session.sampler.around_window():
-            answer = worker.ask("run", self.session.suite.limits.window, steps=steps)
+            answer = self._run(worker, steps)
         seconds = float(answer["stop"] - answer["start"])
         done = outcome.windows[-1]["last_step"] if outcome.windows else 0
         window = {"trial": self.trial.trial, "process": self.number, "phase": phase,
@@ -139,11 +144,21 @@ class Process:
         step_seconds = median(timed) if timed else window["step_seconds"]
         samples = self.session.sampler.samples[-NEWEST:]
         self._tell(phase, len(timed), step_seconds, answer["loss"], window["last_step"], samples)
-        if not math.isfinite(answer["loss"]):
-            raise Failed("diverged", f"the loss is {answer['loss']} after step {done + steps}")
-        if strayed := self.session.peers.stray(self.trial, *losses_of(outcome)):
-            raise Failed("diverged", strayed)
+        self._refuse_diverged()
         return seconds
+
+    def _run(self, worker: Worker, steps: int) -> dict[str, Any]:
+        """Let the worker run steps; return its answer."""
+        return worker.ask("run", self.session.suite.limits.window, steps=steps)
+
+    def _refuse_diverged(self) -> None:
+        """Raise Failed if the last window's loss is not finite or strays from those of peers."""
+        window = self.outcome.windows[-1]
+        if not math.isfinite(window["loss"]):
+            raise Failed("diverged", f"the loss is {window['loss']} after step "
+                                     f"{window['last_step']}")
+        if strayed := self.session.peers.stray(self.trial, *losses_of(self.outcome)):
+            raise Failed("diverged", strayed)
 
     def _compare_copies(self, worker: Worker) -> None:
         """Note how far the devices' copies differ; raise Failed if it is more than rounding."""

@@ -31,21 +31,23 @@ PROCESS_COLUMNS = (
     "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check",
     "check_reason", "loss_error", "gradient_error", "trajectory_error", "peak_memory_bytes",
     "build_seconds", "proof_seconds", "started", "release", "device_name", "log", "copies_error",
-    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "settings")
+    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "settings", "output_error",
+    "output_limit")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
                   "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {
     "processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS,
     "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
     "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS),
-    "network": tuple(reader.NETWORK_COLUMNS)}
+    "network": tuple(reader.NETWORK_COLUMNS),
+    "latencies": tuple(reader.LATENCY_COLUMNS)}
 # What stays of a process whose record no reader would take.
 IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # Keys of a suite that change what is measured and that trials do not show.
-MEASURES = ("processes", "interval", "processes_most", "windows", "window_seconds", "window_steps",
-            "seed", "check", "telemetry", "phases", "keep_workers")
+MEASURES = ("mode", "processes", "interval", "processes_most", "windows", "window_seconds",
+            "window_steps", "seed", "check", "telemetry", "phases", "keep_workers")
 SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows take seconds
 ANOTHER = "or begin another campaign with --out"
 
@@ -168,6 +170,7 @@ class Recorder(Folder):
             outcome.row["reason"] = "; ".join(filter(None, reasons))
         rows = {"counters": [{**process, **counter} for counter in outcome.counters],
                 "windows": outcome.windows, "phases": outcome.phases,
+                "latencies": outcome.latencies,
                 "network": [row for row in outcome.windows if "network_tx_bytes" in row],
                 "processes": [outcome.row]}
         if fault := _fault_of(rows):

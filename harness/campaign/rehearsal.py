@@ -5,7 +5,7 @@ A side that cannot be built or run is then found before the other one takes its 
 
 from collections.abc import Mapping
 
-from harness.campaign.process import Process
+from harness.campaign.inference import process_of
 from harness.campaign.session import Plan, Session
 from harness.environments.store import BuildFailed
 from harness.plan.planner import Trial
@@ -43,7 +43,7 @@ def _fault(session: Session, trials: list[Trial]) -> str:
         environment = session.environment(trial)
         if isinstance(environment, BuildFailed):
             return first_line(environment)
-        outcome = Process(session, trial, 0, 0).rehearse()
+        outcome = process_of(session, trial, 0, 0).rehearse()
         if outcome.row["status"] == "ok":
             return ""
         reasons.append(str(outcome.row["reason"]))

@@ -20,6 +20,8 @@ from harness.environments import recipes, store, wheels
 from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
+from harness.inference.judge import InferenceJudge
+from harness.inference.reference import Reference
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.judge import Judge
@@ -85,6 +87,7 @@ class Session:
     sampler: Sampler = field(default_factory=Sampler)  # samples nothing
     pool: WorkerPool = field(default_factory=WorkerPool)
     peers: Peers = field(default_factory=Peers)
+    references: Reference | None = None  # of inference
 
     @classmethod
     @contextmanager
@@ -103,11 +106,20 @@ class Session:
                           suite.limits.check)
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs),
                             sources)
-            session = cls(suite, environments, logs, inputs, judge, listener, sampler)
+            reference = Reference(scratch, suite.seed, suite.check.batch, suite.limits.check,
+                                  judge.live)
+            session = cls(suite, environments, logs, inputs, judge, listener, sampler,
+                          references=reference)
             try:
                 yield session
             finally:
                 session.live.stop()
+
+    @property
+    def inference(self) -> InferenceJudge:
+        """The judge of trials in inference."""
+        assert self.references
+        return InferenceJudge(self.references, self.suite.limits.check)
 
     @property
     def live(self) -> LiveWorkers:
@@ -137,8 +149,11 @@ class Session:
     def build(self, worker: Worker, trial: Trial) -> dict[str, Any]:
         """Let a worker build a trial's network; return its parameters and the tier's settings."""
         network = networks.get(trial.network)
+        trained = {"weights": str(self.inference.reference.trained(network))} \
+            if trial.mode == "inference" else {}
         return worker.ask("build", self.suite.limits.build, network=network.to_json(),
-                          batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial))
+                          batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial),
+                          **trained)
 
     def prove(self, worker: Worker, trial: Trial, parameters: int) -> Verdict:
         """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""
@@ -148,7 +163,8 @@ class Session:
     def feed(self, worker: Worker, trial: Trial) -> None:
         """Let a worker that has built a trial's network take its weights and batches."""
         network, limit = networks.get(trial.network), self.suite.limits.build
-        worker.ask("load", limit, weights=str(self.inputs.weights(network)))
+        if trial.mode == "training":
+            worker.ask("load", limit, weights=str(self.inputs.weights(network)))
         batches = self.inputs.batches(network, trial.global_batch, trial.data)
         worker.ask("feed", limit, batches=str(batches), residence=residence_of(trial))
 

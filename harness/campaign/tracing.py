@@ -43,7 +43,7 @@ class Pass:
 
 
 def wanted(suite: Suite, trial: Trial) -> bool:
-    return suite.trace and trial.device_kind == "cuda"
+    return suite.trace and trial.device_kind == "cuda" and trial.mode == "training"
 
 
 class Recording:

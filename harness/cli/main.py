@@ -73,6 +73,7 @@ class VerifyOptions:
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
     precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32"
     tuning: Annotated[str, typer.Option(help="stock, compiled, tuned or uncompiled.")] = "stock"
+    mode: Annotated[str, typer.Option(help="training, or inference: prove outputs.")] = "training"
     jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="Checks at a time.")] = 1
     devices: Annotated[str, typer.Option(
         help="Devices that train together; several numbers with commas.")] = "1"
@@ -152,7 +153,7 @@ def verify(options: VerifyOptions) -> None:
     wanted = {
         "frameworks": words(options.frameworks), "device": options.device,
         "networks": words(options.networks) or networks.names(), "precisions": options.precision,
-        "tunings": options.tuning,
+        "tunings": options.tuning, "mode": options.mode,
         "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
         "interpreters": named(options.interpreter)}
     if options.out:

@@ -1,9 +1,11 @@
 """`dlbench verify`: proves every framework's networks against the NumPy reference.
 
-It prints a verdict for each and a matrix of all of them.
+It prints a verdict for each and a matrix of all of them. In inference an engine's outputs are
+proven, else a framework's training step.
 """
 
 import csv
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +18,10 @@ from rich.table import Table
 import networks
 from harness.campaign.campaign import prepare
 from harness.campaign.events import Listener
+from harness.campaign.inference import asked_of
 from harness.campaign.session import Session
 from harness.errors import WrongUse
+from harness.inference import judge
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.verdict import Verdict
@@ -28,6 +32,8 @@ from harness.workers.worker import Failed, Unsupported
 COLUMNS = ("framework", "network", "parameters", "loss_error", "gradient_error", "trajectory_error",
            "verdict", "reason")
 OF_SEVERAL = ("devices", "copies_error")
+OF_INFERENCE = ("framework", "network", "parameters", "output_error", "output_limit", "verdict",
+                "reason")
 COLOURS = {"same": "green", "different": "bold red", "failed": "bold red",
            "unsupported": "yellow"}
 ONE_PROCESS = {"data": "device", "batches": 2, "processes": 1, "telemetry": False}
@@ -52,10 +58,12 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
     plan = prepare(suite, "dlbench verify")
     rows: list[dict[str, Any]] = []
 
-    def keep(trial: Trial, verdict: Verdict) -> None:
+    def keep(trial: Trial, verdict: Verdict | judge.Verdict) -> None:
         row = {"framework": trial.framework, "network": trial.network, "devices": trial.devices,
                **verdict.__dict__}
-        rows.append({column: row[column] for column in (*COLUMNS, *OF_SEVERAL)})
+        infers = trial.mode == "inference"
+        columns = ("devices", *OF_INFERENCE) if infers else (*COLUMNS, *OF_SEVERAL)
+        rows.append({column: row.get(column, math.nan) for column in columns})
         console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
 
     for trial in plan.trials:
@@ -69,13 +77,18 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
     return rows
 
 
-def prove(session: Session, trial: Trial) -> Verdict:
+def prove(session: Session, trial: Trial) -> Verdict | judge.Verdict:
     """Prove a trial's network in a worker of its own, at twice the samples of the proof."""
     log = session.logs / f"{trial.trial}-proof.log"
+    verdict: Verdict | judge.Verdict
     try:
         with session.start(trial, log) as worker, session.live.holding(worker):
             session.greet(worker, trial)
-            verdict = session.judge.judge(worker, networks.get(trial.network), task_of(trial))
+            if trial.mode == "inference":
+                verdict = session.inference.prove(worker, asked_of(trial),
+                                                  session.build(worker, trial), "device")
+            else:
+                verdict = session.judge.judge(worker, networks.get(trial.network), task_of(trial))
     except Unsupported as refusal:
         verdict = Verdict("unsupported", str(refusal))
     except Failed as failure:
@@ -91,6 +104,8 @@ def _died(kind: str) -> bool:
 def write(rows: list[dict[str, Any]], path: Path) -> None:
     """Write the verdicts as CSV; with several devices also their number and their copies' error."""
     columns = [*COLUMNS, *(OF_SEVERAL if any(row["devices"] > 1 for row in rows) else ())]
+    if any("output_error" in row for row in rows):
+        columns = list(OF_INFERENCE)
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
@@ -107,16 +122,17 @@ def _missing(key: str, value: Any) -> bool:
 
 
 def matrix(rows: list[dict[str, Any]]) -> Table:
-    """Lay out frameworks by networks: the gradient error if they are the same, else the verdict."""
+    """Lay out frameworks by networks: the largest error if they are the same, else the verdict."""
+    what = "output" if any("output_error" in row for row in rows) else "gradient"
     names = list(dict.fromkeys(_name(row) for row in rows))
     table = Table("network", *names,
                   caption="same unless said; errors beyond the rounding of float32 weights",
-                  title="Largest relative gradient error against the reference")
+                  title=f"Largest relative {what} error against the reference")
     for network in dict.fromkeys(row["network"] for row in rows):
         cells = {_name(row): row for row in rows if row["network"] == network}
-        table.add_row(network, *(_cell(cells[name]) for name in names))
+        table.add_row(network, *(_cell(cells[name], what) for name in names))
     same = [row for row in rows if row["verdict"] == "same"]
-    errors = {name: [row["gradient_error"] for row in same if _name(row) == name] for name in names}
+    errors = {name: [row[f"{what}_error"] for row in same if _name(row) == name] for name in names}
     table.add_section()
     largest = [f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names]
     table.add_row("largest", *largest)
@@ -133,6 +149,9 @@ def _line(row: dict[str, Any]) -> str:
     reason = escape(row["reason"])  # a framework's error may hold what looks like rich's markup
     if row["verdict"] == "unsupported":
         return f"{text}  {reason}"
+    if "output_error" in row:
+        return (f"{text}  {row['parameters']:>11,} parameters, outputs off by "
+                f"{row['output_error']:.1e}, {row['output_limit']:.1e} allowed  {reason}").rstrip()
     text += (f"  {row['parameters']:>11,} parameters, relative errors: "
              f"loss {row['loss_error']:.1e}, gradient {row['gradient_error']:.1e}, "
              f"trajectory {row['trajectory_error']:.1e}")
@@ -141,7 +160,7 @@ def _line(row: dict[str, Any]) -> str:
     return f"{text}  {reason}".rstrip()
 
 
-def _cell(row: dict[str, Any]) -> str:
+def _cell(row: dict[str, Any], what: str) -> str:
     if row["verdict"] == "same":
-        return f"{row['gradient_error']:.1e}"
+        return f"{row[f'{what}_error']:.1e}"
     return f"[{COLOURS[row['verdict']]}]{row['verdict']}"

@@ -166,12 +166,14 @@ class Parallel(Strict):
 class Framework(Strict):
     """One file of configs/frameworks.
 
-    The release is the version of the first of `distributions` that pip has installed. Without
+    `runner` trains networks and `engine` runs trained ones; a framework may have one alone. The
+    release is the version of the first of `distributions` that pip has installed. Without
     `parallel` the framework trains on one device. `default` may be a list, the newest first.
     """
 
     title: str
-    runner: str
+    runner: str = ""
+    engine: str = ""
     parallel: Parallel | None = None
     distributions: list[str] = Field(min_length=1)
     default: str
@@ -190,6 +192,13 @@ class Framework(Strict):
         unlisted = [each for each in defaults if each not in pythons]
         fitting = [each for each in defaults if DRIVER in pythons.get(each, ())]
         return {**data, "default": next(iter([*unlisted, *fitting, *defaults]), "")}
+
+    @model_validator(mode="after")
+    def _does_something(self) -> "Framework":
+        if not self.runner and not self.engine:
+            raise ValueError("give a runner, which trains networks, or an engine, which runs "
+                             "trained ones")
+        return self
 
     @model_validator(mode="after")
     def _default_is_listed(self) -> "Framework":

@@ -25,9 +25,12 @@ def refusal(trial: Any, host: float | None, device: float | None, samples: int) 
     for a size that is not known.
     """
     network, on_gpus = networks.get(trial.network), trial.device_kind == "cuda"
-    step = work.least_step_bytes(network, trial.batch, 2 if trial.precision in HALF else 4)
-    proof = work.least_step_bytes(network, min(samples, trial.batch) * trial.devices,
-                                  REFERENCE_BYTES)
+    trains = trial.mode == "training"
+    least = work.least_step_bytes if trains else work.least_call_bytes
+    step = least(network, trial.batch, 2 if trial.precision in HALF else 4)
+    # The reference computes outputs sample by sample.
+    samples = min(samples, trial.batch) * trial.devices if trains else 1
+    proof = least(network, samples, REFERENCE_BYTES)
     drawn = trial.data in ("device", "host")
     batches = arrays.ring_length(network, trial.global_batch) if drawn else 1
     ring = batches * arrays.batch_bytes(network, trial.global_batch)

@@ -20,6 +20,8 @@ from networks import work
 GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}
 GUESS_START_SECONDS = 15.0
 GUESS_PARTS = 5
+_UNABLE = {"training": "{} runs trained networks and trains none; write mode: inference",
+           "inference": "{} has no engine here, so it only trains; write mode: training"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Trial:
     ranks: int = 1
     global_batch: int = 0
     nodes: int = 1
+    mode: str = "training"
     trial: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,11 +67,18 @@ class Trial:
         where += f"-{self.strategy}" if self.strategy else ""
         where += f"-t{self.threads}" if self.device_kind == "cpu" else ""
         parts = [self.framework, self.release, self.network, batch, where, self.precision,
-                 self.tuning, self.data, *([self.side] if self.side else [])]
+                 self.tuning, self.data, *([self.mode] if self.mode != "training" else []),
+                 *([self.side] if self.side else [])]
         object.__setattr__(self, "trial", "-".join(parts))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def module(self) -> str:
+        """The module that a worker of this trial runs; "" if the framework has none."""
+        framework = recipes.load(self.framework)
+        return framework.engine if self.mode == "inference" else framework.runner
 
 
 @dataclass(frozen=True)
@@ -106,8 +116,9 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         batch=whole // devices, devices=devices, device_kind=machine.device_kind,
                         threads=threads, precision=precision, tuning=tuning, data=data,
                         learning_rate=network.learning_rate, parameters=network.parameter_count,
-                        flops_per_step=work.flops_per_step(network, whole),
-                        dropout=network.has_dropout, processes_planned=suite.processes,
+                        flops_per_step=work.flops_per_step(network, whole, suite.mode),
+                        dropout=network.has_dropout and suite.mode == "training",
+                        processes_planned=suite.processes, mode=suite.mode,
                         strategy=strategy, global_batch=whole, nodes=nodes,
                         ranks=devices if _in_ranks(spec) else nodes,
                     )
@@ -212,6 +223,8 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
         if not has_set(data):
             return (f"the set {data} is not on this machine: dlbench data fetch {data}, "
                     "or set DLBENCH_DATA")
+    if not trial.module:
+        return _UNABLE[trial.mode].format(recipes.load(trial.framework).title)
     if kind == "cuda" and not machine.devices:
         return "no NVIDIA GPU answers on this machine"
     if trial.devices > 1 and (reason := _undivided(trial, machine)):

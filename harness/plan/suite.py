@@ -49,6 +49,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_n
 Seconds = Annotated[Positive, Field(le=LONGEST_LIMIT)]
 Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Mode = Literal["training", "inference"]
 Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
 Scaling = Literal["weak", "strong"]
 SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks",
@@ -120,6 +121,8 @@ class Suite(Strict):
 
     title: Annotated[str, Field(max_length=200)] = ""
     """The report's title."""
+    mode: Mode = "training"
+    """inference: run trained networks and keep the time of every call."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
     """Names, or releases as in pytorch==2.12.0."""
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
@@ -233,6 +236,8 @@ class Suite(Strict):
         if chosen and max(self.devices) * max(self.nodes) == 1:
             raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to "
                              "aggregate; write devices of 2 or more, or leave strategies out")
+        if self.mode == "inference":
+            self._refuse_training()
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")
@@ -249,6 +254,15 @@ class Suite(Strict):
                 raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
         return self
 
+    def _refuse_training(self) -> None:
+        """Raise ValueError for keys that only training has."""
+        if (self.devices, self.nodes) != ((1,), (1,)):
+            raise ValueError("mode: inference: a network runs on one device; "
+                             "write devices: 1 and nodes: 1, or leave them out")
+        for key in ("phases", "profile"):
+            if getattr(self, key):
+                raise ValueError(f"{key}: looks into a training step; leave it out, "
+                                 "or write mode: training")
 
     def _refuse_many(self) -> None:
         """Raise ValueError for more combinations than anyone waits for."""

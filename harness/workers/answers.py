@@ -103,6 +103,7 @@ class Hello(Answer):
 class Built(Answer):
     parameters: Count
     settings: Annotated[list[Text], Field(max_length=100)] = []
+    arithmetic: Line = ""  # the precision that an engine says it computes in
 
 
 class Timed(Answer):
@@ -121,6 +122,16 @@ class Ran(Timed):
     loss: float  # of a run that diverged: nan or inf
     peak_memory_bytes: Count
     network_tx_bytes: Count | None = None  # where several nodes train
+
+
+class Inferred(Timed):
+    """As many calls as `steps`, one after another."""
+
+    peak_memory_bytes: Count
+
+
+class Rounding(Answer):
+    errors: Annotated[list[Moment], Field(min_length=1, max_length=1000)]
 
 
 class Transferred(Timed):
@@ -281,7 +292,7 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
-    "masked_head": MaskedHead}
+    "masked_head": MaskedHead, "infer": Inferred, "rounding": Rounding}
 
 
 def parse(line: str) -> dict[str, Any]:
@@ -360,8 +371,9 @@ def _check_count(field: str, values: Sequence[Any], wanted: int) -> None:
 
 
 def _check_steps(steps: int, asked: Asked) -> None:
-    if steps != asked.arguments["steps"]:
-        raise ValueError(f"steps: came {steps}, expected {asked.arguments['steps']}")
+    wanted = asked.arguments["calls" if asked.command == "infer" else "steps"]
+    if steps != wanted:
+        raise ValueError(f"steps: came {steps}, expected {wanted}")
 
 
 def _check_windows(windows: Sequence[Sequence[float]], asked: Asked) -> None:

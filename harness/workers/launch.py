@@ -21,7 +21,7 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
     if isinstance(environment, BuildFailed):
         raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
     framework = recipes.load(trial.framework)
-    module = module or framework.runner
+    module = module or trial.module
     given = {**variables(environment, trial), **(extra or {})}
     if trial.ranks > 1 and framework.parallel:
         launch = Launch(framework.parallel, trial.ranks, trial.nodes, trial.devices)

@@ -23,6 +23,8 @@ class Style(NamedTuple):
     unroll: int
     # Of `jax.nn.dot_product_attention`; None leaves the choice to JAX.
     attention: Any = None
+    # Else batch norm reads the running averages, and dropout keeps all.
+    training: bool = True
 
 
 def forward(layers, style, parameters, statistics, key, x):
@@ -31,7 +33,10 @@ def forward(layers, style, parameters, statistics, key, x):
     new_statistics = {}
     for number, layer in enumerate(layers):
         name, inputs = layer["name"], [outputs[source] for source in layer["inputs"]]
-        if layer["op"] == "batch_norm":
+        if layer["op"] in ("batch_norm", "dropout") and not style.training:
+            outputs[name] = inputs[0] if layer["op"] == "dropout" else by_averages(
+                inputs[0], layer, parameters[name], statistics[name])
+        elif layer["op"] == "batch_norm":
             outputs[name], new_statistics[name] = batch_norm(
                 inputs[0], layer, parameters[name], statistics[name])
         elif layer["op"] == "dropout":
@@ -129,6 +134,12 @@ def batch_norm(x, layer, p, statistics):
     averages = {"mean": kept * statistics["mean"] + (1 - kept) * mean,
                 "variance": kept * statistics["variance"] + (1 - kept) * variance}
     return y.astype(x.dtype), averages
+
+
+def by_averages(x, layer, p, statistics):
+    """Normalise by the running averages, in float32."""
+    scale = p["scale"] * lax.rsqrt(statistics["variance"] + layer["attributes"]["epsilon"])
+    return ((x.astype(jnp.float32) - statistics["mean"]) * scale + p["shift"]).astype(x.dtype)
 
 
 def layer_norm(x, a, p):

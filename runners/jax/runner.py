@@ -134,15 +134,15 @@ class Runner(protocol.Runner):
             return loss, (statistics, aggregate(gradients))
 
         takes = (SPLIT, STATE, SPLIT, SPLIT)
-        self.train_step = self._compile(train_step, takes[1:], (STATE, SPLIT), donate_argnums=0)
+        self.train_step = self.compile(train_step, takes[1:], (STATE, SPLIT), donate_argnums=0)
         # keep_unused: `_after` orders the steps.
         parts = {"F": (only_loss, SPLIT), "FB": (local_gradients, SPLIT),
                  "FBA": (mean_gradients, (SPLIT, WHOLE))}
-        self.phases = {name: self._compile(part, takes, (SPLIT, gives), keep_unused=True)
+        self.phases = {name: self.compile(part, takes, (SPLIT, gives), keep_unused=True)
                        for name, (part, gives) in parts.items()}
-        self.aggregate = self._compile(aggregate, (WHOLE,), WHOLE, donate_argnums=0)
+        self.aggregate = self.compile(aggregate, (WHOLE,), WHOLE, donate_argnums=0)
 
-    def _compile(self, function, takes, gives, **options):
+    def compile(self, function, takes, gives, **options):
         """Jit `function`; on several devices each runs it on its own part, as the specs say."""
         if self.mesh:
             # check_vma would sum the gradients of replicated parameters; FB wants each device's.

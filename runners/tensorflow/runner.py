@@ -67,7 +67,7 @@ class Runner(protocol.Runner):
 
     def __init__(self, task):
         self.task = task
-        self.devices = _prepare_devices(task)
+        self.devices = prepare_devices(task)
         self.strategy = None
         kernel = lstm_kernel(task, task.tuning)
         if task.ranks > 1:
@@ -288,7 +288,7 @@ class Runner(protocol.Runner):
 
     @staticmethod
     def product(size, task):
-        device = _prepare_devices(task)[0]
+        device = prepare_devices(task)[0]
         kind = tf.as_dtype(keras.DTypePolicy(POLICIES[task.precision]).compute_dtype)
         with tf.device(device):
             left, right = (tf.cast(tf.random.stateless_normal((size, size), (task.seed, side)),
@@ -302,7 +302,7 @@ class Runner(protocol.Runner):
 
     @staticmethod
     def stream(elements, task):
-        device = _prepare_devices(task)[0]
+        device = prepare_devices(task)[0]
         with tf.device(device):
             source = tf.ones(elements)
 
@@ -388,7 +388,7 @@ def tiers(task, compiles):
     return found
 
 
-def _prepare_devices(task):
+def prepare_devices(task):
     """Fix devices, threads and TF32 before the first operation; return the devices' names."""
     known = nodes.COMMUNICATION if task.ranks > 1 else STRATEGIES
     protocol.refuse_unknown(task, precisions=POLICIES, strategies=known)

@@ -24,14 +24,16 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
     """Make frameworks of runners, `stand_in(good="reference", bad="wire:Raises")`.
 
     Returns the list of what was built since. Runners of `ranks` and `controllers` train on
-    several devices.
+    several devices. Those of `engines` run trained networks.
     """
 
     def make(**modules: str) -> list[str]:
         recipe = {"python": "3.11", "packages": {"cpu": ["numpy"]},
                   "unsupported": {"cuda": "NumPy computes on the CPU"}}
         known = {
-            name: Framework(title=name, runner=f"tests.faults.{module}", distributions=["numpy"],
+            name: Framework(title=name, distributions=["numpy"],
+                            **{"engine" if module.startswith("engines") else "runner":
+                               f"tests.faults.{module}"},
                             default=np.__version__, releases={np.__version__: recipe},
                             parallel=parallel_of(module))
             for name, module in modules.items()

@@ -138,3 +138,35 @@ def test_a_difference_has_the_unit_of_its_times_and_a_sign():
     assert 0.2 < found.low < found.value < found.high < 0.4
     assert back.value == -found.value and back.high < 0
     assert not bootstrap.difference(ours[:2], theirs).has_interval
+
+
+def test_a_quantile_is_the_median_of_the_processes_order_statistics():
+    calls = [np.arange(1.0, 101), np.arange(101.0, 201), np.arange(201.0, 301)]
+    assert bootstrap.quantile(calls, 0.99).value == 199
+    assert bootstrap.quantile(calls[:2], 0.5).value == (50 + 150) / 2
+    assert not bootstrap.quantile(calls[:2], 0.5).has_interval
+
+
+def test_one_slow_call_of_a_hundred_lies_in_the_interval_of_p99():
+    generator = np.random.default_rng(1)
+    calls = []
+    for _ in range(5):
+        times = 1e-3 * generator.lognormal(0, 0.05, 2000)
+        times[generator.permutation(2000)[:40]] *= 10
+        calls.append(times)
+    p50, p99 = (bootstrap.quantile(calls, share) for share in (0.5, 0.99))
+    # 2 % are slow, so the 99th percentile is one of them and the median none.
+    assert p50.low < 1e-3 < p50.high < 1.1e-3
+    assert 9e-3 < p99.low < p99.value < p99.high < 12e-3
+
+
+def test_the_interval_of_a_quantile_covers_it():
+    generator, true = np.random.default_rng(2), np.exp(0.1 * 2.3263)
+    found = [bootstrap.quantile([generator.lognormal(0, 0.1, 600) for _ in range(5)], 0.99)
+             for _ in range(120)]
+    # Processes alike: the interval, widened for processes that differ, errs to the wide side.
+    assert np.mean([each.contains(true) for each in found]) >= 0.9
+
+
+def test_a_quantile_needs_the_calls_of_mlperfs_rule():
+    assert [bootstrap.least_calls(share) for share in (0.5, 0.9, 0.99)] == [5, 29, 299]

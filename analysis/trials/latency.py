@@ -1,0 +1,45 @@
+"""The latency of a trial in inference: quantiles of its calls, from every call's recorded time."""
+
+from typing import Any
+
+import numpy as np
+
+from analysis.records.reader import Campaign
+from analysis.statistics import bootstrap
+from analysis.statistics.bootstrap import Times
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+ENDS = ("", "_low", "_high")
+COLUMNS = tuple(f"latency_{name}_seconds{end}" for name in QUANTILES for end in ENDS)
+
+
+def calls_of(campaign: Campaign, trial: str, first_window: int = 0) -> list[Times]:
+    """Collect the seconds of every call of a trial from `first_window` on, one array an ok process.
+    """
+    processes = campaign.rows("processes", trial)
+    rows = campaign.rows("latencies", trial)
+    rows = rows[rows["window"] >= first_window].sort_values(["process", "window", "first"])
+    texts = rows.groupby("process")["nanoseconds"].agg(" ".join)
+    return [1e-9 * np.array(texts.get(process, "").split(), float)
+            for process in processes.loc[processes["status"] == "ok", "process"]]
+
+
+def columns(campaign: Campaign, trial: str, first_window: int) -> dict[str, Any]:
+    """Return `COLUMNS`; a quantile that too few calls show is left out."""
+    times = calls_of(campaign, trial, first_window)
+    found = {}
+    for name, share in QUANTILES.items():
+        if min(map(len, times)) >= bootstrap.least_calls(share):
+            estimate = bootstrap.quantile(times, share)
+            values = estimate.value, estimate.low, estimate.high
+            for end, value in zip(ENDS, values, strict=True):
+                found[f"latency_{name}_seconds{end}"] = value
+    return found
+
+
+def remarks(campaign: Campaign, trial: str, first_window: int) -> list[str]:
+    """Say which quantiles are left out, and how many calls they need."""
+    fewest = min(map(len, calls_of(campaign, trial, first_window)))
+    left = [f"{name} needs {bootstrap.least_calls(share)}" for name, share in QUANTILES.items()
+            if fewest < bootstrap.least_calls(share)]
+    return [f"{fewest} timed calls in a process: {', '.join(left)}"] if left else []

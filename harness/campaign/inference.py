@@ -1,0 +1,102 @@
+"""One process of a trial in inference: the phases of `process`, with calls in place of steps.
+
+Every call's time is kept. The outputs of each window's last call are compared with the reference
+once all windows are timed, so that nothing else computes between them.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import networks
+from harness.campaign.process import Process
+from harness.campaign.session import Session, residence_of
+from harness.inference.judge import Calls, Verdict
+from harness.inference.reference import Asked
+from harness.plan.planner import Trial
+from harness.workers.files import AnswerFolder
+from harness.workers.worker import Worker
+
+# Calls of one row of latencies.csv: readers take cells of a few thousand characters.
+CALLS_A_ROW = 400
+
+
+class InferenceProcess(Process):
+    """A process that runs a trained network."""
+
+    calls: Calls
+
+    def measure(self) -> Any:
+        """Time a process that is ready, and keep the time of every timed call."""
+        outcome = super().measure()
+        for window in outcome.windows:
+            seconds = window.pop("calls")
+            if window["window"] >= 0:
+                outcome.latencies += _rows(window, (1e9 * seconds).round().astype(int).tolist())
+        return outcome
+
+    def _run(self, worker: Worker, steps: int) -> dict[str, Any]:
+        if not self.outcome.windows:
+            self.calls = self._calls_on_timed_inputs(worker)
+        with AnswerFolder(self.session.inference.reference.folder) as folder:
+            answer, self.seconds = self.calls.run(steps, folder)
+        return {**answer, "loss": math.nan}
+
+    def _window(self, worker: Worker, steps: int, phase: str) -> float:
+        seconds = super()._window(worker, steps, phase)
+        self.outcome.windows[-1]["calls"] = self.seconds
+        return seconds
+
+    def _refuse_diverged(self) -> None:
+        """Inference has no loss."""
+
+    def _keep_for_peers(self) -> None:
+        """Inference has no loss: each row has its own proof."""
+
+    def _prove(self, worker: Worker, after: bool = False) -> None:
+        self._tell("proving")
+        row, trial, began = self.outcome.row, self.trial, time.monotonic()
+        if after:
+            self._note(self.session.inference.compare(self.calls), "in timed calls: ")
+        else:
+            self._note(self.session.inference.prove(worker, asked_of(trial), self.built,
+                                                    residence_of(trial)))
+        row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
+
+    def _note(self, verdict: Verdict, when: str = "") -> None:
+        """Keep the verdict, unless an earlier one was worse, and the largest error."""
+        row = self.outcome.row
+        if row.get("check") != "different":
+            row.update(check=verdict.verdict,
+                       check_reason=when + verdict.reason if verdict.reason else "")
+        row["output_limit"] = verdict.output_limit
+        row["output_error"] = max(row.get("output_error", 0.0), verdict.output_error)
+
+    def _calls_on_timed_inputs(self, worker: Worker) -> Calls:
+        session, trial = self.session, self.trial
+        return Calls(worker, session.inference.reference, asked_of(trial),
+                     timed_inputs(session, trial), session.suite.limits.window)
+
+
+def asked_of(trial: Trial) -> Asked:
+    return Asked(networks.get(trial.network), trial.batch, trial.precision)
+
+
+def timed_inputs(session: Session, trial: Trial) -> Path:
+    """Return the file of the batches on which a trial is timed."""
+    return session.inputs.batches(networks.get(trial.network), trial.global_batch, trial.data)
+
+
+def process_of(session: Session, trial: Trial, number: int, order: int) -> Process:
+    """Return a process of the kind that the trial's mode asks for."""
+    kind = InferenceProcess if trial.mode == "inference" else Process
+    return kind(session, trial, number, order)
+
+
+def _rows(window: dict[str, Any], nanoseconds: list[int]) -> list[dict[str, Any]]:
+    """Return the rows of latencies.csv for one window's calls."""
+    same = {key: window[key] for key in ("trial", "process", "window")}
+    return [{**same, "first": first,
+             "nanoseconds": " ".join(map(str, nanoseconds[first:first + CALLS_A_ROW]))}
+            for first in range(0, len(nanoseconds), CALLS_A_ROW)]

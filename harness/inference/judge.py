@@ -1,0 +1,174 @@
+"""Proves inference: an engine's outputs, on inputs that it has not seen, against the reference.
+
+The driver draws inputs, asks for the outputs of a few rows after a call, and compares them with the
+float64 reference. How far off a correct engine may be comes from the reference with random
+rounding, as for training. The size of an error also tells the precision that an engine really ran.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.data import arrays
+from harness.inference.reference import Asked, Reference
+from harness.workers.files import AnswerFolder
+from harness.workers.worker import Failed, Worker
+
+# The last call has the first one's inputs again, behind others.
+PROOF_CALLS = 3
+FACTOR = 5.0  # of the largest error of runs with random rounding, as for training
+# What fp32 may always be off: sums in another order, transformed convolutions.
+FLOOR = 1e-5
+# An error so many times smaller than that of the declared precision is one of a finer precision.
+FINER = 32.0
+# From this limit on, a proof could not tell outputs that do not depend on the input.
+BLIND = 0.5
+COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",), "bf16": ()}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome for one engine and network: the largest error, and what was allowed."""
+
+    verdict: str
+    reason: str = ""
+    parameters: int = 0
+    output_error: float = math.nan
+    output_limit: float = math.nan
+    failure: str = ""
+
+
+class Calls:
+    """The calls of a worker that has built its network, on one file of batches."""
+
+    def __init__(self, worker: Worker, reference: Reference, asked: Asked, file: Path,
+                 limit: float):
+        self.worker, self.asked, self.file, self.limit = worker, asked, file, limit
+        self.rows = reference.rows(file)
+        self.done = 0
+        # The place in the ring, and the compared rows of the outputs, of the last call of each run.
+        self.found: list[tuple[int, np.ndarray]] = []
+
+    def run(self, calls: int, folder: AnswerFolder) -> tuple[dict[str, Any], np.ndarray]:
+        """Let the worker run calls; keep the last one's outputs.
+
+        Returns its answer and the seconds of each call. Raises Failed and Unsupported.
+        """
+        answer = self.worker.ask("infer", self.limit, calls=calls,
+                                 out=str(folder.path("calls.npz")))
+        seconds = _read(folder, "calls.npz", "seconds", (calls,))
+        if not (np.isfinite(seconds) & (seconds > 0)).all():
+            raise Failed("protocol", "the file of 'infer': a call's time is not positive")
+        self.done += calls
+        batch = (self.done - 1) % len(self.rows)
+        rows = self.rows[batch]
+        self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
+        shape = (len(rows), *self.asked.network.layers[-1].output_shape)
+        self.found.append((batch, _read(folder, "outputs.npz", "outputs", shape)))
+        return answer, seconds
+
+
+class InferenceJudge:
+    """Builds an engine's network, proves it, and compares the outputs of timed calls."""
+
+    def __init__(self, reference: Reference, limit: float):
+        self.reference = reference
+        self.limit = limit
+
+    def prepare(self, asked: Asked, timed: Path) -> None:
+        """Ask the reference for all that the proof of a trial needs. Raises Failed.
+
+        `timed` is the file of the batches that will be timed.
+        """
+        for file in (self.reference.proof_inputs(asked), timed):
+            self.reference.outputs(asked.network, file)
+        self.reference.rounding(asked.network, asked.precision)
+
+    def prove(self, worker: Worker, asked: Asked, built: Mapping[str, Any],
+              residence: str) -> Verdict:
+        """Prove a worker that has built its network. Raises Failed and Unsupported."""
+        count, wanted = built["parameters"], asked.network.parameter_count
+        if count != wanted:
+            return Verdict("different", f"{count:,} parameters for {wanted:,}", count)
+        file = self.reference.proof_inputs(asked)
+        worker.ask("feed", self.limit, batches=str(file), residence=residence)
+        calls = Calls(worker, self.reference, asked, file, self.limit)
+        with AnswerFolder(self.reference.folder) as folder:
+            for _ in range(PROOF_CALLS):
+                calls.run(1, folder)
+        verdict = self.compare(calls)
+        said = built.get("arithmetic", "")
+        if said and said != asked.precision:
+            return _different(verdict, "; ".join(filter(None, [
+                f"the engine says that it computes in {said}, {asked.precision} was asked for",
+                verdict.reason])))
+        return verdict
+
+    def compare(self, calls: Calls) -> Verdict:
+        """Compare the outputs of calls with the reference's. Raises Failed."""
+        asked = calls.asked
+        exact = self.reference.outputs(asked.network, calls.file)
+        unit = unit_of(np.concatenate(exact))
+        errors = [distances(outputs, exact[batch]) / unit for batch, outputs in calls.found]
+        # max of NaN is NaN here, which no limit allows.
+        error = float(np.max(np.concatenate(errors)))
+        spread = self.reference.rounding(asked.network, asked.precision)
+        limit = FACTOR * spread + FLOOR
+        verdict = Verdict("same", "", asked.network.parameter_count, error, limit)
+        if not error <= limit:
+            return _different(verdict, f"outputs are off by {error:.2g} of how they differ between "
+                                       f"inputs, {limit:.2g} is allowed"
+                                       f"{self._signature(asked, error)}")
+        if limit >= BLIND:
+            return _different(verdict, f"unproven: outputs may be off by {limit:.2g} of how they "
+                                       "differ between inputs")
+        if asked.precision != "fp32" and error < spread / FINER:
+            return _different(verdict, f"outputs are off by {error:.2g} only, where "
+                                       f"{asked.precision} is off by about {spread:.2g}: the "
+                                       "engine computed in a finer precision")
+        return verdict
+
+    def _signature(self, asked: Asked, error: float) -> str:
+        """Name the coarser precision whose rounding is about as far off, if there is one."""
+        spreads = {precision: self.reference.rounding(asked.network, precision)
+                   for precision in COARSER[asked.precision]}
+        near = {precision: max(error / spread, spread / error)
+                for precision, spread in spreads.items() if spread / FACTOR <= error}
+        precision = min(near, key=lambda each: near[each], default="")
+        if not precision or not near[precision] <= FACTOR:
+            return ""
+        return f"; so large an error is that of {precision} (about {spreads[precision]:.2g})"
+
+
+def unit_of(exact: np.ndarray) -> float:
+    """Return how outputs differ: the root mean square of their distances from their mean."""
+    flat = exact.reshape(len(exact), -1)
+    return float(np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean()))
+
+
+def distances(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Return the distance of each sample's outputs from the exact ones."""
+    apart = np.square(found.astype(np.float64) - exact).reshape(len(exact), -1)
+    return np.asarray(np.sqrt(apart.sum(axis=1)))
+
+
+def _different(verdict: Verdict, reason: str) -> Verdict:
+    return replace(verdict, verdict="different", reason=reason)
+
+
+def _read(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Read one array of a worker's file. Raises Failed if it is not float32 of this shape."""
+    with folder.open(file, 4 * math.prod(shape) + 65536) as opened:
+        try:
+            found = np.array(arrays.mapped_from(opened)[name])
+        except Exception as error:  # whatever zipfile and NumPy make of a broken file
+            raise Failed("protocol", f"{file} cannot be read: {type(error).__name__}: "
+                                     f"{error}") from None
+    if found.dtype != np.float32 or found.shape != shape:
+        raise Failed("protocol", f"{file}: {name}: came {found.dtype} {found.shape}, expected "
+                                 f"float32 {shape}")
+    return found

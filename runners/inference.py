@@ -1,0 +1,86 @@
+"""Inference: what an engine offers beside a runner, and the commands and the clock for it.
+
+An engine runs a trained network: batch norm reads running statistics, dropout is off. The driver
+gives weights and statistics as a file, and asks for outputs of calls that it chooses.
+"""
+
+import time
+
+import numpy as np
+
+from runners import protocol
+from runners.arrays import mapped, save
+from runners.protocol import Task
+from runners.session import Session
+
+STATISTICS = ("mean", "variance")
+
+
+class Engine(protocol.Runner):
+    """What an engine offers: `feed`, `step` and `synchronize` of a runner, and these methods.
+
+    A step is one call: the next batch of the ring in, its outputs out. With the residence "host"
+    inputs come from host memory and outputs go there, within the call.
+    """
+
+    def __init__(self, task, arrays):
+        """Make the network ready with these weights and running statistics, by full name.
+
+        Raises `Unsupported` or `Different`, as a runner does.
+        """
+
+    @staticmethod
+    def session(engine_class, rank=0):
+        """Return the commands for an engine."""
+        return Inference(engine_class, rank)
+
+    def parameter_count(self):
+        """Return how many trained numbers the engine holds, without running statistics."""
+
+    def arithmetic(self):
+        """Return the precision that the engine says it computes in; "" if it does not say."""
+        return ""
+
+    def output(self):
+        """Return the last call's outputs as float32: (B, K) or (B, T, K)."""
+
+
+class Inference(Session):
+    """The commands of inference. Those of training, which an engine lacks, are refused."""
+
+    def build(self, weights, **task):
+        self.rest()
+        self.task = Task(rank=self.rank, **task)
+        self.runner = self.runner_class(self.task, mapped(weights))
+        return {"parameters": int(self.runner.parameter_count()),
+                "settings": list(self.runner.settings), "arithmetic": self.runner.arithmetic()}
+
+    def infer(self, calls, out):
+        """Time `calls` calls, one after another, and save the seconds of each as float32."""
+        moments = timed_calls(self.runner, calls)
+        save(out, {"seconds": np.diff(moments).astype(np.float32)})
+        return {"steps": calls, "start": moments[0], "stop": moments[-1],
+                "peak_memory_bytes": self._peak_memory()}
+
+    def output(self, rows, out):
+        """Save these rows of the last call's outputs."""
+        save(out, {"outputs": np.asarray(self.runner.output(), np.float32)[rows]})
+        return {}
+
+
+def timed_calls(engine, calls, clock=time.monotonic):
+    """Return the moments before the first call and after each, when its outputs are ready."""
+    moments = [0.0] * (calls + 1)
+    engine.synchronize()
+    moments[0] = clock()
+    for call in range(1, calls + 1):
+        engine.step()
+        engine.synchronize()
+        moments[call] = clock()
+    return moments
+
+
+def trained(arrays):
+    """Return the weights among arrays that hold running statistics too."""
+    return {name: array for name, array in arrays.items()
+            if name.rpartition(".")[2] not in STATISTICS}

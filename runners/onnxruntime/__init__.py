@@ -1,0 +1,1 @@
+"""ONNX Runtime, which runs trained networks from an ONNX file."""

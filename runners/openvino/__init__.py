@@ -1,0 +1,1 @@
+"""OpenVINO, which runs trained networks from an ONNX file."""

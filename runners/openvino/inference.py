@@ -1,0 +1,73 @@
+"""OpenVINO on the CPU, from an ONNX file that `runners.onnx_file` writes.
+
+As it comes, it answers a float32 network in bf16 on a processor that has bf16. So the precision is
+named in every tier, and what the compiled network says that it runs is part of the proof.
+"""
+
+import numpy as np
+import openvino as ov
+
+from runners import onnx_file, protocol
+from runners.inference import Engine, Inference
+from runners.protocol import Unsupported
+
+TYPES = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+PRECISIONS = {name: precision for precision, name in TYPES.items()}
+HINT = "INFERENCE_PRECISION_HINT"
+TIERS = {"stock": [], "compiled": [], "tuned": [],
+         "uncompiled": "OpenVINO compiles every network"}
+
+
+def session():
+    return Inference(OpenVino)
+
+
+class OpenVino(Engine):
+    @staticmethod
+    def describe():
+        return {"release": ov.__version__.split("-")[0],
+                "device_name": ov.Core().get_property("CPU", "FULL_DEVICE_NAME"),
+                "libraries": {"build": ov.__version__}}
+
+    def __init__(self, task, arrays):
+        core = ov.Core()
+        refuse_what_is_missing(task, core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
+        self.task = task
+        self.settings = protocol.settings_of(task, TIERS)
+        model, self.parameters_held = onnx_file.model_of(task.network, arrays, task.batch)
+        read = core.read_model(model.SerializeToString())
+        self.compiled = core.compile_model(read, "CPU", self.options())
+        self.request = self.compiled.create_infer_request()
+
+    def options(self):
+        """Return the properties of the compiled network: threads and precision."""
+        return {"INFERENCE_NUM_THREADS": self.task.threads, HINT: TYPES[self.task.precision]}
+
+    def parameter_count(self):
+        return self.parameters_held
+
+    def arithmetic(self):
+        name = self.compiled.get_property(HINT).get_type_name()
+        return PRECISIONS.get(name, name)
+
+    def feed(self, inputs, targets, residence):
+        self.ring = [ov.Tensor(np.ascontiguousarray(batch)) for batch in inputs]
+        self.position = 0
+
+    def step(self):
+        self.request.infer([self.next_batch()])
+
+    # A call returns when its outputs are there.
+    synchronize = staticmethod(protocol.nothing)
+
+    def output(self):
+        return self.request.get_output_tensor().data
+
+
+def refuse_what_is_missing(task, capabilities):
+    protocol.refuse_unknown(task)
+    if task.device != "cpu":
+        raise Unsupported("OpenVINO runs on processors and Intel's GPUs")
+    if task.precision != "fp32" and task.precision.upper() not in capabilities:
+        raise Unsupported(f"{task.precision}: OpenVINO says that this processor has "
+                          f"{', '.join(capabilities)}")

@@ -1,0 +1,83 @@
+"""TensorFlow running trained networks: the Keras model in a `tf.function`, `training=False`.
+
+Keras's own rule says whether XLA compiles it, as for training (`runner`).
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from runners import protocol
+from runners.inference import Engine, Inference, trained
+from runners.tensorflow.layers import build_model, canonical_shape, full_name, layouts, to_keras
+from runners.tensorflow.runner import Runner as Trainer
+from runners.tensorflow.runner import lstm_kernel, prepare_devices, tiers
+
+
+def session():
+    return Inference(TensorFlow)
+
+
+class TensorFlow(Engine):
+    describe = staticmethod(Trainer.describe)
+
+    def __init__(self, task, arrays):
+        self.task = task
+        self.devices = prepare_devices(task)
+        kernel = lstm_kernel(task, task.tuning)
+        with self._where():
+            self.model, outputs = build_model(task, "auto" if kernel is None else kernel)
+        self.settings = protocol.settings_of(task, tiers(task, self._compiles))
+        variables = {full_name(variable): variable
+                     for variable in self.model.trainable_variables}
+        protocol.assert_network(task.network, outputs, {
+            name: canonical_shape(variable) for name, variable in variables.items()})
+        order = layouts(task.network)
+        for name, array in trained(arrays).items():
+            variables[name].assign(to_keras(array, variables[name].shape, order[name]))
+        for layer in self.model.layers:
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.moving_mean.assign(arrays[f"{layer.name}.mean"])
+                layer.moving_variance.assign(arrays[f"{layer.name}.variance"])
+        self.count = sum(int(np.prod(variable.shape)) for variable in variables.values())
+        self.run = tf.function(lambda inputs: self.model(inputs, training=False),
+                               jit_compile=True if "XLA" in self.settings else None)
+
+    def parameter_count(self):
+        return self.count
+
+    def feed(self, inputs, targets, residence):
+        if inputs.ndim == 5:
+            # (N, B, C, H, W) -> (N, B, H, W, C)
+            inputs = inputs.transpose(0, 1, 3, 4, 2)
+        kind = np.int64 if self.task.network["vocabulary"] else np.float32
+        self.ring = list(np.ascontiguousarray(inputs, kind))
+        self.on_device = residence == "device"
+        with self._where():
+            if self.on_device:
+                self.ring = [tf.constant(batch) for batch in self.ring]
+        self.position = 0
+        if self.task.device == "cuda":
+            tf.config.experimental.reset_memory_stats(self.devices[0])
+
+    def step(self):
+        with self._where():
+            self.outputs = self.run(tf.constant(self.next_batch()))
+            if not self.on_device:
+                self.outputs = self.outputs.numpy()
+
+    def synchronize(self):
+        tf.test.experimental.sync_devices()
+
+    peak_memory = Trainer.peak_memory
+
+    def output(self):
+        return np.asarray(self.outputs, np.float32)
+
+    def _where(self):
+        return tf.device(self.devices[0])
+
+    def _compiles(self, asked):
+        """Return whether Keras lets XLA compile the model, when asked with True or "auto"."""
+        self.model.compile(jit_compile=asked)
+        return bool(self.model.jit_compile)

@@ -1,0 +1,156 @@
+"""Engines on the NumPy reference that go wrong in one way each; `Good` and `GoodBf16` do not."""
+
+import time
+
+import numpy as np
+
+from runners import protocol
+from runners.inference import Engine, trained
+from runners.protocol import Task
+from runners.reference import inference, rounded, runner
+
+
+class Good(Engine):
+    """The reference itself, answering in float32."""
+
+    epsilon = None
+    said = ""
+
+    @staticmethod
+    def describe():
+        return runner.Runner.describe()
+
+    def __init__(self, task, arrays):
+        self.network, self.calls = task.network, 0
+        self.precision = task.precision
+        self.built = self.reference()
+        self.load({name: np.array(array) for name, array in arrays.items()})
+
+    def reference(self):
+        return runner.Runner(Task(self.network, 1, dropout=False))
+
+    def load(self, arrays):
+        self.count = sum(array.size for array in trained(arrays).values())
+        inference.load(self.built, arrays)
+
+    def arithmetic(self):
+        return self.said
+
+    def parameter_count(self):
+        return self.count
+
+    def feed(self, inputs, targets, residence):
+        self.ring, self.position = inputs, 0
+
+    def step(self):
+        self.calls += 1
+        self.answer = self.compute(self.built._place(self.next_batch()))
+
+    def compute(self, inputs):
+        return self.built.forward(inputs)[0]
+
+    synchronize = staticmethod(protocol.nothing)
+
+    def output(self):
+        return self.answer
+
+
+class GoodBf16(Good):
+    """What an engine does in bf16: operands and outputs of all layers are rounded."""
+
+    def reference(self):
+        return rounded.Runner(Task(self.network, 1, dropout=False), "bf16")
+
+    def compute(self, inputs):
+        self.built.drawn = {}
+        return super().compute(inputs)
+
+
+class Epsilon(Good):
+    """Batch norm's epsilon of Keras, 1e-3."""
+
+    def load(self, arrays):
+        for layer in self.built.layers:
+            if layer["op"] == "batch_norm":
+                self.built.attributes[layer["name"]]["epsilon"] = 1e-3
+        super().load(arrays)
+
+
+class BatchStatistics(Good):
+    """Batch norm in training mode."""
+
+    def load(self, arrays):
+        super().load(trained(arrays))
+
+
+class NoBias(Good):
+    """The last layer's bias is lost; its place is kept, so the number of parameters is right."""
+
+    def load(self, arrays):
+        name = [name for name in arrays if name.endswith(".bias")][-1]
+        super().load(dict(arrays, **{name: np.zeros_like(arrays[name])}))
+
+
+class OtherWeights(Good):
+    """Weights of another seed."""
+
+    def load(self, arrays):
+        draw = np.random.default_rng(2)
+        super().load({name: array if name not in trained(arrays) else
+                      draw.permutation(array.ravel()).reshape(array.shape)
+                      for name, array in arrays.items()})
+
+
+class Cached(Good):
+    """Every call has the first one's outputs."""
+
+    def compute(self, inputs):
+        if self.calls == 1:
+            self.first = super().compute(inputs)
+        return self.first
+
+
+class CachedLater(Good):
+    """The proof is answered; the timed calls repeat one answer."""
+
+    def compute(self, inputs):
+        return super().compute(inputs) if self.calls < 12 else self.answer
+
+
+class HalfTheBatch(Good):
+    """Rows of the first half answer for those of the second."""
+
+    def compute(self, inputs):
+        half = super().compute(inputs[:len(inputs) // 2])
+        return np.concatenate([half, half])
+
+
+class SilentBf16(GoodBf16):
+    """bf16 whatever was asked for, as OpenVINO comes on a processor that has it."""
+
+
+class SaysBf16(Good):
+    """An engine whose own property names another precision."""
+
+    said = "bf16"
+
+
+class FewerParameters(Good):
+    def parameter_count(self):
+        return self.count - 1
+
+
+class Slow(Good):
+    """One call of a hundred takes 40 ms longer."""
+
+    def compute(self, inputs):
+        if self.calls % 100 == 50:
+            time.sleep(0.04)
+        return super().compute(inputs)
+
+
+class ShortOfCalls(Good):
+    """It answers with the outputs of too few samples."""
+
+    def output(self):
+        return self.answer[:1]

@@ -1,0 +1,92 @@
+"""Campaigns in inference: rows, every call's time, and faults that begin when calls are timed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.audit import audit
+from analysis.records import manifest
+from analysis.report import report
+from analysis.trials import latency, summary
+from harness.errors import WrongUse
+from harness.plan.suite import Suite
+from harness.validation import validate
+from tests.harness import campaigns
+
+NETWORK = {"mode": "inference", "networks": "tiny_fcn", "batches": 4}
+
+
+def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in, tmp_path):
+    stand_in(good="engines:Good", slow="engines:Slow")
+    found = campaigns.run(tmp_path, frameworks=["good", "slow"], processes=3, window_seconds=0.1, **NETWORK)
+    rows = summary.summarise(found).set_index("framework")
+    # A busy machine may draw the remark that the timer is implausible, as in training.
+    against = rows.loc[rows["verified"] == "no", "reason"]
+    assert against.str.startswith("timer: ").all(), against.tolist()
+    assert rows["mode"].tolist() == 2 * ["inference"]
+    assert (rows["output_error"] < rows["output_limit"]).all() and rows["loss_first"].isna().all()
+    for name in ("p50", "p90"):
+        values = rows[[f"latency_{name}_seconds{end}" for end in ("_low", "", "_high")]].to_numpy(float)
+        assert (np.diff(values, axis=1) >= 0).all()
+    # One call of a hundred takes 40 ms more, in `slow` alone.
+    shares = [np.mean(np.concatenate(latency.calls_of(found, trial)) > 0.04) for trial in rows["trial"]]
+    assert shares[0] < 0.005 < shares[1] < 0.03
+    for trial in rows["trial"]:
+        counted = found.rows("windows", trial).query("window >= 0").groupby("process")["steps"].sum()
+        assert [len(calls) for calls in latency.calls_of(found, trial)] == counted.tolist()
+    summary.rewrite(tmp_path)
+    report.write([tmp_path], tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "## Latency of a call" in text and "loss" not in text.split("## Method")[0]
+    assert ("latency_p50.svg" in text) == (rows["verified"] == "yes").any()
+    manifest.write_manifest(tmp_path)
+    assert audit.audit(tmp_path) == []
+
+
+def test_calls_that_were_cut_or_changed_do_not_pass_an_audit(stand_in, tmp_path):
+    stand_in(good="engines:Good")
+    campaigns.run(tmp_path, frameworks="good", processes=1, **NETWORK)
+    table = pd.read_csv(tmp_path / "latencies.csv", dtype=str)
+    calls = table.loc[0, "nanoseconds"].split()
+    for changed in (calls[1:], [str(10 * int(calls[0])), *calls[1:]]):
+        table.loc[0, "nanoseconds"] = " ".join(changed)
+        table.to_csv(tmp_path / "latencies.csv", index=False)
+        assert "latencies.csv" in {finding.file for finding in audit.audit(tmp_path)
+                                   if finding.column == "nanoseconds"}
+
+
+def test_a_fault_that_begins_in_the_timed_calls_is_named(stand_in, tmp_path):
+    stand_in(late="engines:CachedLater")
+    campaigns.run(tmp_path, frameworks="late", processes=1, **NETWORK)
+    row = campaigns.table(tmp_path)["late tiny_fcn"]
+    assert row["verified"] == "no"
+    assert row["reason"].startswith("different from the reference: in timed calls: outputs are off by")
+
+
+def test_an_engine_does_not_train_and_a_runner_does_not_infer(stand_in, tmp_path):
+    stand_in(engine="engines:Good", runner="reference:Runner")
+    campaigns.run(tmp_path / "a", frameworks=["engine", "runner"], processes=1)
+    rows = campaigns.table(tmp_path / "a")
+    assert rows["engine tiny_fcn"]["reason"] == "engine runs trained networks and trains none; write mode: inference"
+    assert rows["runner tiny_fcn"]["status"] == "ok" and "mode" not in rows["runner tiny_fcn"]
+    campaigns.run(tmp_path / "b", frameworks=["engine", "runner"], processes=1, **NETWORK)
+    rows = campaigns.table(tmp_path / "b")
+    assert rows["runner tiny_fcn"]["reason"] == "runner has no engine here, so it only trains; write mode: training"
+    assert rows["engine tiny_fcn"]["status"] == "ok"
+
+
+def test_work_of_a_call_is_the_forward_pass(stand_in, tmp_path):
+    stand_in(good="engines:Good")
+    found = campaigns.run(tmp_path, frameworks="good", processes=1, **NETWORK)
+    # 12-16-24-8-5
+    assert found.trials[0]["flops_per_step"] == 2 * 4 * (12 * 16 + 16 * 24 + 24 * 8 + 8 * 5)
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"devices": 2}, "mode: inference: a network runs on one device; write devices: 1 and nodes: 1"),
+    ({"phases": True}, "phases: looks into a training step; leave it out"),
+    ({"mode": "serving"}, "input should be 'training' or 'inference'")])
+def test_what_only_training_has_is_refused(keys, says):
+    with pytest.raises(WrongUse) as refused:
+        validate({"mode": "inference", "networks": "tiny_fcn", **keys}, Suite, "suite.yaml")
+    assert says in str(refused.value)

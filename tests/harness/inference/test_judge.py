@@ -1,0 +1,102 @@
+"""The proof of inference: right engines pass, and each planted fault is named."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import networks
+from harness.data import arrays
+from harness.inference.judge import InferenceJudge, distances, unit_of
+from harness.inference.reference import Asked, Reference
+from harness.workers.alive import LiveWorkers
+from harness.workers.worker import Failed, Worker
+
+NETWORK = "tiny_resnet"
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    reference = Reference(tmp_path_factory.mktemp("reference"), 1, 2, 300, LiveWorkers())
+    return InferenceJudge(reference, 300)
+
+
+@pytest.fixture
+def verdict(judge, tmp_path):
+    def ask(engine, network=NETWORK, precision="fp32", batch=4):
+        network = networks.get(network)
+        with Worker(sys.executable, f"tests.faults.engines:{engine}", tmp_path / "log") as worker:
+            built = worker.ask("build", 300, network=network.to_json(), batch=batch, device="cpu",
+                               threads=1, precision=precision, tuning="stock",
+                               weights=str(judge.reference.trained(network)))
+            return judge.prove(worker, Asked(network, batch, precision), built, "host")
+
+    return ask
+
+
+@pytest.mark.parametrize("network", networks.names(small=True))
+def test_a_right_engine_is_the_same(verdict, network):
+    found = verdict("Good", network)
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.output_error < 1e-6 < found.output_limit < 1e-3
+
+
+def test_a_right_engine_in_bf16_is_the_same(verdict):
+    found = verdict("GoodBf16", precision="bf16")
+    assert found.verdict == "same"
+    assert 1e-3 < found.output_error < found.output_limit < 0.5
+
+
+@pytest.mark.parametrize(("fault", "says"), [
+    ("Epsilon", "outputs are off by"), ("BatchStatistics", "outputs are off by"),
+    ("NoBias", "outputs are off by"), ("OtherWeights", "outputs are off by"),
+    ("Cached", "outputs are off by"), ("HalfTheBatch", "outputs are off by"),
+    ("SilentBf16", "so large an error is that of bf16"),
+    ("SaysBf16", "the engine says that it computes in bf16, fp32 was asked for"),
+    ("FewerParameters", "2,068 parameters for 2,069")])
+def test_a_fault_is_different_and_named(verdict, fault, says):
+    found = verdict(fault)
+    assert found.verdict == "different" and says in found.reason
+
+
+@pytest.mark.parametrize("fault", ["BatchStatistics", "OtherWeights", "Cached", "HalfTheBatch"])
+def test_large_faults_show_in_bf16_too(verdict, fault):
+    # Exact arithmetic: the fault alone is far beyond what bf16 rounds.
+    assert "outputs are off by" in verdict(fault, precision="bf16").reason
+
+
+def test_a_finer_precision_than_declared_is_refused(verdict):
+    assert "computed in a finer precision" in verdict("Good", precision="bf16").reason
+
+
+def test_outputs_of_another_shape_are_no_answer(verdict):
+    with pytest.raises(Failed, match="crashed: IndexError"):
+        verdict("ShortOfCalls")
+
+
+def test_running_statistics_are_drawn_once_and_lie_away_from_the_moments(judge):
+    network = networks.get(NETWORK)
+    file = judge.reference.trained(network)
+    found, weights = arrays.mapped(file), arrays.draw_weights(network, 1)
+    assert all(np.array_equal(found[name], weights[name]) for name in weights)
+    drawn = {name for name in found if name not in weights}
+    norms = [layer.name for layer in network.layers if layer.op == "batch_norm"]
+    assert drawn == {f"{name}.{kind}" for name in norms for kind in ("mean", "variance")}
+    assert judge.reference.trained(network) == file
+    moments = arrays.mapped(file.parent / f"moments-{NETWORK}.npz")
+    apart = [np.abs(found[name] / moments[name] - 1).mean() for name in drawn if "var" in name]
+    assert 0.1 < np.mean(apart) < 0.5
+
+
+def test_the_compared_rows_are_of_every_batch_and_always_the_same(judge):
+    file = judge.reference.proof_inputs(Asked(networks.get(NETWORK), 4, "fp32"))
+    rows = judge.reference.rows(file)
+    assert [len(set(each)) for each in rows] == [2, 2]
+    judge.reference.known.clear()
+    assert judge.reference.rows(file) == rows
+
+
+def test_distances_are_in_units_of_how_outputs_differ():
+    exact = np.array([[1.0, 10.0], [3.0, 10.0]])
+    assert unit_of(exact) == 1.0
+    assert distances(np.array([[1.0, 10.5], [3.0, 10.0]]), exact).tolist() == [0.5, 0.0]

@@ -1,0 +1,94 @@
+"""Every engine gives the reference's outputs, in each of its tiers; its precision is its own."""
+
+import pytest
+
+import networks
+from harness.inference.judge import InferenceJudge
+from harness.inference.reference import Asked, Reference
+from harness.plan.planner import Trial
+from harness.workers import launch
+from harness.workers.alive import LiveWorkers
+from harness.workers.worker import Unsupported
+from tests.conftest import environment_of
+
+ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    reference = Reference(tmp_path_factory.mktemp("reference"), 1, 2, 600, LiveWorkers())
+    return InferenceJudge(reference, 600)
+
+
+@pytest.fixture
+def prove(judge, tmp_path):
+    """Prove networks in one worker of an engine: verdicts by name, or the refusal in words."""
+
+    def ask(engine, names, module="", residence="host", **task):
+        task = {"precision": "fp32", "tuning": "stock", **task}
+        environment = environment_of(engine)
+        trial = Trial(engine, environment.release, names[0], BATCH, 1, "cpu", 1, **task,
+                      data="host", learning_rate=0.0, parameters=0, flops_per_step=0,
+                      dropout=False, processes_planned=1, mode="inference")
+        found = {}
+        with launch.start(environment, trial, tmp_path / "log", module) as worker:
+            for network in map(networks.get, names):
+                try:
+                    built = worker.ask(
+                        "build", 600, network=network.to_json(), batch=BATCH, device="cpu",
+                        threads=1, weights=str(judge.reference.trained(network)), **task)
+                    verdict = judge.prove(worker, Asked(network, BATCH, task["precision"]), built,
+                                          residence)
+                    found[network.name] = verdict.reason or verdict.verdict
+                except Unsupported as refusal:
+                    found[network.name] = f"unsupported: {refusal}"
+        return found
+
+    return ask
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_computes_every_small_network(prove, engine):
+    names = networks.names(small=True)
+    assert prove(engine, names) == dict.fromkeys(names, "same")
+
+
+@pytest.mark.parametrize(("engine", "tuning"), [
+    ("pytorch", "compiled"), ("pytorch", "tuned"), ("jax", "tuned")])
+def test_a_tier_of_its_own_computes_the_network_too(prove, engine, tuning):
+    # A compiler's networks: batch norm, and an LSTM, which JAX's tuned tier unrolls.
+    names = ["tiny_lstm"] if engine == "jax" else ["tiny_resnet"]
+    found = prove(engine, names, tuning=tuning, residence="device")
+    assert found == dict.fromkeys(names, "same")
+
+
+@pytest.mark.parametrize(("engine", "tuning", "says"), [
+    ("onnxruntime", "tuned", "unsupported: same as stock"),
+    ("openvino", "compiled", "unsupported: same as stock"),
+    ("onnxruntime", "uncompiled", "unsupported: tuning 'uncompiled'"),
+    ("jax", "compiled", "unsupported: same as stock")])
+def test_a_tier_that_sets_nothing_of_its_own_is_refused(prove, engine, tuning, says):
+    assert prove(engine, ["tiny_fcn"], tuning=tuning)["tiny_fcn"].startswith(says)
+
+
+@pytest.mark.parametrize("engine", ["pytorch", "jax"])
+def test_bf16_is_off_by_what_bf16_rounds(prove, engine):
+    assert prove(engine, ["tiny_resnet"], precision="bf16") == {"tiny_resnet": "same"}
+
+
+def test_a_precision_that_an_engine_lacks_here_is_unsupported(prove):
+    found = prove("onnxruntime", ["tiny_fcn"], precision="bf16")["tiny_fcn"]
+    assert found.startswith("unsupported: bf16 on a CPU: ONNX Runtime's kernels there")
+    found = prove("openvino", ["tiny_fcn"], precision="tf32")["tiny_fcn"]
+    assert found.startswith("unsupported: TF32 is a format of NVIDIA's tensor cores")
+
+
+def test_autocast_under_the_name_of_fp32_is_found(prove):
+    found = prove("pytorch", ["tiny_resnet"], "tests.faults.engines_pytorch")["tiny_resnet"]
+    assert "so large an error is that of bf16" in found
+
+
+def test_openvino_is_refused_by_what_it_says_of_itself(prove):
+    found = prove("openvino", ["tiny_resnet"], "tests.faults.engines_openvino")["tiny_resnet"]
+    assert found.startswith("the engine says that it computes in bf16, fp32 was asked for")

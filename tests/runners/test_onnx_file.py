@@ -1,0 +1,72 @@
+"""The ONNX file of a network: ONNX's own evaluator computes what the reference computes."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import networks
+from harness.data import arrays
+from runners import onnx_file
+from runners.protocol import Different, Task, Unsupported
+from runners.reference import inference, runner
+
+BATCH = 3
+# ONNX's evaluator (1.23) normalises only as many channels as there are samples. The engines' own
+# tests compare this network.
+WRONG_LRN = "tiny_inception"
+
+
+def trained(network):
+    """Weights, and running statistics beside those of any batch."""
+    draw = np.random.default_rng(1)
+    moments = {}
+    for layer in network.layers:
+        if layer.op == "batch_norm":
+            channels = layer.output_shape[0]
+            moments[f"{layer.name}.mean"] = draw.normal(size=channels).astype(np.float32)
+            moments[f"{layer.name}.variance"] = draw.uniform(0.5, 2, channels).astype(np.float32)
+    return {**arrays.draw_weights(network, 1), **moments}
+
+
+def evaluated(network, weights, kind="fp32"):
+    inputs = arrays.synthetic_batches(network, BATCH, 1, 1)[0][0]
+    model, count = onnx_file.model_of(network.to_json(), weights, BATCH, kind)
+    assert count == network.parameter_count
+    onnx.checker.check_model(model, full_check=True)
+    built = runner.Runner(Task(network.to_json(), BATCH, dropout=False))
+    inference.load(built, weights)
+    exact = inference.outputs_of(built, inputs)
+    found = ReferenceEvaluator(model).run(None, {onnx_file.INPUT: inputs})[0]
+    assert found.dtype == np.float32
+    return inference.errors_of(found, exact).max()
+
+
+@pytest.mark.parametrize("name", [name for name in networks.names(small=True) if name != WRONG_LRN])
+def test_the_evaluator_of_onnx_computes_the_network(name):
+    network = networks.get(name)
+    assert evaluated(network, trained(network)) < 2e-5
+
+
+def test_a_file_in_fp16_is_off_by_what_fp16_rounds():
+    network = networks.get("tiny_vit")
+    assert 1e-4 < evaluated(network, trained(network), "fp16") < 0.02
+
+
+def test_every_published_network_has_an_operator_for_each_layer():
+    ops = {layer.op for name in networks.names() for layer in networks.get(name).layers}
+    assert ops <= set(onnx_file.OPERATIONS)
+
+
+def test_a_number_format_that_onnx_has_not_is_unsupported():
+    network = networks.get("tiny_fcn")
+    with pytest.raises(Unsupported, match="precision 'bf16': an ONNX file of opset 21 has fp32, fp16"):
+        onnx_file.model_of(network.to_json(), trained(network), BATCH, "bf16")
+
+
+def test_a_shape_that_is_not_the_networks_is_different():
+    network = networks.get("tiny_cnn")
+    told = network.to_json()
+    told["layers"][0]["output_shape"] = [4, 17, 17]
+    with pytest.raises(Different, match="layer conv2d1: output"):
+        onnx_file.model_of(told, trained(network), BATCH)
