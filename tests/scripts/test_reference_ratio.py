@@ -95,7 +95,8 @@ def assigned(file, name):
 def test_every_framework_has_a_loop_of_each_network_and_tier():
     for folder, tiers in TIERS.values():
         assert set(tiers.values()) <= set(assigned(LOOPS / folder / "training.py", "TIERS"))
-        for name in ("resnet50", "fcn5", *(each[0] for each in NETWORKS.values())):
+        for name in ("resnet50", "fcn5", "gpt2_small", "vit_b16",
+                     *(each[0] for each in NETWORKS.values())):
             assert "def build(options):" in (LOOPS / folder / f"{name}.py").read_text()
 
 
