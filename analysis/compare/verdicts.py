@@ -84,6 +84,7 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
 
     Columns are `COLUMNS`. Raises NotComparable if a side measured one workload several times.
     """
+    _refuse_other_modes(a, b)
     keys = _keys(a.rows, b.rows)
     ours, theirs = (_by_workload(side.name, side.rows, keys) for side in (a, b))
     rows = [_pair(dict(zip(keys, key, strict=True)), (a, ours[0].get(key)), (b, theirs[0].get(key)))
@@ -143,6 +144,14 @@ def regressions(rows: pd.DataFrame, threshold: "float | pd.Series[float]"
     """
     shown = rows["ratio_low"] > 1 + threshold
     return rows[shown], rows[~shown & ~(rows["ratio_high"] <= 1 + threshold)]
+
+
+def _refuse_other_modes(a: Side, b: Side) -> None:
+    """Raise NotComparable if one campaign trains and the other runs trained networks."""
+    modes = [" and ".join(side.rows["mode"].unique()) for side in (a, b)]
+    if modes[0] != modes[1] and all(modes):
+        raise NotComparable(f"{a.name} measured {modes[0]} and {b.name} {modes[1]}: a ratio would "
+                            "compare a training step with a call; name two of one mode")
 
 
 def refuse_other_hardware(a: Side, b: Side) -> None:

@@ -19,7 +19,7 @@ from analysis.report import tables
 from analysis.trials import summary
 
 WORKLOAD = ["framework", "network", "batch", "devices", "strategy", "device_kind", "threads",
-            "precision", "tuning", "data"]
+            "precision", "tuning", "data", "mode"]
 COMPARED = ("network", "batch", "framework", "device_kind", "threads", "precision", "data")
 ROWS = ["network", "framework", "time (ms)", "95 % interval (ms)", "samples per second", "verdict",
         "batch", "precision", "tuning", "hardware", "devices", "strategy", "threads", "data",
@@ -111,6 +111,7 @@ def every_row(campaigns: Sequence[Published], top: str = "") -> Grid:
                 "time (ms)": _time(row, page) if ok else Cell(str(row["status"]), page),
                 "95 % interval (ms)": Cell(_interval(row) if ok else ""),
                 "samples per second": cell(number(row["samples_per_second"]) if ok else ""),
+                "tuning": cell(row["tuning"] + ", inference" * (row["mode"] == "inference")),
                 "verdict": Cell(verdict if ok else str(row["status"]), page),
                 "hardware": Cell(published.hardware(row["device_kind"])),
                 "threads": cell(row["threads"] if row["device_kind"] == "cpu" else ""),

@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.display import palette, ranking
 from analysis.display.numbers import number, percent, span
-from analysis.records.reader import Campaign
+from analysis.records.reader import Campaign, infers
 from analysis.site.grids import Published
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Times
@@ -29,6 +29,8 @@ Key = tuple[str, int, str, str]
 
 # Name of a phase: the variant of the step in phases.csv, or nothing for the whole step.
 PHASES = {"training step": "", "forward pass": "F", "forward and backward pass": "FB"}
+# Of campaigns that run trained networks.
+CALLS = {"inference": ""}
 WORKLOAD = ["network", "batch", "data", "threads"]
 WEAK = 0.05  # a proof that lets a larger fault through is marked as weak
 WEAK_BADGE = "weakly proven"
@@ -123,7 +125,8 @@ def boards(campaigns: Sequence[Published]) -> list[Board]:
     for published in campaigns:
         if (published.campaign.folder / "compare.csv").exists():
             continue
-        for phase, variant in PHASES.items():
+        calls = any(map(infers, published.campaign.trials))
+        for phase, variant in (CALLS if calls else PHASES).items():
             for key, workload, line in _lines(published, phase, variant):
                 found.setdefault(key, {}).setdefault(workload, []).append(line)
     made = []
@@ -226,6 +229,10 @@ def _unranked(published: Published, rows: pd.DataFrame) -> Cell:
 
 def _proof(row: "pd.Series[Any]") -> tuple[str, str]:
     """Return a row's badge and what it means: the smallest fault that its proof would refuse."""
+    if row["mode"] == "inference":
+        return (f"outputs to {row['output_limit']:.0e}",
+                "Proven the same. The proof refuses outputs that are off by more than "
+                f"{row['output_limit']:.2g} of how they differ between inputs.")
     rate, scale, frozen = (row[name] for name in (
         "proof_rate_error", "proof_gradient_error", "proof_frozen_share"))
     if pd.isna(rate) and pd.isna(scale):

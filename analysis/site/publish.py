@@ -30,6 +30,7 @@ from analysis.trials import effort
 SECTIONS = {  # of a campaign's page: a table of its report, the heading, and the plots below it
     "best": ("Each framework at its best", ()),
     "settings": ("What each tier sets", ()),
+    "latency": ("Latency of a call", ("latency_p50", "latency_p99")),
     "scaling": ("How it scales", ("throughput", "efficiency")),
     "strategies": ("Which strategy of aggregation is fastest", ()),
     "phases": ("Parts of a step", ("phases",)),
@@ -41,6 +42,7 @@ SECTIONS = {  # of a campaign's page: a table of its report, the heading, and th
     "memory": ("Peak memory", ("peak_memory",)),
     "remarks": ("Remarks on ranked rows", ()),
     "proof": ("What the proof of each row sees", ()),
+    "outputs": ("How far outputs are off", ()),
 }
 ROWS_TEXT = Markup("<p>Times of different hardware, precisions or settings cannot be compared: "
                    "choose one of each above the columns. "
@@ -117,7 +119,7 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
         drawn.append(figures.step_time(rows, links))
     if speeds["verdict"].ne(ranking.FASTEST).any():
         drawn.append(figures.relative_speed(rows, speeds, links))
-    if measured.any():
+    if rows["loss_first"].notna().any():
         drawn.append(figures.losses(published.campaign, rows, links))
     refused, times = tables.refused(rows), tables.times(rows, speeds)
     refused_links = rows["trial"][~measured | ~verified].map(links).tolist()
@@ -184,8 +186,10 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
         site.write_text(folder + file, windows.drop(columns="trial").to_csv(
             index=False, lineterminator="\n"))
     logs = [_log(campaign.folder, str(log), raw) for log in processes["log"]]
-    drawn = [figures.windows_of(windows, "step_seconds", "seconds a step"),
-             figures.windows_of(windows, "loss", "loss")]
+    drawn = [figures.windows_of(windows, "step_seconds", "seconds a step")]
+    if row["mode"] == "training":
+        drawn.append(figures.windows_of(windows, "loss", "loss"))
+        processes = processes.drop(columns=["output_error", "output_limit"], errors="ignore")
     facts = [(name, str(value)) for name, value in row.items()
              if not pd.isna(value) and value != ""]
     whole = packed.find(campaign.folder / "windows.csv").name

@@ -74,10 +74,9 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     contradicted = evidence.contradicted(campaign)
     rows = []
     for trial in campaign.trials:
-        row = {column: trial[column] for column in SETTINGS} | {"side": trial.get("side", ""),
-                                                                "settings": "",
-                                                                "nodes": trial.get("nodes", 1),
-                                                                "mode": trial.get("mode", "")}
+        row = {column: trial[column] for column in SETTINGS} | {
+            "side": trial.get("side", ""), "settings": "", "nodes": trial.get("nodes", 1),
+            "mode": trial.get("mode", "training")}
         processes = campaign.rows("processes", trial["trial"])
         if (processes["status"] == "ok").any():
             against = [*judged[trial["trial"]].reasons, *contradicted[trial["trial"]]]

@@ -108,7 +108,8 @@ def describe(event: Event, windows: int) -> str:
     if event.phase == "timing":
         text += f" {event.window}/{windows}"
     if math.isfinite(event.step_seconds):
-        text += f" · {duration(event.step_seconds)} a step · loss {event.loss:.4g}"
+        text += f" · {duration(event.step_seconds)} a step"
+        text += f" · loss {event.loss:.4g}" if trial.mode == "training" else ""
     return text
 
 

@@ -1,12 +1,16 @@
 """Campaigns in inference: rows, every call's time, and faults that begin when calls are timed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.audit import audit
+from analysis.compare import verdicts
 from analysis.records import manifest
 from analysis.report import report
+from analysis.site import grids, leaderboard
 from analysis.trials import latency, summary
 from harness.errors import WrongUse
 from harness.plan.suite import Suite
@@ -90,3 +94,18 @@ def test_what_only_training_has_is_refused(keys, says):
     with pytest.raises(WrongUse) as refused:
         validate({"mode": "inference", "networks": "tiny_fcn", **keys}, Suite, "suite.yaml")
     assert says in str(refused.value)
+
+
+def test_a_call_is_not_compared_with_a_training_step_and_has_a_board_of_its_own(stand_in, tmp_path):
+    stand_in(one="engines:Good", two="engines:Good", trainer="reference:Runner")
+    calls = campaigns.run(tmp_path / "calls", frameworks=["one", "two"], processes=1, **NETWORK)
+    steps = campaigns.run(tmp_path / "steps", frameworks="trainer", processes=1, batches=4)
+    with pytest.raises(verdicts.NotComparable, match="calls measured inference and steps training: a ratio"):
+        verdicts.compare(verdicts.recorded(calls), verdicts.recorded(steps))
+    published = grids.read(tmp_path / "calls")
+    # Whatever a busy machine makes of the timer.
+    proven = replace(published, rows=published.rows.assign(verified="yes"))
+    [board] = leaderboard.boards([proven])
+    assert (board.phase, board.frameworks) == ("inference", ["one", "two"])
+    assert "refuses outputs that are off by more than" in board.lines[0].cells[0].strength
+    assert {cells[grids.ROWS.index("tuning")].text for cells in grids.every_row([proven]).rows} == {"stock, inference"}
