@@ -240,8 +240,8 @@ def study_attention(options: AttentionOptions) -> None:
     points = attention.points_of(grid)
     processes = options.processes or (1 if place.device_kind == "cpu" else 3)
     effort = Effort(processes, window_seconds=options.window_seconds)
-    with tempfile.TemporaryDirectory(prefix="dlbench-compiled-") as compiled:
-        benches = [attention.bench_of(name, points, place, compiled) for name in frameworks]
+    with tempfile.TemporaryDirectory(prefix="dlbench-attention-") as kept:
+        benches = [attention.bench_of(name, points, place, kept) for name in frameworks]
         study = Study("attention", benches, effort, {"base": points[0]["point"]},
                       attention.tolerance_of, attention.fault_of_calls)
         folder = _measure(study, place, options, f"settings in {len(benches)} frameworks")

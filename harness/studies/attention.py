@@ -96,15 +96,15 @@ def peaks_of(points: Sequence[Point], device_kind: str) -> list[Point]:
                      "pass": "memory"}]
 
 
-def bench_of(framework: str, points: Sequence[Point], place: Place, compiled: str) -> Bench:
+def bench_of(framework: str, points: Sequence[Point], place: Place, kept: str) -> Bench:
     """Return a framework's share. PyTorch's has the peaks too.
 
-    NPROC sets XLA's threads on a CPU. On a GPU JAX keeps in the folder `compiled` what it compiles,
-    for later processes; PyTorch's compiler has such a folder by itself.
+    NPROC sets XLA's threads on a CPU. The processes share the exact results in the folder `kept`.
+    On a GPU JAX keeps there what it compiles; PyTorch's compiler has such a folder by itself.
     """
-    variables = {"NPROC": str(place.threads)}
+    variables = {"NPROC": str(place.threads), "DLBENCH_EXACT": kept}
     if framework == "jax" and place.device_kind == "cuda":
-        variables |= {"JAX_COMPILATION_CACHE_DIR": compiled,
+        variables |= {"JAX_COMPILATION_CACHE_DIR": kept,
                       "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     peaks = peaks_of(points, place.device_kind) if framework == "pytorch" else []
     return Bench(framework, f"runners.studies.attention.bench_{framework}", [*points, *peaks],

@@ -1,7 +1,10 @@
 """`dlbench study attention`: its settings, planted faults, and each framework's implementations on this CPU."""
 
+import contextlib
+import types
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -143,3 +146,15 @@ def test_each_implementation_equals_the_reference_or_says_why_not(tmp_path, fram
     if framework == "pytorch":
         peaks = able.loc[able["candidate"].isin(["product", "memory"]), "point"]
         assert set(peaks) == {"product-1024-fp32", "product-1024-bf16", "memory"}
+
+
+def test_processes_share_the_exact_results(tmp_path, interpreter_of, monkeypatch):
+    """A planted result in the folder that they share makes every implementation different, in each process."""
+    kept = types.SimpleNamespace(TemporaryDirectory=lambda prefix: contextlib.nullcontext(str(tmp_path)))
+    monkeypatch.setattr("harness.cli.study.tempfile", kept)
+    np.save(tmp_path / "2-32-2-16-no.npy", np.ones((4, 2, 32, 16)))
+    found = study(tmp_path, "jax", interpreter_of("jax"), "--causal", "no,yes", "--passes", "forward", "--processes", "2")
+    found = found.reset_index().query("candidate == 'xla'").groupby("point")["status"].agg(list)
+    assert found.to_dict() == {"b2-t32-h2-d16-unmasked-fp32-forward": ["different"] * 2,
+                               "b2-t32-h2-d16-causal-fp32-forward": ["ok"] * 2}
+    assert np.load(tmp_path / "2-32-2-16-yes.npy").shape == (4, 2, 32, 16)
