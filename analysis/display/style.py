@@ -5,10 +5,12 @@ them in the SVG by colours of its own.
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
@@ -81,12 +83,25 @@ def stack(axes: Axes, parts: Mapping[str, Any], colours: Mapping[str, str]) -> N
 
 
 def finish(figure: Figure, title: str, handles: Sequence[Any] = (), columns: int = 4) -> None:
-    """Set the title and, below all panels, the legend; without `handles`, of labelled artists."""
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    """Set the title and, below all panels, the legend; without `handles`, of labelled artists.
+
+    A narrow figure gets a title of several lines and a legend of fewer columns.
+    """
+    heading = figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    share = _width(heading) / (0.98 * figure.bbox.width)
+    if share > 1:
+        heading.set_text(textwrap.fill(title, int(len(title) / share)))
     handles = handles or figure.axes[0].get_legend_handles_labels()[0]
-    if handles:
-        columns = min(columns, len(handles))
-        figure.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=2.6)
+    for number in range(min(columns, len(handles)), 0, -1):
+        shown = figure.legend(handles=handles, loc="outside lower left", ncols=number,
+                              handlelength=2.6)
+        if number == 1 or _width(shown) <= figure.bbox.width:
+            break
+        shown.remove()
+
+
+def _width(artist: Artist) -> float:
+    return float(artist.get_window_extent().width)
 
 
 def legend(styles: Mapping[str, SeriesStyle]) -> list[Line2D]:
