@@ -71,5 +71,8 @@ def merge(folders: Sequence[Path], out: Path) -> None:
     files = {}
     for name in ("points.csv", "measurements.csv"):
         texts = [packed.read_text(folder / name).splitlines(keepends=True) for folder in folders]
+        if len({text[0] for text in texts}) > 1:
+            raise WrongUse(f"{name}: the parts have other columns, because different releases of "
+                           "dlbench measured them; measure all parts with one")
         files[name] = "".join([texts[0][0], *(line for text in texts for line in text[1:])])
     StudyRecorder(out).begin(page, files)

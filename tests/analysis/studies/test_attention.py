@@ -9,6 +9,7 @@ import pytest
 from analysis.audit import audit
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
+from analysis.site import findings
 from analysis.studies import attention, attention_plot
 from tests.analysis.records.test_study_reader import study
 
@@ -98,6 +99,7 @@ def test_the_report_shows_errors_kernels_and_refusals_and_passes_the_audit(folde
     assert "| JAX cuDNN | bf16 | 2.0e-03 |  |" in report
     assert "square products 800 TFLOP/s in bf16; memory 4,000 GB/s" in report
     assert audit.audit(folder) == []
+    assert findings.of_study(folder).startswith("At B 8, T 1024") and findings.of_study(folder).endswith("1.43 times as long.")
     table = pd.read_csv(folder / "tables" / "fastest.csv")
     assert list(table["T"]) == [1024, 1024, 1024, 4096]
 

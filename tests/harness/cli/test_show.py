@@ -56,3 +56,12 @@ def test_a_folder_without_a_study_and_one_of_another_kind_are_refused(tmp_path):
     (tmp_path / "study.json").write_text(json.dumps({"study": "aggregation"}))
     result = CliRunner().invoke(app, ["study", "show", str(tmp_path)])
     assert "`dlbench study aggregation --again` makes this page again" in str(result.exception)
+
+
+def test_parts_of_different_releases_are_not_put_under_one_header(tmp_path):
+    parts = [record(tmp_path / name, [point(k)]) for name, k in (("a", 1), ("b", 4))]
+    older = parts[1] / "measurements.csv"
+    pd.read_csv(older, dtype=str, keep_default_na=False).drop(columns=["errors", "kernels"]).to_csv(older, index=False)
+    result = CliRunner().invoke(app, ["study", "show", *map(str, parts), "--out", str(tmp_path / "whole")])
+    assert "measurements.csv: the parts have other columns" in str(result.exception)
+    assert not (tmp_path / "whole").exists()
