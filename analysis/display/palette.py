@@ -16,7 +16,7 @@ from analysis.traces.kernels import CLASSES, IDLE
 FRAMEWORKS = {
     "pytorch": ("#d55e00", "o"), "tensorflow": ("#0072b2", "s"), "jax": ("#009e73", "^"),
     "mxnet": ("#cc79a7", "D"), "cntk": ("#56b4e9", "v"), "caffe": ("#e69f00", "P"),
-    "paddle": ("#8c8c8c", "X"), "onnxruntime": ("#8b5a2b", "*"), "openvino": ("#999933", "h"),
+    "paddle": ("#8c8c8c", "X"), "onnxruntime": ("#8b5a2b", "p"), "openvino": ("#999933", "h"),
 }
 # One algorithm looks alike in every framework.
 STRATEGIES = {
