@@ -165,8 +165,7 @@ def read(folder: str | Path) -> Campaign:
                    for name, table in (("windows", _last_attempt(tables["windows"])),
                                        ("counters", tables["counters"]), ("phases", phases),
                                        ("network", _last_attempt(tables["network"])),
-                                       ("latencies", tables["latencies"].drop_duplicates(
-                                           [*key[:2], "window", "first"], keep="last")))}
+                                       ("latencies", _last_attempt(tables["latencies"])))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
                     operators=_ended(tables["operators"]),
@@ -301,7 +300,10 @@ def _ended(traces: pd.DataFrame) -> pd.DataFrame:
 
 def _last_attempt(windows: pd.DataFrame) -> pd.DataFrame:
     """Keep the last attempt of each process: a resumed one begins with its first window again."""
-    key = [windows["trial"], windows["process"]]
-    restarted = windows["window"].groupby(key).diff() <= 0
+    key, place = [windows["trial"], windows["process"]], windows["window"]
+    if "first" in windows:
+        # Of one window's calls there are several rows.
+        place = place * 2**32 + windows["first"]
+    restarted = place.groupby(key).diff() <= 0
     attempt = restarted.groupby(key).cumsum()
     return windows[attempt == attempt.groupby(key).transform("max")]

@@ -147,6 +147,9 @@ def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: 
             lost[key] = "counters.csv"
         elif ok and suite.get("phases") and not rows["phases"][key]:
             lost[key] = "phases.csv"
+        elif ok and suite.get("mode") == "inference" and not _has_calls(
+                rows["latencies"][key], windows):
+            lost[key] = "latencies.csv"
     return lost
 
 
@@ -190,6 +193,17 @@ def _follow(rows: list[Row], timed: int | None, length: str) -> bool:
         return True
     last = [row["steps"] for row in rows[-timed:]]
     return before == timed - 1 and len(last) == timed and {*map(float, last)} == {float(length)}
+
+
+def _has_calls(latencies: list[Row], windows: list[Row]) -> bool:
+    """Return whether the timed windows of a process have the time of every call."""
+    counts: dict[float, int] = defaultdict(int)
+    for row in latencies:
+        if not float(row["first"]):  # what is before belongs to an attempt that a kill cut off
+            counts[float(row["window"])] = 0
+        counts[float(row["window"])] += len(row["nanoseconds"].split())
+    return all(counts[float(row["window"])] == float(row["steps"]) for row in windows
+               if float(row["window"]) >= 0)
 
 
 def _reach(counters: list[Row], windows: list[Row], sources: set[tuple[str, str]]) -> bool:

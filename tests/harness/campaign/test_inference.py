@@ -8,7 +8,7 @@ import pytest
 
 from analysis.audit import audit
 from analysis.compare import verdicts
-from analysis.records import manifest
+from analysis.records import manifest, packed, reader
 from analysis.report import report
 from analysis.site import grids, leaderboard
 from analysis.trials import latency, summary
@@ -109,3 +109,20 @@ def test_a_call_is_not_compared_with_a_training_step_and_has_a_board_of_its_own(
     assert (board.phase, board.frameworks) == ("inference", ["one", "two"])
     assert "refuses outputs that are off by more than" in board.lines[0].cells[0].strength
     assert {cells[grids.ROWS.index("tuning")].text for cells in grids.every_row([proven]).rows} == {"stock, inference"}
+
+
+def test_a_process_that_lost_calls_is_measured_again_and_packed_calls_are_read(stand_in, tmp_path):
+    stand_in(good="engines:Good")
+    whole = campaigns.run(tmp_path, frameworks="good", processes=2, **NETWORK)
+    file = tmp_path / "latencies.csv"
+    # The calls of a killed attempt, and a line that lost some of its calls.
+    rows = file.read_text().splitlines()
+    file.write_text("\n".join([rows[0], rows[1], *rows[1:-1], rows[-1].rpartition(" ")[0]]) + "\n")
+    again = campaigns.run(tmp_path, resume=True, frameworks="good", processes=2, **NETWORK)
+    assert again.processes["reason"].tolist() == ["", "measured again: its rows in latencies.csv were damaged"]
+    trial = whole.trials[0]["trial"]
+    assert latency.calls_of(again, trial)[0].tolist() == latency.calls_of(whole, trial)[0].tolist()
+    packed.pack(file, 0)
+    assert not file.exists()
+    assert [calls.tolist() for calls in latency.calls_of(reader.read(tmp_path), trial)] == \
+        [calls.tolist() for calls in latency.calls_of(again, trial)]
