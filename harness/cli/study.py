@@ -37,6 +37,9 @@ from harness.studies.study import Effort, Place, Study, known, place_of, run
 
 Batch = Annotated[int | None, typer.Option(
     min=1, max=MOST_COUNT, help="Default: the campaign's, else the middle one of the network's.")]
+FewerOnCpu = Annotated[int | None, typer.Option(
+    min=1, max=MOST_COUNT, help="Repetitions in new processes; an interval needs three or more. "
+    "Default: 3, on a CPU 1.")]
 study_app = typer.Typer(no_args_is_help=True, help="The experiments behind the analysis.")
 
 
@@ -129,9 +132,7 @@ class AttentionOptions(OperationOptions):
         "--full", help="Cross all lists, instead of one list at a time around the bases.")] = False
     batch: Annotated[int | None, typer.Option(
         min=1, max=MOST_COUNT, help="Default: for 8192 tokens in all, on a CPU 512.")] = None
-    processes: Annotated[int, typer.Option(
-        min=0, max=MOST_COUNT, show_default=False, help="Repetitions in new processes; an interval "
-        "needs three or more. Default: 3, on a CPU 1.")] = 0
+    processes: FewerOnCpu = None  # type: ignore[assignment]
     window_seconds: WindowSeconds = 0.01
 
 

@@ -32,6 +32,7 @@ HONEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "time": ({"runs": [["a", 1], ["b", 2]]}, WINDOWS),
     "place": ({}, {"candidates": {"a": {"status": "ok", "reason": "", "operations": 4,
                                         "error": 1e-7, "workspace_bytes": 0}}}),
+    "called": ({"names": ["a", "b"]}, {"called": {"a": ["flash_fwd", "copy"], "b": []}}),
     "open": ({}, {"links": {"send": "", "to_host": "no host"}}),
     "transfer": ({"steps": 2}, {**TIMED, "idle_seconds": 0.25}),
     "masked_head": ({}, {"mean": 1.0, "deviation": 0.1}),

@@ -24,6 +24,8 @@ FILES = ("", "{}/none.yaml", "{}/empty", "{}/fifo", "{}/loop", "/dev/zero", "/de
          "{}/" + LONG, "{}/\x1b[31m.yaml", "{}/random", "{}/" + NAME)
 INTEGERS = ("-1", "0", "1.5", "abc", "", "1e400", "nan", "9" * 30, LONG,
             NAME)
+# An empty list stands for the default.
+LISTS = tuple(text for text in INTEGERS if text)
 FLOATS = ("-1", "nan", "inf", "-inf", "abc", "", "1e400", "1e300", LONG)
 NAMES = ("none_such", LONG, "\x1b[31mred", "[/x]", "a b", ":boom:", "../..", "tiny_fcn;ls",
          "\udcff", NAME)
@@ -75,8 +77,8 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = 
         "--device": DEVICES, "--frameworks": RELEASES, "--layers": NAMES, "--layouts": NAMES,
         "--precisions": NAMES, "--batch": (*INTEGERS, "1"), "--out": FOLDERS[:6]}),
     "attention": (("study", "attention", "--device", "cpu"), {
-        "--device": DEVICES, "--frameworks": RELEASES, "--lengths": INTEGERS, "--heads": INTEGERS,
-        "--widths": INTEGERS, "--causal": NAMES, "--precisions": NAMES, "--passes": NAMES,
+        "--device": DEVICES, "--frameworks": RELEASES, "--lengths": LISTS, "--heads": LISTS,
+        "--widths": LISTS, "--causal": NAMES, "--precisions": NAMES, "--passes": NAMES,
         "--batch": INTEGERS, "--processes": INTEGERS, "--out": FOLDERS[:6]}),
     "aggregation": (("study", "aggregation", "--device", "cpu"), {
         "--device": DEVICES, "--devices": ("0", "x", "1,,2", "9" * 30, LONG), "--windows": INTEGERS,
