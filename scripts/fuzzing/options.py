@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]] = 
     "verify": (("verify", "--networks", "tiny_fcn"), {
         "--networks": NAMES, "--frameworks": RELEASES, "--device": DEVICES, "--jobs": INTEGERS,
         "--precision": ("fp8", "", LONG), "--tuning": ("best", "", LONG),
+        "--mode": ("serving", "", LONG),
         "--out": ("", *FOLDERS[2:12]),
         "--devices": ("0", "-1", "x", "1,,x", "9" * 30, LONG), "--interpreter": INTERPRETERS}),
     "compare": (("compare", "pytorch==2.12.0", "pytorch==2.13.0"), {
