@@ -60,7 +60,7 @@ def test_tf32_does_not_pass_for_fp32():
     assert fp32 < 2.0**-13 < tf32
 
 
-# As traced on an H200.
+# In the form of the names that the libraries give their kernels. Not yet traced on a GPU.
 FLASH = "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t>>"
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3i_64x128x64_4x1x1_kernel0_0"
 EFFICIENT = "fmha_cutlassF_bf16_aligned_64x64_rf_sm80"
