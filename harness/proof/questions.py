@@ -19,10 +19,14 @@ from harness.data import arrays
 from harness.workers.alive import LiveWorkers
 from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Worker
+from networks.work import matrix_products
 
 ANSWERS = "runners.reference.answers"
 OF_REFERENCE = "the reference: "  # begins the reason if the reference failed, not the framework
 REFERENCE_THREADS = 8  # more gain little, and several references may run
+# Multiply-adds of a step. Below, threads of OpenBLAS wait busily for each other: tiny_vit took four
+# times a processor's time.
+SMALL = 2**27
 # glibc returns the large blocks that layers free to the kernel, and new pages took half the time of
 # AlexNet's backward pass; so the worker keeps them (mallopt(3)).
 KEEP_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0",
@@ -168,8 +172,9 @@ class Questions:
         network, devices, samples = question.network, question.devices, question.samples
         if not network.has_batch_norm:  # else each device normalizes its own samples
             devices, samples = 1, samples * devices
+        work = sum(each.multiply_adds for each in matrix_products(network, samples))
         # Each shard has one thread: with several, their products would wait for each other.
-        threads = len(cores(REFERENCE_THREADS)) if devices == 1 else 1
+        threads = len(cores(REFERENCE_THREADS)) if devices == 1 and work > SMALL else 1
         variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
         log = question.file(kind).with_suffix(".log")
         try:

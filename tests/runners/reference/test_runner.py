@@ -55,31 +55,24 @@ def ready(network, runner_class=Runner, residence="device", **task):
     return runner
 
 
-def loss_at(runner, weights, batches):
-    runner.load(weights)
-    runner.feed(*batches, "device")
-    runner.step()
-    return runner.loss()
-
-
 def gradient_errors(network, runner_class, entries=10, epsilon=1e-5):
     """Largest difference between gradients and central differences, relative to the tensor's largest gradient."""
     runner = ready(network, runner_class)
-    weights = {name: array.astype(np.float64) for name, array in draw_weights(network).items()}
-    batches = draw_batches(network)
     gradients = runner.gradients()
+
+    def loss_with(flat, entry, value):
+        original, flat[entry] = flat[entry], value
+        loss, _ = runner.differentiate(*runner.ring[0])
+        flat[entry] = original
+        return loss
+
     errors = {}
     for name, gradient in gradients.items():
-        flat = weights[name].reshape(-1)
+        flat = runner.weights[name].reshape(-1)
+        assert flat.base is not None
         chosen = np.random.default_rng(3).permutation(flat.size)[:entries]
-        differences = []
-        for entry in chosen:
-            original = flat[entry]
-            flat[entry] = original + epsilon
-            above = loss_at(runner, weights, batches)
-            flat[entry] = original - epsilon
-            differences.append((above - loss_at(runner, weights, batches)) / (2 * epsilon))
-            flat[entry] = original
+        differences = [(loss_with(flat, entry, flat[entry] + epsilon)
+                        - loss_with(flat, entry, flat[entry] - epsilon)) / (2 * epsilon) for entry in chosen]
         errors[name] = np.abs(gradient.reshape(-1)[chosen] - differences).max() / np.abs(gradient).max()
     return errors
 
