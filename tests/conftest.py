@@ -1,9 +1,6 @@
 """What tests of several folders share: a judge and real workers, with and without faults."""
 
-import hashlib
-import json
 import os
-import shutil
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +14,6 @@ import pytest
 del os.environ["OPENBLAS_NUM_THREADS"]
 import networks
 from harness.environments import recipes, store
-from harness.proof import questions
 from harness.proof.judge import Judge
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker
@@ -34,32 +30,6 @@ TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tunin
 def pytest_xdist_make_scheduler(config, log):
     """Keep a framework's tests in one process of pytest-xdist, so that they share its worker."""
     return FrameworkScheduling(config, log)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def reference_answers_once(tmp_path_factory):
-    """Keep the reference's answers for all campaigns of the session: a process for each is slow."""
-    folder, known, really_asked = tmp_path_factory.mktemp("answers"), {}, questions.Questions._asked
-
-    def asked(self, file, question, kind, command, **arguments):
-        if questions.Worker is not Worker:
-            return really_asked(self, file, question, kind, command, **arguments)
-        asked_for = {**arguments, "out": "", "network": question.network.to_json()}
-        inputs = [question.file(name).read_bytes() for name in (kind, "samples")]
-        text = json.dumps([questions.ANSWERS, kind, command, asked_for], sort_keys=True)
-        key = hashlib.sha256(b"".join([text.encode(), *inputs])).hexdigest()
-        kept = folder / f"{key}.npz"
-        if key not in known:
-            known[key] = really_asked(self, file, question, kind, command, **arguments)
-            if file.exists():
-                shutil.copyfile(file, kept)
-        elif kept.exists() and not file.exists():
-            shutil.copyfile(kept, file)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions.Questions, "_asked", asked)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,13 @@
 """A campaign of seconds: runners of tests.faults stand in for frameworks, without a build."""
 
+import hashlib
+import json
 import math
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -15,12 +18,38 @@ from harness.environments import recipes, store
 from harness.environments.recipes import Framework
 from harness.environments.store import Environment
 from harness.errors import WrongUse
+from harness.proof import questions
 from harness.workers import answers
+from harness.workers.worker import Worker
 from tests.parallel import parallel_of
 
 
+@pytest.fixture(scope="session")
+def asked_once(tmp_path_factory) -> Callable[..., dict[str, Any]]:
+    """Keep the reference's answers for all campaigns of stand-ins: each takes a process."""
+    folder, known, really_asked = tmp_path_factory.mktemp("answers"), {}, questions.Questions._asked
+
+    def asked(self, file, question, kind, command, **arguments):
+        if questions.Worker is not Worker:
+            return really_asked(self, file, question, kind, command, **arguments)
+        asked_for = {**arguments, "out": "", "network": question.network.to_json()}
+        inputs = [question.file(name).read_bytes() for name in (kind, "samples")]
+        text = json.dumps([questions.ANSWERS, kind, command, asked_for], sort_keys=True)
+        key = hashlib.sha256(b"".join([text.encode(), *inputs])).hexdigest()
+        kept = folder / f"{key}.npz"
+        if key not in known:
+            known[key] = really_asked(self, file, question, kind, command, **arguments)
+            if file.exists():
+                shutil.copyfile(file, kept)
+        elif kept.exists() and not file.exists():
+            shutil.copyfile(kept, file)
+        return known[key]
+
+    return asked
+
+
 @pytest.fixture
-def stand_in(monkeypatch) -> Callable[..., list[str]]:
+def stand_in(monkeypatch, asked_once) -> Callable[..., list[str]]:
     """Make frameworks of runners, `stand_in(good="reference", bad="wire:Raises")`.
 
     Returns the list of what was built since. Runners of `ranks` and `controllers` train on
@@ -51,6 +80,7 @@ def stand_in(monkeypatch) -> Callable[..., list[str]]:
             return Environment(framework, release, device, Path(sys.executable), framework, "3.11",
                                (f"numpy=={np.__version__}",), {}, "built")
 
+        monkeypatch.setattr(questions.Questions, "_asked", asked_once)
         monkeypatch.setattr(recipes, "load", load)
         monkeypatch.setattr(store, "build", build)
         return built
