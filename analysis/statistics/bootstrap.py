@@ -54,7 +54,7 @@ def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFI
     value = _centre(times)
     if len(times) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, len(times))
-    draws = _medians(times, _first_places(tuple(len(windows) for windows in times), seed, DRAWS))
+    draws, = _draws(seed, times)
     widening = calibration.one_side(len(times), confidence)
     low, high = map(math.exp, _ends(np.log(draws / value), widening, confidence))
     return Estimate(value, value * low, value * high, len(times))
@@ -67,8 +67,7 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     processes = min(len(times), len(other))
     if processes < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, processes)
-    generator = np.random.default_rng(seed)
-    ours, theirs = _shares(times, generator), _shares(other, generator)
+    ours, theirs = _shares(seed, times, other)
     share = float(calibration.share(ours.var(), theirs.var()))
     widening = calibration.two_sides(len(times), len(other), share, confidence)
     low, high = map(math.exp, _ends(ours - theirs, widening, confidence))
@@ -122,9 +121,8 @@ def step(pair: tuple[Sequence[Times], Sequence[Times]],
     counts = [min(map(len, each)) for each in (pair, before)]
     if min(counts) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, min(counts))
-    generator = np.random.default_rng(seed)
-    ours, theirs = (_shares(times, generator) - _shares(base, generator)
-                    for times, base in (pair, before))
+    times, base, times_before, base_before = _shares(seed, *pair, *before)
+    ours, theirs = times - base, times_before - base_before
     share = float(calibration.share(ours.var(), theirs.var()))
     widening = calibration.two_sides(counts[0], counts[1], share, confidence)
     low, high = map(math.exp, _ends(ours - theirs, widening, confidence))
@@ -138,8 +136,8 @@ def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     processes = min(len(times), len(other))
     if processes < MINIMUM_PROCESSES:
         return Estimate(ours - theirs, math.nan, math.nan, processes)
-    generator = np.random.default_rng(seed)
-    errors, others = _draws(times, generator) - ours, _draws(other, generator) - theirs
+    draws, other_draws = _draws(seed, times, other)
+    errors, others = draws - ours, other_draws - theirs
     share = float(calibration.share(errors.var(), others.var()))
     widening = calibration.two_sides(len(times), len(other), share, confidence)
     low, high = _ends(errors - others, widening, confidence)
@@ -156,7 +154,7 @@ def paired(differences: Sequence[Times], seed: int = SEED,
     value = float(np.median([np.median(windows) for windows in differences]))
     if len(differences) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, len(differences))
-    errors = _draws(differences, np.random.default_rng(seed)) - value
+    errors = _draws(seed, differences)[0] - value
     low, high = _ends(errors, calibration.one_side(len(differences), confidence), confidence)
     return Estimate(value, value + low, value + high, len(differences))
 
@@ -169,9 +167,10 @@ def _centre(times: Sequence[Times]) -> float:
     return float(np.median([np.median(windows) for windows in times]))
 
 
-def _shares(times: Sequence[Times], generator: np.random.Generator) -> Times:
+def _shares(seed: int, *sides: Sequence[Times]) -> list[Times]:
     """Draw logarithms of shares of the centre: times are positive and slow-downs are factors."""
-    return np.log(_draws(times, generator) / _centre(times))
+    return [np.log(draws / _centre(times))
+            for draws, times in zip(_draws(seed, *sides), sides, strict=True)]
 
 
 def _ends(errors: Times, widening: float, confidence: float) -> tuple[float, float]:
@@ -180,9 +179,11 @@ def _ends(errors: Times, widening: float, confidence: float) -> tuple[float, flo
     return widening * min(float(low), 0.0), widening * max(float(high), 0.0)
 
 
-def _draws(times: Sequence[Times], generator: np.random.Generator) -> Times:
-    """Draw medians of resampled processes' medians of resampled windows, (DRAWS,)."""
-    return _medians(times, _places(tuple(len(windows) for windows in times), generator, DRAWS))
+def _draws(seed: int, *sides: Sequence[Times]) -> list[Times]:
+    """Draw medians of resampled processes' medians of resampled windows, (DRAWS,) of each side."""
+    sizes = tuple(tuple(len(windows) for windows in times) for times in sides)
+    return [_medians(times, places)
+            for times, places in zip(sides, _places_of(sizes, seed, DRAWS), strict=True)]
 
 
 def _medians(times: Sequence[Times], places: Places) -> Times:
@@ -196,9 +197,10 @@ def _medians(times: Sequence[Times], places: Places) -> Times:
 
 
 @lru_cache(maxsize=32)
-def _first_places(sizes: tuple[int, ...], seed: int, draws: int) -> Places:
-    """Cache the places of a fresh generator: a study has thousands of alike estimates."""
-    return _places(sizes, np.random.default_rng(seed), draws)
+def _places_of(sizes: tuple[tuple[int, ...], ...], seed: int, draws: int) -> list[Places]:
+    """Draw the places of each side; kept, as a report has hundreds of alike estimates."""
+    generator = np.random.default_rng(seed)
+    return [_places(each, generator, draws) for each in sizes]
 
 
 def _places(counts: tuple[int, ...], generator: np.random.Generator, draws: int) -> Places:

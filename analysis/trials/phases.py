@@ -5,6 +5,7 @@ differences. Hidden aggregation is its time alone less what it adds to the step.
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,12 @@ NAMES = (*PARTS, *WHOLE, HIDDEN)
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
+@lru_cache(maxsize=64)
 def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
-    """Estimate each of `NAMES` in seconds a step; nan where its variants were not timed."""
+    """Estimate each of `NAMES` in seconds a step; nan where its variants were not timed.
+
+    Kept, as a report and each table of an aggregation study ask again.
+    """
     settings = next(each for each in campaign.trials if each["trial"] == trial)
     devices, waits = settings["devices"], settings["strategy"] in AFTER_BACKWARD
     table = _variants(campaign, trial)
