@@ -178,7 +178,7 @@ def test_plots_say_where_an_axis_is_logarithmic_and_where_dropout_moves_a_curve(
     campaign = reader.read(smoke.write(tmp_path))
     rows = summary.summarise(campaign)
     figure = plots.losses(rows, campaign.windows, {"fcn5"})
-    assert "dropout draws masks of its own" in figure.get_suptitle()
+    assert "dropout draws masks of its own" in figure.get_suptitle().replace("\n", " ")
     assert "dropout" not in plots.losses(rows, campaign.windows).get_suptitle()
     panels = figure.axes
     assert [plots.DROPOUT in axes.get_title(loc="left") for axes in panels] == ["fcn5" in axes.get_title(loc="left") for axes in panels]
