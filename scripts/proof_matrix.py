@@ -1,6 +1,6 @@
 """Prints which faulty runners the proof of sameness refuses: fault x network x precision.
 
-Each fault of tests/faults/training.py is judged in a worker of its framework, on the networks that
+Each fault of tests/faults/training/ is judged in a worker of its framework, on the networks that
 can have it. A fault that passes shows the strength that the row states. Run it from the checkout:
 .venv/bin/python scripts/proof_matrix.py --networks fcn5 lstm32 --precisions fp32 bf16 --csv out.csv
 """

@@ -44,7 +44,7 @@ def verdict(judge, worker_for):
 
     The network is one of ours by its name, or any other.
     `plant` changes the network's JSON on its way to the worker. `fault` puts a runner of
-    tests.faults in the place of the framework's, as "Ceil" or "ranks:Sum". Other keywords change
+    tests.faults in the place of the framework's, as "Ceil" or "processes.ranks:Sum". Other keywords change
     the task, as `devices=2, strategy="ddp"`. Skips with its reason if the framework has no
     environment here.
     """

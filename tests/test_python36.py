@@ -33,7 +33,7 @@ def files_of(framework):
     loaded = recipes.load(framework)
     package = (CHECKOUT / (loaded.runner or loaded.engine).replace(".", "/")).parent
     faults = CHECKOUT / "tests" / "faults"
-    own = [*sorted(package.glob("*.py")), *sorted(faults.glob(f"{framework}*.py"))]
+    own = [*sorted(package.glob("*.py")), *sorted(faults.rglob(f"{framework}*.py"))]
     return [*EVERY_WORKER, *(str(path.relative_to(CHECKOUT)) for path in own)]
 
 

@@ -14,17 +14,21 @@ def session():
     return Answers()
 
 
-class Answers:
-    """The commands of the proof, one method each."""
+class Built:
+    """What the answers about training and about inference have in common."""
 
     def build(self, **task):
         """Build the network on `devices` shards of `batch` samples, with dropout off."""
         self.task = Task(**task)
         self.runner = runner.Runner(self.task)
-        return {"parameters": sum(each.size for each in self.runner.parameters().values())}
+        return {"parameters": sum(each.size for each in self.runner.weights.values())}
 
     def close(self):
         return {}
+
+
+class Answers(Built):
+    """The commands of the proof, one method each."""
 
     def ask(self, weights, samples, first):
         """Load weights, and feed samples (N, devices, s, ...) from batch `first` on."""

@@ -7,24 +7,15 @@ import numpy as np
 
 from runners.arrays import mapped
 from runners.protocol import Task
-from runners.reference import rounded, rounded_transformers, runner, transformers
+from runners.reference import answers, runner
 
 
 def session():
     return Answers()
 
 
-class Answers:
+class Answers(answers.Built):
     """The commands, one method each."""
-
-    def build(self, **task):
-        """Build the network with dropout off."""
-        self.task = Task(**task)
-        self.runner = runner.Runner(self.task)
-        return {"parameters": sum(each.size for each in self.runner.weights.values())}
-
-    def close(self):
-        return {}
 
     def moments(self, weights, inputs, out):
         """Save the mean and variance that each batch norm finds in `inputs`, by full name."""
@@ -45,13 +36,10 @@ class Answers:
         arrays, samples = mapped(weights), mapped(inputs)["inputs"]
         load(self.runner, arrays)
         exact = outputs_of(self.runner, samples)
-        module = rounded
-        if any(layer["op"] in transformers.OPERATIONS for layer in self.task.network["layers"]):
-            module = rounded_transformers
         errors = []
         for run in range(runs):
             task = Task(self.task.network, self.task.batch, dropout=False, seed=seed * runs + run)
-            other = module.Runner(task, precision)
+            other = answers.rounded_runner(task, precision)
             other.drawn = {}
             load(other, arrays)
             errors.append(float(errors_of(outputs_of(other, samples), exact).max()))

@@ -1,7 +1,9 @@
 """Runners that go wrong in one way each, named `tests.faults.<file>:<Class>`; a file a framework.
 
-A fault in a runner's method is a class of its own. One in a module is `planted` there. Python 3.6
-syntax, because old frameworks load these files.
+Folders: `processes` has the reference as processes that break, `training` runners that train
+otherwise than asked, `engines` inference and `studies` what studies time.
+A fault in a runner's method is a class of its own. One in a module is `planted` there.
+Python 3.6 syntax, because old frameworks load these files.
 """
 
 from unittest import mock

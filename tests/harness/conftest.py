@@ -50,7 +50,7 @@ def asked_once(tmp_path_factory) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def stand_in(monkeypatch, asked_once) -> Callable[..., list[str]]:
-    """Make frameworks of runners, `stand_in(good="reference", bad="wire:Raises")`.
+    """Make frameworks of runners, `stand_in(good="reference", bad="processes.wire:Raises")`.
 
     Returns the list of what was built since. Runners of `ranks` and `controllers` train on
     several devices. Those of `engines` run trained networks.

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import pytest
 
 import networks
-from harness.data import arrays
 from harness.proof import copies
 from harness.workers.worker import Failed, Unsupported, Worker
+from tests.ready import to_train
 
 STALE = ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; "
          "parameters that differ: 8, most of all dense4.bias, by 1 of what training changed (allowed 1e-05)")
@@ -20,15 +20,9 @@ def worker_of(worker_for, tmp_path):
 
     @contextmanager
     def lend(framework, devices, name="tiny_fcn", fault="", **task):
-        network = networks.get(name)
-        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
-        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 2 * devices, 2, seed=1))
         task = {"devices": devices, "strategy": DEFAULTS[framework] if devices > 1 else "", **task}
         with worker_for(framework, fault, task) as worker:
-            build(worker, network, **task)
-            worker.ask("load", 60, weights=str(tmp_path / "weights.npz"))
-            worker.ask("feed", 60, batches=str(tmp_path / "batches.npz"), residence="device")
-            yield worker
+            yield to_train(worker, tmp_path, 300, name, residence="device", **task)
 
     return lend
 

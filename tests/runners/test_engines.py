@@ -4,12 +4,13 @@ import pytest
 
 import networks
 from harness.inference.judge import InferenceJudge
-from harness.inference.reference import Asked, Reference
+from harness.inference.reference import Reference
 from harness.plan.planner import Trial
 from harness.workers import launch
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Unsupported
 from tests.conftest import environment_of
+from tests.ready import inference_verdict
 
 ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
 BATCH = 4
@@ -33,16 +34,12 @@ def prove(judge, tmp_path):
                       dropout=False, processes_planned=1, mode="inference")
         found = {}
         with launch.start(environment, trial, tmp_path / "log", module) as worker:
-            for network in map(networks.get, names):
+            for name in names:
                 try:
-                    built = worker.ask(
-                        "build", 600, network=network.to_json(), batch=BATCH, device="cpu",
-                        threads=1, weights=str(judge.reference.trained(network)), **task)
-                    verdict = judge.prove(worker, Asked(network, BATCH, task["precision"]), built,
-                                          residence)
-                    found[network.name] = verdict.reason or verdict.verdict
+                    verdict = inference_verdict(judge, worker, name, BATCH, residence, **task)
+                    found[name] = verdict.reason or verdict.verdict
                 except Unsupported as refusal:
-                    found[network.name] = f"unsupported: {refusal}"
+                    found[name] = f"unsupported: {refusal}"
         return found
 
     return ask
@@ -85,10 +82,10 @@ def test_a_precision_that_an_engine_lacks_here_is_unsupported(prove):
 
 
 def test_autocast_under_the_name_of_fp32_is_found(prove):
-    found = prove("pytorch", ["tiny_resnet"], "tests.faults.engines_pytorch")["tiny_resnet"]
+    found = prove("pytorch", ["tiny_resnet"], "tests.faults.engines.pytorch")["tiny_resnet"]
     assert "so large an error is that of bf16" in found
 
 
 def test_openvino_is_refused_by_what_it_says_of_itself(prove):
-    found = prove("openvino", ["tiny_resnet"], "tests.faults.engines_openvino")["tiny_resnet"]
+    found = prove("openvino", ["tiny_resnet"], "tests.faults.engines.openvino")["tiny_resnet"]
     assert found.startswith("the engine says that it computes in bf16, fp32 was asked for")

@@ -7,10 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-import networks
-from harness.data import arrays
 from harness.workers.worker import Failed, processes_with
 from tests.conftest import started
+from tests.ready import to_train
 
 STRATEGIES = {"paddle": "all_reduce", "cntk": "data_parallel"}
 
@@ -21,17 +20,10 @@ def ready(tmp_path):
     workers = []
 
     def start(framework, module=None, build_limit=300):
-        network = networks.get("tiny_fcn")
-        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
-        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
         task = {"device": "cpu", "devices": 2, "strategy": STRATEGIES[framework]}
         worker = started(framework, module, tmp_path / f"{framework}.log", task)
         workers.append(worker)
-        worker.ask("hello", limit=300)
-        worker.ask("build", limit=build_limit, network=network.to_json(), batch=2, **task)
-        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
-        return worker
+        return to_train(worker, tmp_path, build_limit, **task)
 
     yield start
     for worker in workers:

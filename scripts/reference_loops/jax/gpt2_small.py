@@ -10,22 +10,6 @@ from flax import linen as nn
 VOCABULARY, LENGTH, WIDTH, DEPTH, HEADS = 50257, 1024, 768, 12, 12
 
 
-class Block(nn.Module):
-    dtype: object
-    cudnn: bool
-
-    @nn.compact
-    def __call__(self, x):
-        y = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)(x)
-        y = nn.Dense(3 * WIDTH, dtype=self.dtype)(y).reshape(*x.shape[:2], 3, HEADS, -1)
-        y = jax.nn.dot_product_attention(y[:, :, 0], y[:, :, 1], y[:, :, 2], is_causal=True,
-                                         implementation="cudnn" if self.cudnn else None)
-        x = x + nn.Dense(WIDTH, dtype=self.dtype)(y.reshape(x.shape))
-        y = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)(x)
-        y = nn.gelu(nn.Dense(4 * WIDTH, dtype=self.dtype)(y))
-        return x + nn.Dense(WIDTH, dtype=self.dtype)(y)
-
-
 class GPT(nn.Module):
     dtype: object
     cudnn: bool
@@ -36,7 +20,8 @@ class GPT(nn.Module):
         places = self.param("places", nn.initializers.normal(0.02), (LENGTH, WIDTH))
         x = table(words) + places.astype(self.dtype)
         for _ in range(DEPTH):
-            x = Block(self.dtype, self.cudnn)(x)
+            x = training.Block(WIDTH, HEADS, self.dtype, self.cudnn, 1e-5, causal=True,
+                               approximate=True)(x)
         return table.attend(nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)(x))  # (B, T) -> (B, T, K)
 
 

@@ -6,6 +6,7 @@
 import jax
 import jax.numpy as jnp
 import optax
+from flax import linen as nn
 
 TIERS = ("stock", "tuned")
 TUNED = {"xla_gpu_triton_gemm_any": True, "xla_gpu_enable_latency_hiding_scheduler": True}
@@ -21,6 +22,29 @@ def dtype_of(options):
 def cudnn_attention(options):
     """Tell whether layers take cuDNN's attention, which has no float32."""
     return options.tier == "tuned" and options.device == "cuda" and options.precision == "bf16"
+
+
+class Block(nn.Module):
+    """A Transformer's block with the norms first: attention, then a hidden layer of GELU."""
+
+    width: int
+    heads: int
+    dtype: object
+    cudnn: bool
+    epsilon: float = 1e-6
+    causal: bool = False
+    approximate: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        y = nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype)(x)
+        y = nn.Dense(3 * self.width, dtype=self.dtype)(y).reshape(*x.shape[:2], 3, self.heads, -1)
+        y = jax.nn.dot_product_attention(y[:, :, 0], y[:, :, 1], y[:, :, 2], is_causal=self.causal,
+                                         implementation="cudnn" if self.cudnn else None)
+        x = x + nn.Dense(self.width, dtype=self.dtype)(y.reshape(x.shape))
+        y = nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype)(x)
+        y = nn.gelu(nn.Dense(4 * self.width, dtype=self.dtype)(y), approximate=self.approximate)
+        return x + nn.Dense(self.width, dtype=self.dtype)(y)
 
 
 def prepare(model, inputs, targets, learning_rate, options):

@@ -11,21 +11,6 @@ from flax import linen as nn
 WIDTH, DEPTH, HEADS = 768, 12, 12
 
 
-class Block(nn.Module):
-    dtype: object
-    cudnn: bool
-
-    @nn.compact
-    def __call__(self, x):
-        y = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype)(x)
-        y = nn.Dense(3 * WIDTH, dtype=self.dtype)(y).reshape(*x.shape[:2], 3, HEADS, -1)
-        y = jax.nn.dot_product_attention(y[:, :, 0], y[:, :, 1], y[:, :, 2],
-                                         implementation="cudnn" if self.cudnn else None)
-        x = x + nn.Dense(WIDTH, dtype=self.dtype)(y.reshape(x.shape))
-        y = nn.Dense(4 * WIDTH, dtype=self.dtype)(nn.LayerNorm(epsilon=1e-6, dtype=self.dtype)(x))
-        return x + nn.Dense(WIDTH, dtype=self.dtype)(nn.gelu(y, approximate=False))
-
-
 class ViT(nn.Module):
     dtype: object
     cudnn: bool
@@ -39,7 +24,7 @@ class ViT(nn.Module):
         places = self.param("places", nn.initializers.normal(0.02), (1, x.shape[1], WIDTH))
         x = x + places.astype(self.dtype)
         for _ in range(DEPTH):
-            x = Block(self.dtype, self.cudnn)(x)
+            x = training.Block(WIDTH, HEADS, self.dtype, self.cudnn)(x)
         x = nn.LayerNorm(epsilon=1e-6, dtype=self.dtype)(x)
         return nn.Dense(1000, dtype=self.dtype)(x[:, 0])
 

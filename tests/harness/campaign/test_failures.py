@@ -13,15 +13,15 @@ from tests.harness.campaigns import run, table
 NETWORKS = ["tiny_fcn", "tiny_lstm"]
 
 FAULTS = {
-    "wire:Raises": "crashed: RuntimeError: the third step is broken",
-    "wire:Segfault": "crashed: the worker ended during 'train' with signal SIGSEGV; log: "
+    "processes.wire:Raises": "crashed: RuntimeError: the third step is broken",
+    "processes.wire:Segfault": "crashed: the worker ended during 'train' with signal SIGSEGV; log: "
     "about to read address 0",
-    "wire:Hang": "timed_out: no answer to 'train' within 3 s; log: ",
-    "wire:HangsWhenTimed": "timed_out: no answer to 'run' within 2 s; log: ",
-    "memory:First": "out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
-    "wire:Orphan": "crashed: the worker ended during 'train' with exit code 3; log: ",
-    "wire:Diverges": "diverged: the loss is nan after step 5",
-    "wire:Garbage": "protocol: not a line of JSON: 'I am not JSON'",
+    "processes.wire:Hang": "timed_out: no answer to 'train' within 3 s; log: ",
+    "processes.wire:HangsWhenTimed": "timed_out: no answer to 'run' within 2 s; log: ",
+    "processes.memory:First": "out_of_memory: RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB",
+    "processes.wire:Orphan": "crashed: the worker ended during 'train' with exit code 3; log: ",
+    "processes.wire:Diverges": "diverged: the loss is nan after step 5",
+    "processes.wire:Garbage": "protocol: not a line of JSON: 'I am not JSON'",
     "import_fails": "crashed: ImportError: libcublas.so.12: cannot open shared object file",
     "reference:Swapped": "different: layer dense1: output (24,), the network has (16,)",
 }
@@ -45,7 +45,7 @@ def test_each_fault_is_one_failed_row_and_the_others_go_on(tmp_path, stand_in, w
 
 
 def test_a_loss_that_leaves_two_peers_ends_its_trial(tmp_path, stand_in):
-    stand_in(one="reference", two="reference", drifts="wire:Drifts")
+    stand_in(one="reference", two="reference", drifts="processes.wire:Drifts")
     done = run(tmp_path, frameworks=["one", "two", "drifts"], processes=3)
     rows = done.processes.sort_values("order")
     drifting = rows[rows["trial"].str.startswith("drifts")]["reason"].tolist()
@@ -86,7 +86,7 @@ def test_a_fault_that_begins_in_the_timed_windows_is_different_after_them(tmp_pa
 
 
 def test_the_reference_is_asked_before_anything_is_timed(tmp_path, stand_in):
-    stand_in(good="reference", bad="reference:Nesterov", broken="wire:Raises")
+    stand_in(good="reference", bad="reference:Nesterov", broken="processes.wire:Raises")
     seen = []
     done = run(tmp_path, frameworks=["good", "bad", "broken"], networks=NETWORKS, check_jobs=2,
                watch=seen.append)
@@ -111,7 +111,7 @@ def test_what_a_worker_refuses_is_an_unsupported_row(tmp_path, stand_in):
 
 
 def test_what_the_recipe_refuses_starts_and_builds_nothing(tmp_path, stand_in):
-    built = stand_in(one="wire:Raises")
+    built = stand_in(one="processes.wire:Raises")
     done = run(tmp_path, frameworks="one", device="cuda")
     row = table(tmp_path)["one tiny_fcn"]
     assert (row["status"], row["reason"]) == ("unsupported", "NumPy computes on the CPU")

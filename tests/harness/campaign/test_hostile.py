@@ -6,7 +6,7 @@ from functools import partial
 from analysis.audit import audit
 from harness.workers import launch
 from harness.workers.worker import Timeouts, Worker
-from tests.faults import hostile
+from tests.faults.processes import hostile
 from tests.harness.campaigns import run, table
 
 # What only a pipe shows, and a sample of the rest, through real processes.
@@ -27,7 +27,7 @@ def assert_rows(folder, names):
 
 
 def ran(folder, stand_in, names):
-    stand_in(honest="reference", last="reference", **{name: f"hostile:{name}" for name in names})
+    stand_in(honest="reference", last="reference", **{name: f"processes.hostile:{name}" for name in names})
     done = run(folder, frameworks=["honest", *names, "last"], processes=1, windows=1, window_seconds=0.001,
                telemetry=False)
     assert done.meta["finished"]

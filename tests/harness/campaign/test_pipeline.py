@@ -65,7 +65,7 @@ def test_a_campaign_that_was_resumed_with_more_at_a_time_passes_its_audit(tmp_pa
 
 
 def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
-    stand_in(one="reference", two="wire:Refuses", three="import_fails")
+    stand_in(one="reference", two="processes.wire:Refuses", three="import_fails")
     done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)
     statuses = {row.trial.partition("-")[0]: row.status for row in done.processes.itertuples()}
     assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
@@ -73,7 +73,7 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_of_a_trial_that_was_refused_hung_or_failed_its_proof_no_further_process_is_started(tmp_path, stand_in, jobs):
-    stand_in(good="reference", refused="wire:Refuses", hung="wire:HangsWhenTimed", hung_in_proof="wire:Hang",
+    stand_in(good="reference", refused="processes.wire:Refuses", hung="processes.wire:HangsWhenTimed", hung_in_proof="processes.wire:Hang",
              crashed="import_fails")
     done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_proof", "crashed"], processes=4, prepare_jobs=jobs,
                keep_workers=jobs > 1, limits={"check": 3, "window": 2})
@@ -173,7 +173,7 @@ def test_a_worker_with_traces_of_a_trial_is_not_kept(tmp_path, stand_in, monkeyp
     assert len(in_order) < 6
 
 
-@pytest.mark.parametrize("limited", ["memory:OfOne", "memory:OfOneInTraining"])
+@pytest.mark.parametrize("limited", ["processes.memory:OfOne", "processes.memory:OfOneInTraining"])
 def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_lost(tmp_path, stand_in, limited):
     stand_in(one=limited, two="reference")
     before = set(psutil.Process().children(recursive=True))
@@ -193,7 +193,7 @@ def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_l
 
 
 def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
-    stand_in(one="memory:OfOneInTraining")
+    stand_in(one="processes.memory:OfOneInTraining")
     seen: list[Event] = []
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=4, watch=seen.append, note=told.append)
@@ -207,7 +207,7 @@ def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
 
 
 def test_a_proof_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in):
-    stand_in(one="memory:InFirstProof", two="reference")
+    stand_in(one="processes.memory:InFirstProof", two="reference")
     told: list[str] = []
     run(tmp_path, frameworks=["one", "two"], processes=1, prepare_jobs=2, note=told.append)
     assert {(row["status"], row["verified"]) for row in table(tmp_path).values()} == {("ok", "yes")}
@@ -233,7 +233,7 @@ def test_a_reference_that_failed_before_all_processes_is_asked_again(tmp_path, s
 
 def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp_path, stand_in, monkeypatch):
     monkeypatch.setattr(launch, "Worker", partial(Worker, timeouts=Timeouts(shortage=0.5)))
-    stand_in(one="memory:OfOneInWords")
+    stand_in(one="processes.memory:OfOneInWords")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, note=told.append)
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
@@ -241,7 +241,7 @@ def test_a_process_that_only_writes_of_memory_beside_others_runs_again_alone(tmp
 
 
 def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alone(tmp_path, stand_in):
-    stand_in(one="memory:OfOneInParts")
+    stand_in(one="processes.memory:OfOneInParts")
     told: list[str] = []
     done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, phases=True, note=told.append)
     assert (done.processes["order"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
@@ -255,7 +255,7 @@ def test_a_process_of_which_a_part_is_out_of_memory_beside_others_runs_again_alo
 
 
 def test_a_profile_out_of_memory_beside_others_is_made_again_alone(tmp_path, stand_in):
-    stand_in(one="memory:OfOneProfile", two="memory:OfOneProfile")
+    stand_in(one="processes.memory:OfOneProfile", two="processes.memory:OfOneProfile")
     told: list[str] = []
     done = run(tmp_path, frameworks=["one", "two"], processes=1, prepare_jobs=2, profile=True,
                note=told.append)
@@ -282,7 +282,7 @@ def test_recordings_get_ready_side_by_side_after_their_group(tmp_path, stand_in)
 
 @pytest.mark.parametrize(("frameworks", "shortages"), [(["one"], 0), (["one", "two"], 1)])
 def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, frameworks, shortages):
-    stand_in(one="memory:NoProfile", two="memory:NoProfile")
+    stand_in(one="processes.memory:NoProfile", two="processes.memory:NoProfile")
     told: list[str] = []
     done = run(tmp_path, frameworks=frameworks, processes=1, prepare_jobs=2, profile=True,
                note=told.append)
@@ -293,7 +293,7 @@ def test_a_profile_out_of_memory_alone_is_its_reason(tmp_path, stand_in, framewo
 
 
 def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
-    stand_in(one="memory:First", two="reference")
+    stand_in(one="processes.memory:First", two="reference")
     seen: list[Event] = []
     told: list[str] = []
     done = run(tmp_path, frameworks=["one", "two"], processes=2, prepare_jobs=4, watch=seen.append, note=told.append)
@@ -310,7 +310,7 @@ def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
 
 def test_a_kept_worker_rests_and_one_that_cannot_is_not_kept(tmp_path, stand_in):
     networks = ["tiny_fcn", "tiny_lstm"]
-    stand_in(one="memory:OfOne", two="wire:Restless")
+    stand_in(one="processes.memory:OfOne", two="processes.wire:Restless")
     done = run(tmp_path / "kept", frameworks="one", networks=networks, batches=4, processes=3, keep_workers=True)
     assert (set(done.processes["status"]), "shortages" in done.meta) == ({"ok"}, False)  # no worker holds the memory meanwhile
     assert done.processes["log"].nunique() < 6

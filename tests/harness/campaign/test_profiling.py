@@ -11,12 +11,12 @@ from analysis.records import reader
 from analysis.trials import breakdown
 from harness.campaign import campaign, profiling
 from harness.campaign.events import Listener
-from harness.data import arrays
 from harness.environments import recipes
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.workers import answers
 from harness.workers.worker import Failed, Unsupported, Worker
+from tests.ready import to_train
 
 TRIAL = Trial(framework="good", release="1", network="tiny_fcn", batch=4, devices=1, device_kind="cpu", threads=1,
               precision="fp32", tuning="stock", data="host", learning_rate=0.1, parameters=1, flops_per_step=1, dropout=False,
@@ -67,14 +67,9 @@ def test_only_cpu_trials_are_profiled_and_only_where_the_suite_asks_for_it():
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax", "mxnet", "paddle"])
 def test_each_profiler_sees_where_a_step_goes(framework, interpreter_of, tmp_path):
-    network = networks.get("tiny_cnn")
-    arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, 1))
-    arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, 1))
     variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **profiling.UNBULKED}
     with Worker(interpreter_of(framework), recipes.load(framework).runner, tmp_path / "log", variables) as worker:
-        worker.ask("build", limit=300, network=network.to_json(), batch=4, device="cpu", threads=1)
-        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+        to_train(worker, tmp_path, 300, "tiny_cnn", 4, device="cpu", threads=1)
         worker.ask("run", limit=300, steps=4)
         worker.ask("profile", limit=300, steps=10, out=str(tmp_path / "profile.json"))
     written = answers.read(answers.Profiled, (tmp_path / "profile.json").read_bytes(), answers.Asked("profile", {"steps": 10}, 0.0))
@@ -116,7 +111,7 @@ def test_a_campaign_keeps_profiles_and_a_resumed_one_makes_what_is_missing(tmp_p
 
 
 def test_a_trial_on_several_cpu_devices_says_why_it_has_no_profile_and_starts_no_worker_for_it(tmp_path, stand_in):
-    stand_in(good="ranks")
+    stand_in(good="processes.ranks")
     suite = Suite.model_validate({
         "networks": {"tiny_fcn": {"batches": 4}}, "frameworks": "good", "device": "cpu", "threads": 1, "devices": 2, "processes": 1,
         "windows": 1, "window_seconds": 0.01, "data": "host", "peaks": False, "profile": True})

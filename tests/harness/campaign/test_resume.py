@@ -191,7 +191,7 @@ def test_records_that_do_not_say_their_variables_cannot_be_resumed(begun, stand_
 
 
 def test_a_finished_campaign_resumes_to_the_same_records_with_more_patience(begun, stand_in):
-    stand_in(one="wire:Raises")  # nothing is left to run, so nobody sees it
+    stand_in(one="processes.wire:Raises")  # nothing is left to run, so nobody sees it
     files = {
         name: (begun / name).read_bytes() for name in ("processes.csv", "windows.csv", "trials.csv")
     }

@@ -84,6 +84,6 @@ def test_a_campaign_killed_in_a_further_round_resumes_with_that_round(tmp_path, 
 
 
 def test_a_trial_that_failed_in_the_last_round_is_not_run_again(tmp_path, stand_in):
-    stand_in(one="wire:Raises")
+    stand_in(one="processes.wire:Raises")
     done = run(tmp_path, frameworks="one", **{**ADAPTIVE, "interval": 1e-9})
     assert np.unique(done.processes["process"]).tolist() == [0, 1, 2]

@@ -36,7 +36,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def test_one_device_and_two_with_the_same_global_batch_are_peers_and_agree(tmp_path, stand_in):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     done = run(tmp_path, frameworks="one", devices=[1, 2], scaling=["strong", "weak"])
     found = rows(tmp_path)
     assert [(row["devices"], row["batch"], row["global_batch"], row["strategy"], row["verified"]) for row in found] == [
@@ -49,7 +49,7 @@ def test_one_device_and_two_with_the_same_global_batch_are_peers_and_agree(tmp_p
 
 
 def test_more_devices_than_cores_share_them_and_the_row_says_so(tmp_path, stand_in, monkeypatch):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     prepared = campaign.prepare(Suite.model_validate({**SMALL, "frameworks": "one", "devices": 2}), "suite.yaml")
     prepared.machine["cpu"]["allowed"] = 1
     campaign.run(prepared, tmp_path, Listener())
@@ -57,7 +57,7 @@ def test_more_devices_than_cores_share_them_and_the_row_says_so(tmp_path, stand_
 
 
 def test_batch_norm_of_several_devices_is_said_to_be_their_own(tmp_path, stand_in):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     run(tmp_path, frameworks="one", devices=2, networks={"tiny_resnet": {"batches": 4}})
     (row,) = rows(tmp_path)
     assert row["verified"] == "yes"
@@ -65,7 +65,7 @@ def test_batch_norm_of_several_devices_is_said_to_be_their_own(tmp_path, stand_i
 
 
 def test_a_killed_rank_is_one_row_and_leaves_nothing_behind(tmp_path, stand_in, workers_in):
-    stand_in(killed="ranks:Killed", good="ranks")
+    stand_in(killed="processes.ranks:Killed", good="processes.ranks")
     run(tmp_path, frameworks=["killed", "good"], devices=2)
     bad, good = rows(tmp_path)
     assert (bad["status"], good["status"]) == ("failed", "ok")
@@ -74,7 +74,7 @@ def test_a_killed_rank_is_one_row_and_leaves_nothing_behind(tmp_path, stand_in, 
 
 
 def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, stand_in, workers_in):
-    stand_in(one="ranks:StaleLate")
+    stand_in(one="processes.ranks:StaleLate")
     run(tmp_path, frameworks="one", devices=2)
     (row,) = rows(tmp_path)
     assert (row["status"], row["verified"]) == ("failed", "no")
@@ -83,7 +83,7 @@ def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, s
 
 
 def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_worst_parameter_named(tmp_path, stand_in):
-    stand_in(one="controllers:StaleLate")
+    stand_in(one="processes.controllers:StaleLate")
     done = run(tmp_path, frameworks="one", devices=2)
     (row,) = rows(tmp_path)
     assert (row["status"], row["verified"], row["copies_error"]) == ("failed", "no", "")
@@ -95,7 +95,7 @@ def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_wor
 
 
 def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(tmp_path, stand_in):
-    stand_in(one="controllers:Rounds", other="ranks")
+    stand_in(one="processes.controllers:Rounds", other="processes.ranks")
     done = run(tmp_path, frameworks=["one", "other"], devices=2)
     row, equal = rows(tmp_path)
     share = float(row["copies_error"])
@@ -109,7 +109,7 @@ def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(
 
 
 def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_path, stand_in):
-    stand_in(one="ranks:Parts")
+    stand_in(one="processes.ranks:Parts")
     done = run(tmp_path, frameworks="one", devices=[1, 2], phases=True)
     for trial, missing in zip(done.meta["trials"], ([], ["A"]), strict=True):
         own = done.phases[done.phases["trial"] == trial["trial"]]
@@ -126,7 +126,7 @@ def test_parts_of_the_step_take_turns_and_what_is_missing_has_its_reason(tmp_pat
 
 
 def test_a_part_that_one_rank_has_no_memory_for_costs_the_others_nothing_and_the_report_says_why(tmp_path, stand_in):
-    stand_in(one="ranks:PartsMemory")
+    stand_in(one="processes.ranks:PartsMemory")
     done = run(tmp_path, frameworks="one", devices=2, phases=True)
     failed, timed = (done.phases[(done.phases["reason"] != "") == each] for each in (True, False))
     reason = "out_of_memory: rank 1: MemoryError: no buffers"
@@ -145,7 +145,7 @@ def test_a_worker_of_which_a_rank_still_waits_in_a_part_is_asked_nothing_more(
         tmp_path, stand_in, workers_in, monkeypatch, planted, reason):
     monkeypatch.setenv("PLANTED", planted)
     monkeypatch.setattr(launch, "Ranks", partial(Ranks, timeouts=Timeouts(shortage=1.0)))
-    stand_in(one="ranks:PartsStuck")
+    stand_in(one="processes.ranks:PartsStuck")
     done = run(tmp_path, frameworks="one", devices=2, phases=True)
     lost = "the worker was lost with part A"
     assert done.phases[["variant", "reason"]].values.tolist() == [
@@ -157,7 +157,7 @@ def test_a_worker_of_which_a_rank_still_waits_in_a_part_is_asked_nothing_more(
 
 
 def test_a_resumed_campaign_keeps_the_parts_of_finished_processes_and_no_others(tmp_path, stand_in):
-    stand_in(one="ranks:Parts")
+    stand_in(one="processes.ranks:Parts")
     suite = {"frameworks": "one", "devices": 2, "phases": True}
     before = run(tmp_path, **suite)
     with (tmp_path / "phases.csv").open("a") as file:
@@ -167,14 +167,14 @@ def test_a_resumed_campaign_keeps_the_parts_of_finished_processes_and_no_others(
 
 
 def test_a_runner_without_parts_says_so_and_its_row_stands(tmp_path, stand_in):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     done = run(tmp_path, frameworks="one", phases=True)
     assert done.phases["reason"].tolist() == [f"this runner has no part '{part}' of a step" for part in ("F", "FB", "FBA", "FBAU")]
     assert rows(tmp_path)[0]["status"] == "ok"
 
 
 def test_without_phases_there_is_no_file_of_them(tmp_path, stand_in):
-    stand_in(one="ranks:Parts")
+    stand_in(one="processes.ranks:Parts")
     assert run(tmp_path, frameworks="one").phases.empty
     assert not (tmp_path / "phases.csv").exists()
 
@@ -183,9 +183,9 @@ def test_a_fault_between_torchruns_ranks_costs_their_row_alone_and_leaves_nothin
         tmp_path, monkeypatch, stand_in, interpreter_of, workers_in):
     """The real launcher in a whole campaign; ranks of the reference are timed beside."""
     python, pytorch = interpreter_of("pytorch"), recipes.load("pytorch")
-    stand_in(good="ranks")
+    stand_in(good="processes.ranks")
     known = {"good": recipes.load("good"), **{
-        name.lower(): pytorch.model_copy(update={"runner": f"tests.faults.pytorch_ranks:{name}"})
+        name.lower(): pytorch.model_copy(update={"runner": f"tests.faults.pytorch.ranks:{name}"})
         for name in ("Killed", "Unreachable")}}
     monkeypatch.setattr(recipes, "load", lambda name, folder=None: known[name])
     run(tmp_path, frameworks=["killed", "good", "unreachable"], devices=2, windows=50,

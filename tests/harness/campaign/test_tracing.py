@@ -33,7 +33,7 @@ COPIED = 4 * 4 * networks.get("tiny_fcn").input_shape[0]  # bytes of a batch of 
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    """Make a session of one framework whose workers run `module`: `session("traced")`."""
+    """Make a session of one framework whose workers run `module`: `session("processes.traced")`."""
 
     def make(module, variables=None, **suite):
         runner = SimpleNamespace(runner=f"tests.faults.{module}", parallel=parallel_of(module))
@@ -48,7 +48,7 @@ def session(tmp_path, monkeypatch):
 
 
 def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(session):
-    rows = pd.DataFrame(tracing.trace(session("traced"), TRIAL).again())
+    rows = pd.DataFrame(tracing.trace(session("processes.traced"), TRIAL).again())
     assert set(rows["trial"]) == {TRIAL.trial}
     assert set(rows["steps"]) == {tracing.STEPS}
     shown = rows[["class", "arithmetic", "transposition", "count_per_step", "bytes_per_step"]].astype(object)
@@ -73,19 +73,19 @@ def test_a_worker_that_fails_leaves_its_reason(session, module, reason):
 
 
 def test_an_environment_without_cupti_is_a_reason(session):
-    row, = tracing.trace(session("traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL).again()
+    row, = tracing.trace(session("processes.traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")}), TRIAL).again()
     assert "cupti" in row["reason"]
 
 
 def test_of_two_ranks_the_first_is_traced(session):
-    rows = pd.DataFrame(tracing.trace(session("ranks:Traced"), ON_TWO).again())
+    rows = pd.DataFrame(tracing.trace(session("processes.ranks:Traced"), ON_TWO).again())
     assert rows["class"].tolist() == ["matrix product", "copy", "memset", "wall", "busy", "idle"]
     assert rows["count_per_step"].tolist()[:3] == [1, 1, 1]
 
 
 def test_two_ranks_without_cupti_are_a_reason_at_once(session):
     """Rank 1 once ran its steps and waited for rank 0, which had refused, until the limit of a window (seen on two H200s)."""
-    made = session("ranks:Traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
+    made = session("processes.ranks:Traced", variables={"PYTHONPATH": str(Path(FAKE_CUPTI) / "missing")})
     began = time.monotonic()
     row, = tracing.trace(made, ON_TWO).again()
     assert row["reason"].startswith("no trace without the package cupti-python, of the framework's own CUDA: ")
@@ -93,13 +93,13 @@ def test_two_ranks_without_cupti_are_a_reason_at_once(session):
 
 
 def test_an_environment_that_could_not_be_built_is_a_reason(session):
-    made = session("traced")
+    made = session("processes.traced")
     row, = tracing.trace(replace(made, environments={f"good=={np.__version__}": BuildFailed("no wheel\nlog")}), TRIAL).again()
     assert row["reason"] == "crashed: its environment could not be built: no wheel"
 
 
 def test_xlas_own_flags_are_kept_and_its_command_buffers_are_off(session, monkeypatch):
-    environment = session("traced").environments[f"good=={np.__version__}"]
+    environment = session("processes.traced").environments[f"good=={np.__version__}"]
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     assert tracing.visible_copies(environment, TRIAL) == {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1")
@@ -115,7 +115,7 @@ def test_only_cuda_trials_are_traced_and_only_where_the_suite_wants_it():
 
 
 def test_a_campaign_traces_each_trial_once_and_a_resumed_one_traces_what_is_missing(tmp_path, stand_in, monkeypatch):
-    stand_in(good="reference", bad="wire:Raises")
+    stand_in(good="reference", bad="processes.wire:Raises")
     suite = Suite.model_validate({"frameworks": ["good", "bad"], "networks": ["tiny_fcn", "tiny_lstm"], "device": "cpu",
                                   "threads": 1, "processes": 2, "windows": 1, "window_seconds": 0.01, "data": "host",
                                   "peaks": False})

@@ -95,7 +95,7 @@ def test_verify_writes_its_stable_columns(dlbench, tmp_path):
 
 
 def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path):
-    stand_in(one="reference", nesterov="reference:Nesterov", broken="wire:Raises")
+    stand_in(one="reference", nesterov="reference:Nesterov", broken="processes.wire:Raises")
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one,nesterov,broken", "--networks", "tiny_fcn", "--out", str(out))
     assert (answer.code, answer.err) == (1, "")
@@ -115,7 +115,7 @@ def test_what_cannot_be_verified_is_unsupported_and_no_failure(dlbench, stand_in
 
 
 def test_verify_checks_several_devices_and_says_how_many(dlbench, stand_in, tmp_path):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     out = tmp_path / "verify.csv"
     answer = dlbench("verify", "--networks", "tiny_fcn", "--frameworks", "one", "--devices", "1,2", "--out", str(out))
     assert answer.code == 0
@@ -133,7 +133,7 @@ def test_a_runner_that_fails_before_its_first_answer_is_a_row(dlbench, stand_in,
 
 
 def test_a_framework_that_refuses_before_its_first_answer_is_unsupported_in_its_words(dlbench, stand_in, tmp_path):
-    stand_in(one="wire:Refuses")
+    stand_in(one="processes.wire:Refuses")
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--out", str(out))
     assert (answer.code, answer.err) == (0, "")
@@ -165,7 +165,7 @@ def test_a_dry_run_of_refused_rows_has_no_time(dlbench, stand_in, suite, no_work
 
 @pytest.mark.parametrize(("devices", "said"), [("4096", True), ("1", False)])
 def test_a_dry_run_says_where_devices_share_the_cores(dlbench, stand_in, suite, no_worker, devices, said):
-    stand_in(ranks="ranks")
+    stand_in(ranks="processes.ranks")
     answer = dlbench("run", str(suite), "--dry-run", "frameworks=ranks", f"devices={devices}")
     cores = len(os.sched_getaffinity(0))
     assert (f"{devices} x cpu, threads 1, sums, sharing {count(cores, 'core')}" in answer.out) is said, answer.out
@@ -184,7 +184,7 @@ def test_a_run_that_succeeds_leaves_records_a_table_and_a_page(dlbench, stand_in
 
 
 def test_a_run_with_a_failed_row_exits_with_1(dlbench, stand_in, suite, tmp_path):
-    stand_in(one="reference", broken="wire:Raises")
+    stand_in(one="reference", broken="processes.wire:Raises")
     answer = dlbench("run", str(suite), "frameworks=one,broken", "--out", str(tmp_path / "out"))
     assert (answer.code, answer.err) == (1, "")
     trial = f"broken-{np.__version__}-tiny_fcn-b4-cpux1-t1-fp32-stock-host"
@@ -264,7 +264,7 @@ def test_a_full_disk_is_one_message_that_names_the_folder(dlbench, suite, stand_
 
 
 def test_a_batch_that_the_set_does_not_hold_is_a_refused_row_before_anything_runs(dlbench, suite, stand_in, tmp_path):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     answer = dlbench("run", str(suite), "networks=fcn5", "data=auto", "batch=3000", "devices=1,2", "--dry-run")
     assert "1 refused: a mini-batch of 6,000 does not fit into the 5,000 samples of mnist that are here: ask for" in answer.out
     assert answer.code == 0

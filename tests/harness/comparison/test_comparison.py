@@ -31,7 +31,7 @@ def suite_of_seconds(monkeypatch, tmp_path):
 
 @pytest.fixture
 def sides(stand_in, made_up_clock):
-    return stand_in(same="reference:Simulated", slow="reference:Slower5", slower="reference:Slower50", broken="wire:Raises",
+    return stand_in(same="reference:Simulated", slow="reference:Slower5", slower="reference:Slower50", broken="processes.wire:Raises",
                     nesterov="reference:Nesterov")
 
 
@@ -192,7 +192,7 @@ def test_two_releases_on_a_side_are_refused_before_anything_starts(dlbench, side
 
 
 def test_batches_that_differ_only_over_all_devices_are_compared_live(dlbench, stand_in):
-    stand_in(one="ranks")
+    stand_in(one="processes.ranks")
     words = ["devices=2", "scaling=strong", "batch=4,5", "processes=1"]
     code, out, rows = live(dlbench, "one", "one", *words)
     assert [(row["batch"], row["global_batch"], row["verdict"]) for row in rows] == [

@@ -170,7 +170,7 @@ def refuse_to_build(monkeypatch, **faults):
 ])
 def test_a_side_that_cannot_be_built_or_run_ends_with_4_before_anything_is_timed(
         dlbench, stand_in, made_up_clock, monkeypatch, words, side, reason):
-    stand_in(same="reference:Simulated", broken="wire:Raises", good="reference", old="reference", dies="import_fails")
+    stand_in(same="reference:Simulated", broken="processes.wire:Raises", good="reference", old="reference", dies="import_fails")
     refuse_to_build(monkeypatch, good=BuildFailed("ERROR: No matching distribution found for good==9"),
                     old=NoPython(["3.6"], "Python 3.6 is needed and was not found"))
     found = dlbench("compare", *words, "--suite", "small.yaml", "--out", "out", "--json", "out.json", "--markdown", "out.md")

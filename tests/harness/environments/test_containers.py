@@ -173,7 +173,7 @@ def test_an_image_with_another_release_is_refused(engine, contained, monkeypatch
 
 def test_ending_a_worker_ends_its_container_by_name(engine, tmp_path):
     container = Container("docker", "image", "cpu")
-    worker = Worker(sys.executable, "tests.faults.wire:Hang", tmp_path / "logs" / "log", container=container)
+    worker = Worker(sys.executable, "tests.faults.processes.wire:Hang", tmp_path / "logs" / "log", container=container)
     worker.ask("hello", limit=60)
     worker.end()
     assert engine.read_text().splitlines() == ["run --rm", f"kill dlbench-{worker.token}"]

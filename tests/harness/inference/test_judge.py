@@ -11,6 +11,7 @@ from harness.inference.judge import InferenceJudge, distances, unit_of
 from harness.inference.reference import Asked, Reference
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Worker
+from tests.ready import inference_verdict
 
 NETWORK = "tiny_resnet"
 
@@ -24,12 +25,8 @@ def judge(tmp_path_factory):
 @pytest.fixture
 def verdict(judge, tmp_path):
     def ask(engine, network=NETWORK, precision="fp32", batch=4):
-        network = networks.get(network)
         with Worker(sys.executable, f"tests.faults.engines:{engine}", tmp_path / "log") as worker:
-            built = worker.ask("build", 300, network=network.to_json(), batch=batch, device="cpu",
-                               threads=1, precision=precision, tuning="stock",
-                               weights=str(judge.reference.trained(network)))
-            return judge.prove(worker, Asked(network, batch, precision), built, "host")
+            return inference_verdict(judge, worker, network, batch, precision=precision)
 
     return ask
 

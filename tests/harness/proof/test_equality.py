@@ -24,7 +24,7 @@ def worded(reason):
 @pytest.mark.parametrize("network", SMALL)
 @pytest.mark.parametrize("devices", [2, 3])
 def test_ranks_are_the_same_as_one_device_or_with_batch_norm_as_shards(verdict, network, devices):
-    found = verdict("reference", network, fault="ranks:Runner", devices=devices)
+    found = verdict("reference", network, fault="processes.ranks:Runner", devices=devices)
     assert (found.verdict, found.reason) == ("same", "")
     assert found.gradient_error < 1e-6  # sums of two shards may round a weight otherwise
     assert found.trajectory_error < 1e-6
@@ -39,14 +39,14 @@ def test_ranks_are_the_same_as_one_device_or_with_batch_norm_as_shards(verdict, 
      "dense4.bias (dense, # times the right one, allowed # to #)"),
 ])
 def test_a_fault_of_aggregation_is_different_and_named(verdict, network, fault, reason):
-    found = verdict("reference", network, fault=f"ranks:{fault}", devices=2)
+    found = verdict("reference", network, fault=f"processes.ranks:{fault}", devices=2)
     assert found.verdict == "different"
     assert worded(found.reason).endswith(reason)
 
 
 @pytest.mark.parametrize("strategy", ["one_bit", "power_sgd"])
 def test_ranks_under_a_strategy_that_may_round_are_the_same(verdict, strategy):
-    found = verdict("reference", "tiny_fcn", fault="ranks:Runner", devices=2, strategy=strategy)
+    found = verdict("reference", "tiny_fcn", fault="processes.ranks:Runner", devices=2, strategy=strategy)
     assert (found.verdict, found.reason) == ("same", "")
     rounds = strategy == "one_bit"
     assert (found.strength.rate, found.strength.frozen) == (0.05 if rounds else
@@ -58,13 +58,13 @@ def test_ranks_under_a_strategy_that_may_round_are_the_same(verdict, strategy):
     ("OneFrozen", "1 tensors did not move, first dense1.bias"),
 ])
 def test_of_a_strategy_that_keeps_only_sums_the_sums_are_compared(verdict, fault, reason):
-    found = verdict("reference", "tiny_fcn", fault=f"ranks:{fault}", devices=2, strategy="one_bit")
+    found = verdict("reference", "tiny_fcn", fault=f"processes.ranks:{fault}", devices=2, strategy="one_bit")
     assert found.verdict == "different"
     assert re.sub(r"dense\d.weight", "dense#.weight", found.reason) == reason
 
 
 def test_steps_after_those_that_a_strategy_sends_whole_must_arrive_too(verdict):
-    found = verdict("reference", "tiny_fcn", fault="ranks:Unsent", devices=2, strategy="power_sgd")
+    found = verdict("reference", "tiny_fcn", fault="processes.ranks:Unsent", devices=2, strategy="power_sgd")
     assert found.verdict == "different"
     assert re.sub(r"dense\d.\w+", "#", worded(found.reason)) == (
         "steps 3 to 8, whose gradients are not sent whole, have moved # otherwise (relative error "
@@ -72,14 +72,14 @@ def test_steps_after_those_that_a_strategy_sends_whole_must_arrive_too(verdict):
 
 
 def test_copies_of_a_controller_may_differ_by_one_unit_in_the_last_place(verdict):
-    found = verdict("reference", "tiny_lstm", fault="controllers:Rounds", devices=2)
+    found = verdict("reference", "tiny_lstm", fault="processes.controllers:Rounds", devices=2)
     assert (found.verdict, found.reason) == ("same", "")
     # One step changes some weights by 600 units only.
     assert found.copies_error == pytest.approx(1.7e-3, rel=0.01)
 
 
 def test_copies_of_a_controller_that_differ_by_a_ten_thousandth_of_the_change_are_refused(verdict):
-    found = verdict("reference", "tiny_fcn", fault="controllers:Off", devices=2)
+    found = verdict("reference", "tiny_fcn", fault="processes.controllers:Off", devices=2)
     assert found.verdict == "different"
     assert found.reason == (
         f"{APART}; parameters that differ: 8, most of all dense4.bias, by 0.0001 of what training "
@@ -88,12 +88,12 @@ def test_copies_of_a_controller_that_differ_by_a_ten_thousandth_of_the_change_ar
 
 
 def test_equal_copies_leave_the_error_empty(verdict):
-    found = verdict("reference", "tiny_fcn", fault="controllers:StaleLate", devices=2)
+    found = verdict("reference", "tiny_fcn", fault="processes.controllers:StaleLate", devices=2)
     assert (found.verdict, math.isnan(found.copies_error)) == ("same", True)
 
 
 def test_one_copy_for_two_devices_is_not_believed(verdict):
-    found = verdict("reference", "tiny_fcn", fault="ranks:NoCopies", devices=2)
+    found = verdict("reference", "tiny_fcn", fault="processes.ranks:NoCopies", devices=2)
     assert (found.verdict, found.reason) == (
         "different", "0 copies of the parameters were answered for 2 devices")
 
@@ -111,7 +111,7 @@ def test_pytorch_on_two_ranks_is_the_same(verdict):
     ("OtherRows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
 ])
 def test_faults_planted_in_pytorchs_own_aggregation_are_named(verdict, fault, reason):
-    found = verdict("pytorch", "tiny_fcn", fault=f"pytorch_ranks:{fault}", devices=2,
+    found = verdict("pytorch", "tiny_fcn", fault=f"pytorch.ranks:{fault}", devices=2,
                     strategy="ddp")
     assert found.verdict == "different"
     assert reason in found.reason

@@ -73,7 +73,7 @@ def test_what_a_worker_cannot_do_is_unsupported_with_its_words(verdict):
 
 
 def test_a_worker_that_breaks_is_different_with_its_failure(verdict):
-    found = verdict("reference", "tiny_fcn", fault="wire:Segfault")
+    found = verdict("reference", "tiny_fcn", fault="processes.wire:Segfault")
     assert found.verdict == "different"
     assert found.reason.startswith(
         "crashed: the worker ended during 'train' with signal SIGSEGV; log: ")
@@ -82,7 +82,7 @@ def test_a_worker_that_breaks_is_different_with_its_failure(verdict):
 
 @pytest.mark.parametrize(("command", "asked"), [
     ("answer", {"network": "tiny_fcn"}),
-    ("answer", {"network": "tiny_fcn", "fault": "ranks:Runner", "devices": 2}),
+    ("answer", {"network": "tiny_fcn", "fault": "processes.ranks:Runner", "devices": 2}),
     ("masks", {"network": "tiny_dropout"}),
 ])
 def test_a_failure_of_the_reference_says_so_and_is_not_remembered(verdict, judge, monkeypatch,

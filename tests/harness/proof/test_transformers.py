@@ -24,16 +24,16 @@ NORM = "layer_norm5.scale moved "
 ])
 def test_another_convention_of_a_transformer_is_different(verdict, network, fault, precision,
                                                           reason):
-    found = verdict("pytorch", network, fault=f"transformers:{fault}", precision=precision)
+    found = verdict("pytorch", network, fault=f"pytorch.transformers:{fault}", precision=precision)
     assert found.verdict == "different" and reason in found.reason
 
 
 @pytest.mark.parametrize(("network", "fault"), [("tiny_gpt", "Tanh"), ("tiny_vit", "Exact"),
                                                 ("tiny_gpt", "Epsilon5"), ("tiny_vit", "Epsilon6")])
 def test_a_layer_planted_with_the_right_convention_is_the_same(verdict, network, fault):
-    assert verdict("pytorch", network, fault=f"transformers:{fault}").verdict == "same"
+    assert verdict("pytorch", network, fault=f"pytorch.transformers:{fault}").verdict == "same"
 
 
 def test_a_head_that_is_another_table_shows_in_the_table_alone(verdict):
-    found = verdict("pytorch", "tiny_gpt", fault="transformers:HeadApart")
+    found = verdict("pytorch", "tiny_gpt", fault="pytorch.transformers:HeadApart")
     assert found.reason.startswith("1 of 28 gradients differ, ")

@@ -46,7 +46,7 @@ def simulated(monkeypatch, made_up_clock):
     here = Environment("pytorch", np.__version__, "cpu", Path(sys.executable), "key", "3.11", (), {}, "built")
     monkeypatch.setattr(recipes, "load", lambda name, folder=None: stand_in)
     monkeypatch.setattr(store, "build", lambda *_: here)
-    monkeypatch.setattr(aggregation, "MODULE", "tests.faults.links")
+    monkeypatch.setattr(aggregation, "MODULE", "tests.faults.studies.links")
     return here
 
 
@@ -175,7 +175,7 @@ def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated
     CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--out", str(tmp_path / "study")])
     fits = (tmp_path / "study" / "fits.csv").read_text()
     (tmp_path / "study" / "fits.csv").unlink()
-    monkeypatch.setattr(aggregation, "MODULE", "tests.faults.wire:Raises")  # nobody is to be asked
+    monkeypatch.setattr(aggregation, "MODULE", "tests.faults.processes.wire:Raises")  # nobody is to be asked
     found = CliRunner().invoke(main.app, ["study", "aggregation", "--again", str(tmp_path / "study")])
     assert (found.exit_code, (tmp_path / "study" / "fits.csv").read_text()) == (0, fits)
     for option in (["--out", str(tmp_path / "other")], ["--devices", "2"], ["--processes", "5"], ["--largest", "64"]):

@@ -105,7 +105,7 @@ def study(tmp_path, framework, interpreter, *words):
 
 def test_planted_faults_are_different_and_not_timed(tmp_path, interpreter_of, monkeypatch):
     monkeypatch.setattr("harness.studies.attention.bench_of",
-                        lambda name, points, *_: Bench(name, "tests.faults.attention", points))
+                        lambda name, points, *_: Bench(name, "tests.faults.studies.attention", points))
     found = study(tmp_path, "pytorch", interpreter_of("pytorch"), "--passes", "forward_backward", "--causal", "yes")
     found = found.droplevel("point")
     assert found["status"].to_dict() == {"math": "ok", **dict.fromkeys(("shifted mask", "no scale", "no dk", "flash"), "different")}

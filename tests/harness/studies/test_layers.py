@@ -65,4 +65,4 @@ def test_a_layer_that_computes_something_else_is_different_and_not_timed(tmp_pat
 def studies_bench(points):
     from harness.studies.study import Bench
 
-    return Bench("pytorch", "tests.faults.layers_wrong_lrn", points)
+    return Bench("pytorch", "tests.faults.studies.layers_wrong_lrn", points)

@@ -33,7 +33,7 @@ def test_a_worker_that_starts_while_all_are_stopped_ends_at_once(tmp_path):
 
 
 def test_ranks_are_ended_by_their_launcher(tmp_path, monkeypatch):
-    ranks = Ranks(Launch(PARALLEL, 2), sys.executable, "tests.faults.ranks", tmp_path / "log")
+    ranks = Ranks(Launch(PARALLEL, 2), sys.executable, "tests.faults.processes.ranks", tmp_path / "log")
     live, told, end = LiveWorkers(), [], ranks.process.terminate
     monkeypatch.setattr(ranks.process, "terminate", lambda: told.append("SIGTERM") or end())
     live.add(ranks)
@@ -59,7 +59,7 @@ def interruptible():
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("runner", "devices"), [("wire:Hang", 1), ("ranks:Hang", 2)])
+@pytest.mark.parametrize(("runner", "devices"), [("processes.wire:Hang", 1), ("processes.ranks:Hang", 2)])
 def test_an_interrupt_ends_the_proofs_of_processes_that_get_ready(tmp_path, stand_in, workers_in, runner, devices):
     stand_in(one=runner, two=runner)
     suite = Suite.model_validate({
@@ -81,14 +81,14 @@ def test_an_interrupt_ends_the_proofs_of_processes_that_get_ready(tmp_path, stan
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_reference_that_a_campaign_waits_for(tmp_path, stand_in, workers_in, monkeypatch):
     stand_in(one="reference")
-    monkeypatch.setattr(questions, "ANSWERS", "tests.faults.wire:HangsInBuild")
+    monkeypatch.setattr(questions, "ANSWERS", "tests.faults.processes.wire:HangsInBuild")
     suite = Suite.model_validate({
         "networks": "tiny_fcn", "batches": 4, "frameworks": ["one"], "device": "cpu", "threads": 1, "peaks": False, "processes": 1,
         "check_jobs": 2, "telemetry": False, "limits": {"check": 60}})
     started, began = questions.Worker, time.monotonic()
 
     def worker(interpreter, module, *arguments):
-        if module == "tests.faults.wire:HangsInBuild":
+        if module == "tests.faults.processes.wire:HangsInBuild":
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         return started(interpreter, module, *arguments)
 

@@ -1,4 +1,4 @@
-"""What only ranks, parts of a step and traces answer; tests/faults/hostile.py has the rest."""
+"""What only ranks, parts of a step and traces answer; tests/faults/processes/hostile.py has the rest."""
 
 import json
 import math

@@ -9,13 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-import networks
-from harness.data import arrays
 from harness.environments import recipes
 from harness.environments.recipes import Parallel
 from harness.workers.ranks import Launch, Ranks, merged
 from harness.workers.worker import Failed, Timeouts, Unsupported, processes_with
 from tests.parallel import PARALLEL
+from tests.ready import to_train
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def ranks(tmp_path):
     """Start the ranks of tests.faults.NAME; at the end nothing of them is left."""
     started = []
 
-    def start(name="ranks", count=2, parallel=PARALLEL, **options):
+    def start(name="processes.ranks", count=2, parallel=PARALLEL, **options):
         started.append(Ranks(Launch(parallel, count), sys.executable, f"tests.faults.{name}", tmp_path / f"{name}.log", **options))
         return started[-1]
 
@@ -38,16 +37,9 @@ def ranks(tmp_path):
 def ready(ranks, tmp_path):
     """Start ranks that have built and fed tiny_fcn with global batches of four samples."""
 
-    def start(name="ranks", count=2, **options):
-        network = networks.get("tiny_fcn")
-        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
-        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
+    def start(name="processes.ranks", count=2, **options):
         worker = ranks(name, count, **options)
-        worker.ask("hello", limit=60)
-        worker.ask("build", limit=60, network=network.to_json(), batch=4 // count, devices=count, ranks=count)
-        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
-        return worker
+        return to_train(worker, tmp_path, batch=4 // count, devices=count, ranks=count)
 
     return start
 
@@ -69,12 +61,12 @@ def test_ranks_answer_as_one(ready):
 
 
 def test_ranks_that_rested_build_and_train_again(ready):
-    worker = ready("ranks:Memory")
+    worker = ready("processes.ranks:Memory")
     with pytest.raises(Failed, match=r"out_of_memory: rank [01]: MemoryError: another worker holds the memory"):
-        ready("ranks:Memory")
+        ready("processes.ranks:Memory")
     worker.ask("run", limit=60, steps=1)
     assert worker.ask("rest", limit=60) == {}
-    assert ready("ranks:Memory").ask("run", limit=60, steps=1)["steps"] == 1
+    assert ready("processes.ranks:Memory").ask("run", limit=60, steps=1)["steps"] == 1
 
 
 def test_two_ranks_have_the_loss_of_one_device_with_the_whole_batch(ready):
@@ -129,12 +121,12 @@ def test_the_tail_of_a_log_ends_with_the_first_line_of_the_launchers_report(rank
 
 
 def test_a_rank_that_raises_is_crashed_with_its_number_and_first_line(ready):
-    failure = failure_of(ready("ranks:Raises"))
+    failure = failure_of(ready("processes.ranks:Raises"))
     assert (failure.kind, failure.reason) == ("crashed", "rank 1: RuntimeError: the first step is broken")
 
 
 def test_ranks_that_wait_for_one_that_refuses_are_ended_with_its_reason_in_seconds(ready):
-    worker = ready("ranks:Refuses", timeouts=Timeouts(shortage=0.5))
+    worker = ready("processes.ranks:Refuses", timeouts=Timeouts(shortage=0.5))
     with pytest.raises(Unsupported, match="no collective here"):
         worker.ask("run", limit=3600, steps=1)
     assert worker.ended
@@ -150,13 +142,13 @@ def test_a_refused_trace_lets_the_other_ranks_finish_and_train_on(ready, tmp_pat
 
 
 def test_a_rank_that_hangs_is_timed_out(ready):
-    failure = failure_of(ready("ranks:Hang"), limit=1.0)
+    failure = failure_of(ready("processes.ranks:Hang"), limit=1.0)
     assert failure.kind == "timed_out"
     assert failure.reason.startswith("ranks 0, 1: no answer to 'run' within 1 s; log: ")
 
 
 def test_ranks_that_wait_for_one_out_of_memory_are_out_of_memory_in_seconds(ready):
-    failure = failure_of(ready("ranks:MemoryWords", timeouts=Timeouts(shortage=0.5)), limit=3600)
+    failure = failure_of(ready("processes.ranks:MemoryWords", timeouts=Timeouts(shortage=0.5)), limit=3600)
     assert failure.kind == "out_of_memory"
     assert failure.reason.startswith("OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor")
 
@@ -190,7 +182,7 @@ def test_a_launcher_that_is_not_installed_is_crashed_with_what_to_install(ranks)
 
 
 def test_orphans_of_a_rank_do_not_survive(ready):
-    worker = ready("ranks:Orphan")
+    worker = ready("processes.ranks:Orphan")
     children = {child.pid for child in psutil.Process(worker.pids[1]).children()}
     assert children and children <= {process.pid for process in processes_with(worker.token)}
     worker.end()

@@ -7,15 +7,14 @@ from contextlib import suppress
 
 import pytest
 
-import networks
 from harness.cluster import allocation
-from harness.data import arrays
 from harness.environments.recipes import Nodes
 from harness.workers.ranks import Launch, Ranks, as_long_as_the_longest, in_our_clock
 from harness.workers.worker import Failed, Timeouts, processes_with
 from tests.parallel import PARALLEL
+from tests.ready import to_train
 
-NODES = Nodes(launch=["-m", "tests.faults.launch", "{nodes}", "-m"], rank="RANK", strategies={"cpu": ["sums"]})
+NODES = Nodes(launch=["-m", "tests.faults.processes.launch", "{nodes}", "-m"], rank="RANK", strategies={"cpu": ["sums"]})
 ON_NODES = PARALLEL.model_copy(update={"nodes": NODES})
 
 
@@ -26,18 +25,11 @@ def ready(monkeypatch, tmp_path):
     monkeypatch.setattr(allocation, "step", lambda count: [])
     started = []
 
-    def start(name="ranks", before=lambda worker: None, **options):
+    def start(name="processes.ranks", before=lambda worker: None, **options):
         worker = Ranks(Launch(ON_NODES, 2, 2, 2), sys.executable, f"tests.faults.{name}", tmp_path / "ranks.log", **options)
         started.append(worker)
         before(worker)
-        network = networks.get("tiny_fcn")
-        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
-        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
-        worker.ask("hello", limit=60)
-        worker.ask("build", limit=60, network=network.to_json(), batch=2, devices=2, ranks=2)
-        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
-        return worker
+        return to_train(worker, tmp_path, devices=2, ranks=2)
 
     yield start
     for each in started:

@@ -33,8 +33,8 @@ def littering(tmp_path):
 
     def start(ranks):
         if ranks:
-            return Ranks(Launch(PARALLEL, 2), sys.executable, "tests.faults.wire:Litters", tmp_path / "log")
-        return Worker(sys.executable, "tests.faults.wire:Litters", tmp_path / "log")
+            return Ranks(Launch(PARALLEL, 2), sys.executable, "tests.faults.processes.wire:Litters", tmp_path / "log")
+        return Worker(sys.executable, "tests.faults.processes.wire:Litters", tmp_path / "log")
 
     return start
 

@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 import networks
-from harness.data import arrays
 from harness.workers import worker as workers
 from harness.workers.files import tail
 from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import TOKEN, Failed, Timeouts, Unsupported, Worker
-from tests.faults.memory import FAILED, NO_FAILURES
+from tests.faults.processes.memory import FAILED, NO_FAILURES
+from tests.ready import to_train
 
 
 @pytest.fixture
@@ -23,16 +23,9 @@ def ready(tmp_path):
     workers = []
 
     def start(name, **options):
-        network = networks.get("tiny_fcn")
-        arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
-        arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
         worker = Worker(sys.executable, f"tests.faults.{name}", tmp_path / f"{name}.log", **options)
         workers.append(worker)
-        worker.ask("hello", limit=60)
-        worker.ask("build", limit=60, network=network.to_json(), batch=4)
-        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
-        return worker
+        return to_train(worker, tmp_path, batch=4)
 
     yield start
     for worker in workers:
@@ -67,18 +60,18 @@ def test_a_healthy_worker_answers_with_steps_times_loss_and_memory(ready):
 
 
 def test_an_exception_is_crashed_with_its_first_line(ready):
-    failure = failure_of(ready("wire:Raises"))
+    failure = failure_of(ready("processes.wire:Raises"))
     assert (failure.kind, failure.reason) == ("crashed", "RuntimeError: the third step is broken")
 
 
 def test_a_worker_that_raised_still_answers(ready):
-    worker = ready("wire:Raises")
+    worker = ready("processes.wire:Raises")
     failure_of(worker)
     assert worker.ask("run", limit=60, steps=1)["steps"] == 1
 
 
 def test_a_segmentation_fault_is_crashed_with_the_signal_and_the_log(ready):
-    failure = failure_of(ready("wire:Segfault"))
+    failure = failure_of(ready("processes.wire:Segfault"))
     assert failure.kind == "crashed"
     assert "SIGSEGV" in failure.reason
     assert "about to read address 0" in failure.reason
@@ -91,25 +84,25 @@ def test_the_tail_of_a_log_is_its_last_words_and_no_rule(ready):
 
 
 def test_a_hang_is_timed_out(ready):
-    failure = failure_of(ready("wire:Hang"), limit=1.0)
+    failure = failure_of(ready("processes.wire:Hang"), limit=1.0)
     assert failure.kind == "timed_out"
     assert "no answer to 'run' within 1 s" in failure.reason
 
 
 def test_a_stopped_process_is_timed_out_long_before_its_limit(ready):
-    failure = failure_of(ready("wire:Stopped", timeouts=Timeouts(silence=1.0)), limit=3600)
+    failure = failure_of(ready("processes.wire:Stopped", timeouts=Timeouts(silence=1.0)), limit=3600)
     assert failure.kind == "timed_out"
     assert "no heartbeat and no processor time" in failure.reason
 
 
 def test_out_of_memory_is_its_own_kind(ready):
-    failure = failure_of(ready("memory:First"))
+    failure = failure_of(ready("processes.memory:First"))
     assert failure.kind == "out_of_memory"
     assert "Tried to allocate 20.00 GiB" in failure.reason
 
 
 def test_a_worker_that_waits_for_a_replica_out_of_memory_is_out_of_memory_in_seconds(ready):
-    failure = failure_of(ready("memory:Words", timeouts=Timeouts(shortage=0.5)), limit=3600)
+    failure = failure_of(ready("processes.memory:Words", timeouts=Timeouts(shortage=0.5)), limit=3600)
     assert (failure.kind, failure.reason) == (
         "out_of_memory", "OP_REQUIRES failed at matmul_op_impl.h:962 : RESOURCE_EXHAUSTED: OOM when allocating tensor with "
         "shape[1024,2048] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc; "
@@ -118,12 +111,12 @@ def test_a_worker_that_waits_for_a_replica_out_of_memory_is_out_of_memory_in_sec
 
 @pytest.mark.parametrize(("limit", "silence", "why"), [(1.0, 60.0, "no answer to 'run' within 1 s"), (3600, 1.0, "no heartbeat")])
 def test_a_worker_that_is_out_of_time_after_words_of_memory_is_out_of_memory(ready, limit, silence, why):
-    failure = failure_of(ready("memory:Words", timeouts=Timeouts(silence=silence)), limit)
+    failure = failure_of(ready("processes.memory:Words", timeouts=Timeouts(silence=silence)), limit)
     assert (failure.kind, why in failure.reason) == ("out_of_memory", True)
 
 
 def test_words_of_memory_before_an_answer_or_of_no_failure_are_none(ready):
-    worker = ready("memory:WordsOfNoFailure", timeouts=Timeouts(shortage=1.0))
+    worker = ready("processes.memory:WordsOfNoFailure", timeouts=Timeouts(shortage=1.0))
     for _ in range(2):  # the second answer comes long after the words of the first step
         assert worker.ask("run", limit=60, steps=1)["steps"] == 1
     assert "not a failure" in worker.log.read_text()
@@ -162,7 +155,7 @@ def test_a_line_of_memory_is_read_when_it_is_whole_and_has_an_age(tmp_path):
 
 
 def test_an_orphan_that_keeps_the_pipe_neither_hangs_the_driver_nor_survives(ready):
-    worker = ready("wire:Orphan")
+    worker = ready("processes.wire:Orphan")
     failure = failure_of(worker)
     assert failure.kind == "crashed"
     assert "exit code 3" in failure.reason
@@ -172,7 +165,7 @@ def test_an_orphan_that_keeps_the_pipe_neither_hangs_the_driver_nor_survives(rea
 
 
 def test_a_forged_answer_on_stdout_goes_to_the_log_and_is_not_believed(ready):
-    worker = ready("wire:Forged")
+    worker = ready("processes.wire:Forged")
     answer = worker.ask("run", limit=60, steps=1)
     assert answer["loss"] > 0
     assert answer["start"] > 0
@@ -180,13 +173,13 @@ def test_a_forged_answer_on_stdout_goes_to_the_log_and_is_not_believed(ready):
 
 
 def test_noise_on_both_streams_does_not_block(ready):
-    worker = ready("wire:Noise")
+    worker = ready("processes.wire:Noise")
     assert worker.ask("run", limit=60, steps=2)["steps"] == 2
     assert worker.log.stat().st_size > 2 * 2 * 200_000
 
 
 def test_a_line_that_is_not_json_is_a_protocol_failure(ready):
-    failure = failure_of(ready("wire:Garbage"))
+    failure = failure_of(ready("processes.wire:Garbage"))
     assert failure.kind == "protocol"
     assert "I am not JSON" in failure.reason
 

@@ -6,10 +6,10 @@ import signal
 import pytest
 
 import networks
-from harness.data import arrays
 from harness.environments import recipes
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, processes_with
+from tests.ready import to_train
 
 
 @pytest.fixture
@@ -57,32 +57,28 @@ def test_a_rendezvous_that_cannot_be_reached_ends_the_launcher_with_the_reason(r
 
 def test_ranks_that_cannot_reach_one_another_fail_within_their_wait(ranks):
     with pytest.raises(Failed) as caught:
-        build(ranks("tests.faults.pytorch_ranks:Unreachable"))
+        build(ranks("tests.faults.pytorch.ranks:Unreachable"))
     assert caught.value.kind == "crashed"
     assert "DistNetworkError" in caught.value.reason
 
 
 def test_a_first_all_reduce_that_does_not_come_back_is_named_with_what_helps(ranks):
     with pytest.raises(Failed) as caught:
-        build(ranks("tests.faults.pytorch_ranks:DoNotMeet"))
+        build(ranks("tests.faults.pytorch.ranks:DoNotMeet"))
     assert caught.value.kind == "crashed"
     assert caught.value.reason.startswith("rank 0: RuntimeError: the first all-reduce of 2 devices did not end in 2 s; where GPUs")
     assert caught.value.reason.endswith("NCCL_P2P_DISABLE=1 sends through the host's memory")
 
 
 def test_each_rank_drops_units_of_its_own(worker_for):
-    with worker_for("pytorch", "pytorch_ranks:Units", {"devices": 2}) as worker:
+    with worker_for("pytorch", "pytorch.ranks:Units", {"devices": 2}) as worker:
         build(worker, network=networks.get("tiny_dropout").to_json(), dropout=True, seed=1)
         one, other = worker.ask("copies", limit=60)["hashes"]
     assert one != other
 
 
 def test_a_window_lasts_until_the_slowest_rank_is_done(worker_for, tmp_path):
-    arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(networks.get("tiny_fcn"), seed=1))
-    arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(networks.get("tiny_fcn"), 4, 2, seed=1))
-    with worker_for("pytorch", "pytorch_ranks:Slow", {"devices": 2}) as worker:
-        build(worker)
-        worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
-        worker.ask("feed", limit=60, batches=str(tmp_path / "batches.npz"), residence="host")
+    with worker_for("pytorch", "pytorch.ranks:Slow", {"devices": 2}) as worker:
+        to_train(worker, tmp_path, 120, devices=2, ranks=2, strategy="ddp")
         answer = worker.ask("run", limit=60, steps=1)
     assert answer["stop"] - answer["start"] >= 0.3

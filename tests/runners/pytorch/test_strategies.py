@@ -1,6 +1,6 @@
 """PyTorch's strategies average gradients rightly on two to four CPUs; what the lossy ones lose is bounded and comes later.
 
-The errors are those of tests.faults.pytorch_aggregations, against known gradients of Gaussian numbers.
+The errors are those of tests.faults.pytorch.aggregations, against known gradients of Gaussian numbers.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ from pydantic import ConfigDict
 
 import networks
 from analysis.proof.tolerances import LOSSY
-from harness.data import arrays
 from harness.environments import recipes
 from harness.workers import answers
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Unsupported
+from tests.ready import to_train
 
 PARALLEL = recipes.load("pytorch").parallel
 STRATEGIES = PARALLEL.strategies["cpu"]
@@ -30,7 +30,7 @@ class Aggregated(answers.Answer):
 def aggregate(request, started):
     """Aggregate known gradients; every rank must answer the same, the bits of its gradients among that."""
     known = {**answers.ANSWERS, "aggregate": Aggregated}
-    with pytest.MonkeyPatch.context() as patch, started("tests.faults.pytorch_aggregations", request.param) as worker:
+    with pytest.MonkeyPatch.context() as patch, started("tests.faults.pytorch.aggregations", request.param) as worker:
         patch.setattr(answers, "ANSWERS", known)
         yield lambda strategy, **how: worker.ask("aggregate", 120, strategy=strategy, ranks=request.param, **how)
 
@@ -114,18 +114,18 @@ def test_a_tuned_step_is_the_same(judge, runner, strategy, network):
 
 @pytest.mark.parametrize("strategy", ["power_sgd", "bf16_compress"])
 def test_several_buckets_on_cpus_do_not_meet_one_another(verdict, strategy):
-    found = verdict("pytorch", "tiny_resnet", fault="pytorch_ranks:SmallBuckets", devices=2, strategy=strategy)
+    found = verdict("pytorch", "tiny_resnet", fault="pytorch.ranks:SmallBuckets", devices=2, strategy=strategy)
     assert (found.verdict, found.reason) == ("same", "")
 
 
 def test_a_ring_that_stops_too_early_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:RingStopsEarly", devices=2, strategy="ring")
+    found = verdict("pytorch", "tiny_fcn", fault="pytorch.ranks:RingStopsEarly", devices=2, strategy="ring")
     assert found.verdict == "different"
     assert "the devices' parameters have come apart" in found.reason
 
 
 def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:Coarse", devices=2, strategy="bf16_compress")
+    found = verdict("pytorch", "tiny_fcn", fault="pytorch.ranks:Coarse", devices=2, strategy="bf16_compress")
     assert found.verdict == "different"
     assert "8 of 8 gradients differ" in found.reason
 
@@ -133,14 +133,14 @@ def test_a_strategy_that_loses_more_than_its_bound_is_named(verdict):
 @pytest.mark.parametrize(("fault", "network"), [("Silent", "tiny_fcn"), ("Silent", "tiny_cnn"), ("OneRank", "tiny_fcn"),
                                                 ("OneRank", "tiny_cnn")])
 def test_a_power_sgd_that_sends_too_little_after_its_whole_steps_is_named(verdict, fault, network):
-    found = verdict("pytorch", network, fault=f"pytorch_ranks:PowerSgd{fault}", devices=2, strategy="power_sgd")
+    found = verdict("pytorch", network, fault=f"pytorch.ranks:PowerSgd{fault}", devices=2, strategy="power_sgd")
     assert found.verdict == "different"
     assert found.reason.startswith("steps 3 to 8, whose gradients are not sent whole, have moved ")
     assert ("relative error 1," in found.reason) == (fault == "Silent")
 
 
 def test_one_bit_that_adds_up_and_does_not_average_is_named(verdict):
-    found = verdict("pytorch", "tiny_fcn", fault="pytorch_ranks:OneBitSum", devices=2, strategy="one_bit")
+    found = verdict("pytorch", "tiny_fcn", fault="pytorch.ranks:OneBitSum", devices=2, strategy="one_bit")
     assert found.verdict == "different"
     assert found.reason.startswith("the first step adds up to 2 times the right one's sum in dense")
     assert found.reason.endswith(": the sum over 2 devices instead of the mean")
@@ -171,11 +171,6 @@ def task_of(strategy):
 
 def feed(worker, folder, task, steps=3):
     """Build tiny_fcn for `task` and train it for some steps."""
-    network = networks.get("tiny_fcn")
-    arrays.save_weights(folder / "weights.npz", arrays.draw_weights(network, seed=1))
-    arrays.save_batches(folder / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
-    worker.ask("build", 300, network=network.to_json(), batch=2, **task)
-    worker.ask("load", 300, weights=str(folder / "weights.npz"))
-    worker.ask("feed", 300, batches=str(folder / "batches.npz"), residence="host")
+    to_train(worker, folder, 300, **task)
     if steps:
         worker.ask("run", 300, steps=steps)

@@ -9,7 +9,7 @@ POINT = {"n": 3, "c": 4, "h": 9, "w": 7, "k": 6, "r": 3, "s": 2, "stride": 2, "p
 
 @pytest.fixture
 def worker(tmp_path, interpreter_of):
-    with Worker(interpreter_of("pytorch"), "tests.faults.cudnn_simulated", tmp_path / "log") as started:
+    with Worker(interpreter_of("pytorch"), "tests.faults.studies.cudnn_simulated", tmp_path / "log") as started:
         started.ask("open", 300, device="cuda", threads=1)
         yield started
 

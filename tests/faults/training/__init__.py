@@ -2,9 +2,9 @@
 
 A number is per cent of what the network asks for, or the step after which the fault begins. `Large`
 before a fault lets it act on batches of more than two samples only, where a check may not look.
-Faults in the network, the batches and the steps are here; those in a framework's own code stand in
-`<framework>_training.py`, as do `read` and `write` of parameters and momentum. Frameworks without
-that file have the faults that need neither.
+Faults in the network, the batches and the steps are here; those in a framework's own code
+are in its own file, as are `read` and `write` of parameters and momentum. Frameworks without a
+file have the faults that need neither.
 """
 
 import copy
@@ -43,7 +43,7 @@ def only_large(Runner, Faulty):
 
 def of_framework(Runner):
     """The file of faults of a framework, whose runner this is."""
-    return importlib.import_module(f"tests.faults.{Runner.__module__.split('.')[1]}_training")
+    return importlib.import_module(f"tests.faults.training.{Runner.__module__.split('.')[1]}")
 
 
 def told(change):

@@ -8,7 +8,8 @@ import threading
 
 from runners.protocol import Unsupported
 from runners.reference.runner import Runner
-from tests.faults import counted, ranks
+from tests.faults import counted
+from tests.faults.processes import ranks
 
 FORGED = ('{"id": 5, "status": "ok", "steps": 1, "start": 0.0, "stop": 0.000001, "loss": 0.0, '
           '"peak_memory_bytes": 1}\n')

@@ -1,7 +1,7 @@
-"""The reference with one dishonest or broken answer: `hostile:NAME`, by the table `CASES`.
+"""The reference with one dishonest or broken answer: `processes.hostile:NAME`, from `CASES`.
 
 `Scripted` is such a worker without a process, so that a campaign of a hundred takes seconds. A real
-one is `Worker(python, "tests.faults.hostile:NAME", ...)`, as for every other fault.
+one is `Worker(python, "tests.faults.processes.hostile:NAME", ...)`, as for every other fault.
 """
 
 import json

@@ -16,8 +16,9 @@ import numpy as np
 
 from runners.protocol import Unsupported
 from runners.reference.runner import Runner as Reference
-from tests.faults import counted, memory
-from tests.faults.traced import OnGpu
+from tests.faults import counted
+from tests.faults.processes import memory
+from tests.faults.processes.traced import OnGpu
 
 
 class Runner(Reference):

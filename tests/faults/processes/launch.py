@@ -1,6 +1,6 @@
 """A launcher as frameworks bring them: it starts ranks and waits for all.
 
-`python -m tests.faults.launch 2 -m runners MODULE`
+`python -m tests.faults.processes.launch 2 -m runners MODULE`
 """
 
 import os

@@ -1,0 +1,1 @@
+"""The reference as one process or many that break, hang, lie or run out of memory."""
