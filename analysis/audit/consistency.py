@@ -7,6 +7,7 @@ found here (docs/method/statistics.md).
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -92,6 +93,11 @@ def _leftovers(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _processes(campaign: Campaign) -> Iterator[Finding]:
+    for row in _records(campaign.processes) if campaign.joined else ():
+        node, stride = row["process"] // campaign.joined["stride"], campaign.joined["stride"]
+        if campaign.joined["nodes"][node:node + 1] != [row["node"]]:
+            yield Finding("processes.csv", _row(row), "node",
+                          f"the node of processes from {node * stride} on", row["node"])
     planned = {trial["trial"]: trial for trial in campaign.trials}
     for row in _in_order(campaign):
         trial = planned[row["trial"]]
@@ -112,6 +118,8 @@ def _processes(campaign: Campaign) -> Iterator[Finding]:
 def _most_processes(campaign: Campaign, trial: dict[str, Any]) -> int:
     """Return how many processes a trial may have: more than planned while `interval` asks."""
     suite, planned = campaign.meta["suite"], int(trial["processes_planned"])
+    if campaign.joined:
+        return int(campaign.joined["stride"]) * len(campaign.joined["nodes"])
     return max(planned, int(suite.get("processes_most", 0))) if suite.get("interval") else planned
 
 
@@ -139,8 +147,16 @@ def _completeness(campaign: Campaign) -> Iterator[Finding]:
 def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
     """Processes are timed one at a time, between the campaign's start and its end, by both clocks.
 
-    They also start one after another, or in groups of at most `prepare_jobs`.
+    They also start one after another, or in groups of at most `prepare_jobs`. Nodes that each ran
+    the campaign did so at the same time, by clocks of their own.
     """
+    if campaign.joined:
+        for node in campaign.joined["nodes"]:
+            own = campaign.processes[campaign.processes["node"] == node]
+            yield from _one_after_another(replace(
+                campaign, meta={**campaign.meta, "joined": None}, processes=own,
+                windows=campaign.windows[campaign.windows["process"].isin(own["process"])]))
+        return
     windows = campaign.windows.groupby(["trial", "process"])
     spans = windows.agg(start=("start", "min"), stop=("stop", "max"))
     finished = campaign.meta["finished"]

@@ -72,10 +72,14 @@ def repeats_of(campaign: Campaign) -> list[Campaign]:
     count = (campaign.meta.get("comparison") or {}).get("repeats", 1)
     if count == 1:
         return [campaign]
-    each = campaign.meta["suite"]["processes"] // count
-    trials = [{**trial, "processes_planned": each} for trial in campaign.trials]
+    own = campaign.meta["suite"]["processes"]
+    each = own // count
+    # Each node of a joined campaign has its own numbers, `stride` apart.
+    stride, nodes = campaign.joined.get("stride", own), len(campaign.joined.get("nodes", "1"))
+    trials = [{**trial, "processes_planned": each * nodes} for trial in campaign.trials]
     planned = replace(campaign, meta={**campaign.meta, "trials": trials})
-    return [_processes(planned, range(first, first + each))
+    return [_processes(planned, [node * stride + number for node in range(nodes)
+                                 for number in range(first, first + each)])
             for first in range(0, count * each, each)]
 
 
@@ -172,12 +176,12 @@ def _hardware(machine: Mapping[str, Any]) -> dict[str, Any]:
             "driver": ", ".join(sorted({str(gpu.get("driver")) for gpu in gpus})) or "none"}
 
 
-def _processes(campaign: Campaign, chosen: range) -> Campaign:
+def _processes(campaign: Campaign, chosen: Sequence[int]) -> Campaign:
     """Keep some processes of a campaign; the first takes a check that was made once for all."""
     processes = campaign.processes
     first = processes[processes["process"] == 0].set_index("trial")[CHECKS]
     kept = processes[processes["process"].isin(chosen)].sort_values(["trial", "process"]).copy()
-    opens = kept["process"] == chosen.start
+    opens = kept["process"] == chosen[0]
     for column in () if campaign.proves_each_process else CHECKS:
         kept.loc[opens, column] = kept.loc[opens, "trial"].map(first[column])
     windows = campaign.windows[campaign.windows["process"].isin(chosen)]

@@ -126,6 +126,13 @@ class Comparison(Part):
     repeats: Annotated[int, Field(ge=1, le=2**20)] = 1
 
 
+class Joined(Part):
+    """The nodes that each ran the campaign; node k numbers its processes from k strides on."""
+
+    nodes: Annotated[Words, Field(min_length=1)]
+    stride: Annotated[int, Field(ge=1, le=2**31)]
+
+
 class Origin(Part):
     """Which source measured."""
 
@@ -157,6 +164,7 @@ class CampaignPage(Page):
     suite_file: str | None = None
     peaks: list[Peak] | None = None
     comparison: Comparison | None = None
+    joined: Joined | None = None
     data_sets: dict[Word, Word] | None = None
 
 

@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,12 +33,12 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "peak_memory_bytes": float, "build_seconds": float, "proof_seconds": float, "started": str,
     "release": str, "device_name": str, "log": str, "copies_error": float,
     "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
-    "settings": str, "output_error": float, "output_limit": float,
+    "settings": str, "output_error": float, "output_limit": float, "node": str,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 # Columns that campaigns of earlier releases do not have.
-LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit")
+LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -127,6 +127,19 @@ class Campaign:
                                      for name, rows in whole.groupby("trial", sort=False)}
         found = self._by_trial[table].get(trial)
         return whole.iloc[:0] if found is None else found
+
+    @property
+    def joined(self) -> dict[str, Any]:
+        """What campaign.json says of the nodes that each ran the whole campaign; {} of one run."""
+        return self.meta.get("joined") or {}
+
+    def nodes_of(self, trial: str, processes: Iterable[int]) -> list[str]:
+        """Return the node of each process; [] unless several nodes repeated the campaign."""
+        if not self.joined:
+            return []
+        rows = self.rows("processes", trial)
+        names = dict(zip(rows["process"], rows["node"], strict=True))
+        return [names[process] for process in processes]
 
     @cached_property
     def _by_trial(self) -> dict[str, dict[str, pd.DataFrame]]:

@@ -1,11 +1,12 @@
 """Confidence intervals by a cluster bootstrap: over processes, then over windows within each.
 
 Windows of one process are not independent (one memory layout, one moment of the machine), so
-pooling them would halve the intervals. Input is one array of step times a process.
+pooling them would halve the intervals. Input is one array of step times a process. Where several
+nodes repeat a campaign, nodes are drawn instead (`by_node`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,6 +46,33 @@ class Estimate:
     def contains(self, number: float) -> bool:
         return self.has_interval and self.low <= number <= self.high
 
+    def exponential(self) -> "Estimate":
+        """Return the estimate of which this one is the logarithm."""
+        return Estimate(math.exp(self.value), math.exp(self.low), math.exp(self.high),
+                        self.processes)
+
+
+class OfNodes(list[Times]):
+    """An array a node that holds one number. Sides that ran on the same nodes are pairs."""
+
+    def __init__(self, medians: Sequence[Times], names: Sequence[str]):
+        super().__init__(medians)
+        self.names = tuple(names)
+
+
+def by_node(times: Sequence[Times], nodes: Sequence[str]) -> list[Times]:
+    """Take the median of each node's processes; without `nodes` they stay as they are.
+
+    Processes of one node share its faults, as windows share those of a process. The nodes' medians
+    differ by the noise of their processes too, so drawing processes again would count it twice.
+    """
+    if not nodes:
+        return list(times)
+    names = list(dict.fromkeys(nodes))
+    medians = [[np.median(windows) for windows, node in zip(times, nodes, strict=True)
+                if node == name] for name in names]
+    return OfNodes([np.array([np.median(each)]) for each in medians], names)
+
 
 def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFIDENCE) -> Estimate:
     """Estimate the median over processes of each process's median window, in the unit of `times`.
@@ -62,7 +90,13 @@ def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFI
 
 def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
           confidence: float = CONFIDENCE) -> Estimate:
-    """Estimate how many times as long `times` takes as `other`, resampled independently."""
+    """Estimate how many times as long `times` takes as `other`, resampled independently.
+
+    On the same nodes it is the median of the nodes' own ratios: what slows both sides cancels.
+    """
+    if _on_same_nodes(times, other):
+        return _on_nodes(lambda ours, theirs: np.log(ours / theirs), (times, other), seed,
+                         confidence).exponential()
     value = _centre(times) / _centre(other)
     processes = min(len(times), len(other))
     if processes < MINIMUM_PROCESSES:
@@ -116,6 +150,9 @@ def step(pair: tuple[Sequence[Times], Sequence[Times]],
     Each pair holds the times and those of the base that ran beside them, so that a change of the
     machine between two campaigns cancels.
     """
+    if _on_same_nodes(*pair, *before):
+        return _on_nodes(lambda new, base, old, base_before: np.log(new * base_before / base / old),
+                         (*pair, *before), seed, confidence).exponential()
     value = math.prod(_centre(each) ** sign for each, sign in
                       zip((*pair, *before), (1, -1, -1, 1), strict=True))
     counts = [min(map(len, each)) for each in (pair, before)]
@@ -132,6 +169,8 @@ def step(pair: tuple[Sequence[Times], Sequence[Times]],
 def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
                confidence: float = CONFIDENCE) -> Estimate:
     """Estimate how much longer `times` takes than `other`, resampled independently."""
+    if _on_same_nodes(times, other):
+        return _on_nodes(np.subtract, (times, other), seed, confidence)
     ours, theirs = _centre(times), _centre(other)
     processes = min(len(times), len(other))
     if processes < MINIMUM_PROCESSES:
@@ -157,6 +196,20 @@ def paired(differences: Sequence[Times], seed: int = SEED,
     errors = _draws(seed, differences)[0] - value
     low, high = _ends(errors, calibration.one_side(len(differences), confidence), confidence)
     return Estimate(value, value + low, value + high, len(differences))
+
+
+def _on_same_nodes(*sides: Sequence[Times]) -> bool:
+    names = {side.names if isinstance(side, OfNodes) else () for side in sides}
+    return len(names) == 1 and () not in names
+
+
+def _on_nodes(combine: Callable[..., Times], sides: Sequence[Sequence[Times]], seed: int,
+              confidence: float) -> Estimate:
+    """Estimate the median over nodes of what `combine` makes of the sides on each node."""
+    for side in sides:
+        _centre(side)
+    own = combine(*(np.concatenate(side) for side in sides))
+    return paired([np.array([each]) for each in own], seed, confidence)
 
 
 def _centre(times: Sequence[Times]) -> float:

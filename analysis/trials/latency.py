@@ -30,11 +30,22 @@ def columns(campaign: Campaign, trial: str, first_window: int) -> dict[str, Any]
     found = {}
     for name, share in QUANTILES.items():
         if min(map(len, times)) >= bootstrap.least_calls(share):
-            estimate = bootstrap.quantile(times, share)
+            estimate = _estimate(campaign, trial, times, share)
             values = estimate.value, estimate.low, estimate.high
             for end, value in zip(ENDS, values, strict=True):
                 found[f"latency_{name}_seconds{end}"] = value
     return found
+
+
+def _estimate(campaign: Campaign, trial: str, times: list[Times], share: float
+              ) -> bootstrap.Estimate:
+    """Estimate a quantile over processes, or over nodes where several repeated the campaign."""
+    processes = campaign.rows("processes", trial)
+    nodes = campaign.nodes_of(trial, processes.loc[processes["status"] == "ok", "process"])
+    if not nodes:
+        return bootstrap.quantile(times, share)
+    own = [np.array([bootstrap.quantile([calls], share).value]) for calls in times]
+    return bootstrap.estimate(bootstrap.by_node(own, nodes))
 
 
 def remarks(campaign: Campaign, trial: str, first_window: int) -> list[str]:

@@ -5,8 +5,9 @@ differences. Hidden aggregation is its time alone less what it adds to the step.
 """
 
 import math
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ HIDDEN = "hidden"
 # Strategies that aggregate once all gradients are there.
 AFTER_BACKWARD = ("ring", "tree", "gather", "host_one", "host_all", "one_bit")
 NAMES = (*PARTS, *WHOLE, HIDDEN)
+Gather = Callable[["pd.Series[Any]"], list[Times]]
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
@@ -39,15 +41,16 @@ def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     devices, waits = settings["devices"], settings["strategy"] in AFTER_BACKWARD
     table = _variants(campaign, trial)
     parts = PARTS if devices > 1 else ALONE
-    found = {name: _estimate(table, *variants) for name, variants in parts.items()}
-    found |= {name: _estimate(table, variant, "") for name, variant in WHOLE.items()}
-    return {**found, HIDDEN: _hidden(table, waits) if devices > 1 else NOTHING}
+    processes = partial(_by_process, campaign=campaign, trial=trial)
+    found = {name: _estimate(table, *variants, processes) for name, variants in parts.items()}
+    found |= {name: _estimate(table, variant, "", processes) for name, variant in WHOLE.items()}
+    return {**found, HIDDEN: _hidden(table, waits, processes) if devices > 1 else NOTHING}
 
 
 def times_of(campaign: Campaign, trial: str, variant: str) -> list[Times]:
     """Collect the seconds a step of a variant's windows, one array a process."""
     table = _variants(campaign, trial)
-    return _by_process(table[variant]) if variant in table else []
+    return _by_process(table[variant], campaign, trial) if variant in table else []
 
 
 def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
@@ -86,24 +89,27 @@ def _variants(campaign: Campaign, trial: str) -> pd.DataFrame:
     return own.pivot_table(index=["process", "window"], columns="variant", values="step_seconds")
 
 
-def _estimate(table: pd.DataFrame, variant: str, without: str) -> Estimate:
+def _estimate(table: pd.DataFrame, variant: str, without: str, processes: Gather) -> Estimate:
     if variant not in table or (without and without not in table):
         return NOTHING
     if not without:
-        return bootstrap.estimate(_by_process(table[variant]))
-    return bootstrap.paired(_by_process(table[variant] - table[without]))
+        return bootstrap.estimate(processes(table[variant]))
+    return bootstrap.paired(processes(table[variant] - table[without]))
 
 
-def _hidden(table: pd.DataFrame, waits: bool) -> Estimate:
+def _hidden(table: pd.DataFrame, waits: bool, processes: Gather) -> Estimate:
     """Estimate aggregation alone less its exposed part; 0 if it `waits` for the backward pass."""
     if not {"A", "FBA", "FB"} <= set(table):
         return NOTHING
     if waits:
         return Estimate(0.0, 0.0, 0.0, table.index.get_level_values("process").nunique())
-    found = bootstrap.paired(_by_process(table["A"] - (table["FBA"] - table["FB"])))
+    found = bootstrap.paired(processes(table["A"] - (table["FBA"] - table["FB"])))
     value, low, high = np.maximum(0.0, (found.value, found.low, found.high)).tolist()
     return Estimate(value, low, high, found.processes)
 
 
-def _by_process(values: "pd.Series[Any]") -> list[Times]:
-    return [own.to_numpy() for _, own in values.dropna().groupby("process")]
+def _by_process(values: "pd.Series[Any]", campaign: Campaign, trial: str) -> list[Times]:
+    """Return an array a process, or a node where several repeated the campaign."""
+    own = {cast(int, process): each.to_numpy()
+           for process, each in values.dropna().groupby("process")}
+    return bootstrap.by_node(list(own.values()), campaign.nodes_of(trial, own))

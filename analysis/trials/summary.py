@@ -22,6 +22,8 @@ from analysis.trials import caveats, counters, latency, phases
 
 # Of campaigns that train on several nodes.
 OF_NODES = ("nodes", "network_tx_bytes_per_step")
+# Of campaigns that several nodes repeated.
+OF_REPETITION = ("repeated_on_nodes",)
 # Of campaigns that run trained networks.
 OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS)
 COLUMNS = (
@@ -33,10 +35,11 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *reader.STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
+    *OF_REPETITION,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
-         "warm_up_windows", "global_batch", "nodes")
+         "warm_up_windows", "global_batch", "nodes", *OF_REPETITION)
 SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
             "global_batch")
 # A trial has the largest error of its processes.
@@ -62,6 +65,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                "caveat": not caveats.is_there(campaign.folder),
                **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process),
                **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
+               **dict.fromkeys(OF_REPETITION, not campaign.joined),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
@@ -99,9 +103,20 @@ def nodes_of(trial: dict[str, Any]) -> int:
 
 
 def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
-    """Collect a trial's step times in seconds without warm-up, one array an ok process."""
+    """Collect a trial's step times in seconds without warm-up, one array an ok process.
+
+    Of a campaign that several nodes repeated: one array a node, with a median a process.
+    """
     times = timed(campaign, trial)
-    return [windows[warm_up.leading(times):] for windows in times]
+    return by_node(campaign, trial, [windows[warm_up.leading(times):] for windows in times])
+
+
+def by_node(campaign: Campaign, trial: str, times: Sequence[bootstrap.Times]
+            ) -> list[bootstrap.Times]:
+    """Gather the arrays of a trial's ok processes by node, if several nodes repeated it."""
+    processes = campaign.rows("processes", trial)
+    ok = processes.loc[processes["status"] == "ok", "process"]
+    return bootstrap.by_node(times, campaign.nodes_of(trial, ok))
 
 
 def too_wide(campaign: Campaign, interval: float, processes: int) -> set[str]:
@@ -167,7 +182,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     ok = processes[processes["status"] == "ok"]
     times = timed(campaign, trial["trial"])
     dropped = warm_up.leading(times)
-    step = bootstrap.estimate([each[dropped:] for each in times])
+    grouped = by_node(campaign, trial["trial"], [each[dropped:] for each in times])
+    step = bootstrap.estimate(grouped)
     windows = campaign.rows("windows", trial["trial"])
     windows = windows.merge(ok[["trial", "process"]])
     used = windows[windows["window"] >= dropped]
@@ -178,7 +194,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     against = [*judged.reasons, *timer.reasons(windows, around)]
     parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
-    remarks = [*_remarks(trial, processes, judged.remarks), *_sharing(campaign, trial),
+    remarks = [*_remarks(trial, processes, judged.remarks), *_units(ok, grouped),
+               *_sharing(campaign, trial),
                *_spread(campaign, times, step), *counted.remarks,
                *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     calls = {}
@@ -193,6 +210,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
         "samples_per_second": trial["global_batch"] / step.value,
         "warm_up_windows": dropped,
+        "repeated_on_nodes": len(grouped) if isinstance(grouped, bootstrap.OfNodes) else pd.NA,
         "settings": "; ".join(filter(None, dict.fromkeys(ok["settings"]))),
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
@@ -225,15 +243,23 @@ def _remarks(trial: dict[str, Any], processes: pd.DataFrame,
         remarks.append(f"{len(repeated)} of {planned} processes {repeated['reason'].iloc[0]}")
     if len(processes) < planned:
         remarks.append(f"{len(processes)} of {planned} processes so far")
-    if len(ok) < bootstrap.MINIMUM_PROCESSES:
-        least = bootstrap.MINIMUM_PROCESSES
-        remarks.append(f"no interval: {len(ok)} of at least {least} processes")
     remarks += of_losses
     rounded = ok.loc[ok["check"] != "different", "copies_error"].max()
     if rounded == rounded:
         remarks.append("the devices' copies of the parameters differ by rounding: "
                        f"at most {rounded:.1e} of what training changed")
     return remarks
+
+
+def _units(ok: pd.DataFrame, times: Sequence[bootstrap.Times]) -> list[str]:
+    """Return whether processes or nodes are too few for an interval, and how far nodes differ."""
+    nodes = isinstance(times, bootstrap.OfNodes)
+    count, least = len(times) if nodes else len(ok), bootstrap.MINIMUM_PROCESSES
+    few = f"no interval: {count} of at least {least} {'nodes' if nodes else 'processes'}"
+    medians = [float(np.median(each)) for each in times]
+    spread = f"repeated on {count} nodes: the slowest takes " \
+             f"{100 * (max(medians) / min(medians) - 1):.2g} % longer than the fastest"
+    return [*([few] if count < least else []), *([spread] if nodes and count > 1 else [])]
 
 
 def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
@@ -269,5 +295,6 @@ def _spread(campaign: Campaign, times: Sequence[bootstrap.Times],
     asked = campaign.meta["suite"].get("interval")
     if asked and step.half_width > asked:
         remarks.append(f"interval of {100 * step.half_width:.2g} % to either side after "
-                       f"{step.processes} processes, {100 * asked:.2g} % asked for")
+                       f"{step.processes} {'nodes' if campaign.joined else 'processes'}, "
+                       f"{100 * asked:.2g} % asked for")
     return remarks

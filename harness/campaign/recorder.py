@@ -32,7 +32,7 @@ PROCESS_COLUMNS = (
     "check_reason", "loss_error", "gradient_error", "trajectory_error", "peak_memory_bytes",
     "build_seconds", "proof_seconds", "started", "release", "device_name", "log", "copies_error",
     "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "settings", "output_error",
-    "output_limit")
+    "output_limit", "node")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
                   "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {
@@ -119,6 +119,9 @@ class Recorder(Folder):
             campaign, again = repair.mended(folder, TABLES)
         except reader.BadRecords as error:
             raise WrongUse(str(error)) from None
+        if campaign.joined:
+            raise WrongUse(f"{folder}: is joined from the campaigns of several nodes; resume "
+                           "theirs, then `dlbench join` them again")
         begun = campaign.meta["suite"]
         remedy = ("resume with the suite and overrides that began this campaign, "
                   "or begin another with --out")
@@ -165,6 +168,7 @@ class Recorder(Folder):
         """Add a finished process: its own row last, because it makes the others count."""
         self._note_changes()
         process = {key: outcome.row[key] for key in ("trial", "process")}
+        outcome.row["node"] = os.environ.get("SLURMD_NODENAME", "")
         if why := self.again.get((process["trial"], process["process"])):
             reasons = [str(outcome.row["reason"]), f"measured again: {why}"]
             outcome.row["reason"] = "; ".join(filter(None, reasons))

@@ -7,11 +7,12 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from analysis.statistics.bootstrap import MINIMUM_PROCESSES as FEWEST
 from harness.cli.options import RunOptions
-from harness.cli.terminal import console, new_folder, say
+from harness.cli.terminal import console, dim, new_folder, say
 from harness.cluster import slurm
 from harness.cluster.job import Job, script
-from harness.cluster.options import Cluster, parse
+from harness.cluster.options import Cluster, folders_of_nodes, parse
 from harness.errors import WrongUse
 
 COLUMNS = ("node", "partition", "state", "cores", "memory_mib", "gpus", "features")
@@ -19,7 +20,10 @@ COLUMNS = ("node", "partition", "state", "cores", "memory_mib", "gpus", "feature
 
 def submit(options: RunOptions, folder: Path) -> int:
     """Submit the campaign, follow it until it ends, and return its exit code."""
-    cluster, job = parse(options.on), _job(options, folder)
+    cluster = parse(options.on)
+    job = _job(options, folder, cluster.repeat)
+    if cluster.repeat and cluster.nodes < FEWEST:
+        dim(f"{cluster.nodes} nodes repeat the campaign: an interval over nodes needs {FEWEST}")
     submitted = slurm.submit(cluster, job).job_id
     say(f"job {submitted}: submitted, records in {folder}")
     try:
@@ -42,7 +46,8 @@ def slurm_script(options: RunOptions) -> None:
 
     load_suite(options.suite_file, options.overrides)
     folder = options.out or new_folder(options.suite_file.stem)
-    print(script(parse(options.on or "slurm"), _job(options, folder)), end="")
+    cluster = parse(options.on or "slurm")
+    print(script(cluster, _job(options, folder, cluster.repeat)), end="")
 
 
 def describe_nodes(where: str, as_json: bool) -> None:
@@ -70,10 +75,17 @@ def assumed(options: RunOptions) -> dict[str, Any] | None:
     gpu = {"name": "assumed", "driver": "assumed", "memory_bytes": None}
     here = hardware.describe()
     assumed = [{**gpu, "cuda_index": number} for number in range(count)]
-    return {**here, "gpus": assumed or here["gpus"], "nodes": ["assumed"] * cluster.nodes}
+    nodes = 1 if cluster.repeat else cluster.nodes
+    return {**here, "gpus": assumed or here["gpus"], "nodes": ["assumed"] * nodes}
 
 
-def _job(options: RunOptions, folder: Path) -> Job:
+def first_records(options: RunOptions, folder: Path) -> Path:
+    """Return the folder that tells whether the campaign has begun: a node's where nodes repeat."""
+    repeats = options.on and parse(options.on).repeat
+    return next(iter(folders_of_nodes(folder) if repeats else ()), folder)
+
+
+def _job(options: RunOptions, folder: Path, repeat: bool) -> Job:
     """Return the job whose command is the present one, without what only the submission needs."""
     if options.live:
         raise WrongUse("--live: a job's page could not be reached from here; use "
@@ -82,6 +94,6 @@ def _job(options: RunOptions, folder: Path) -> Job:
              "--out", str(folder.absolute())]
     words += ["--allow-dirty"] if options.allow_dirty else []
     words += [word for each in options.interpreter or [] for word in ("--interpreter", each)]
-    return Job(tuple(words), folder.absolute(), Path.cwd())
+    return Job(tuple(words), folder.absolute(), Path.cwd(), repeat)
 
 

@@ -185,7 +185,8 @@ def run(options: RunOptions) -> None:
         raise WrongUse("--assume-gpus: plans for GPUs that are elsewhere; add --dry-run")
     plan = campaign.prepare(suite, str(file), options.allow_dirty, cluster.assumed(options))
     folder = options.out or new_folder(file.stem)
-    (refuse_missing if options.resume else refuse_existing)(folder)
+    check = refuse_missing if options.resume else refuse_existing
+    check(cluster.first_records(options, folder))
     lock.probe(folder)
     if options.dry_run:
         print_plan(plan)
@@ -213,6 +214,21 @@ def report(
 ) -> None:
     """Make tables, plots and a page from campaigns' records."""
     _report(folders, out or (folders[0] if len(folders) == 1 else folders[0].parent / "report"))
+
+
+@app.command()
+def join(
+    folders: Annotated[list[Path], typer.Argument(
+        metavar="DIR...", parser=folder_of,
+        help="Campaigns of one suite, each in a folder named after its node.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=folder_of,
+                                      help="The joined campaign.")],
+) -> None:
+    """Join the campaigns that several nodes have run; intervals are then over nodes."""
+    from harness.records import joined
+
+    joined.join(folders, out)
+    _report([out], out)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.cluster.options import Cluster
+from harness.cluster.options import Cluster, folders_of_nodes
 from harness.validation import CHECKOUT
 
 # Before the end of a job's time: a process in a window is given up, records are written.
@@ -21,6 +21,7 @@ WARNING_SECONDS = 90
 STOPPING_SECONDS = 60
 SIGNAL = "USR2"
 DRIVER = ("-m", "harness.start")
+ON_EVERY_NODE = ("-m", "harness.cluster.repeat")
 
 SCRIPT = """\
 #!/bin/bash
@@ -31,13 +32,14 @@ set -u
 export PYTHONPATH={checkout}${{PYTHONPATH:+:$PYTHONPATH}}
 cd {place}
 out={out}
-done_before=$(cat "$out/processes.csv" 2>/dev/null | wc -l)
+finished() {{ cat "$out/processes.csv" "$out".nodes/*/processes.csv 2>/dev/null | wc -l; }}
+done_before=$(finished)
 resume=(); [ -e "$out/campaign.json" ] && resume=(--resume)
 {command} "${{resume[@]}}" &
 campaign=$!
 next_turn() {{
     kill -TERM $campaign; wait $campaign
-    if [ "$(cat "$out/processes.csv" 2>/dev/null | wc -l)" -gt "$done_before" ]; then
+    if [ "$(finished)" -gt "$done_before" ]; then
         scontrol requeue "$SLURM_JOB_ID"; sleep 600
     fi
     echo "dlbench: no process was finished in the job's time: ask for more of it" >&2
@@ -50,15 +52,19 @@ wait $campaign
 
 @dataclass(frozen=True)
 class Job:
-    """A campaign's words behind `dlbench`, its folder, and the folder it is started in."""
+    """A campaign's words behind `dlbench`, its folder, and the folder it is started in.
+
+    With `repeat`, every node of the job runs it.
+    """
 
     words: tuple[str, ...]
     out: Path
     place: Path
+    repeat: bool = False
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, *DRIVER, *self.words]
+        return [sys.executable, *(ON_EVERY_NODE if self.repeat else DRIVER), *self.words]
 
 
 def script(cluster: Cluster, job: Job) -> str:
@@ -106,7 +112,6 @@ class Turn:
         return DelayedSubmission(Turn(self.job)) if self._count() > self.finished else None
 
     def _count(self) -> int:
-        try:
-            return (self.job.out / "processes.csv").read_bytes().count(b"\n")
-        except FileNotFoundError:
-            return 0
+        folders = [self.job.out, *folders_of_nodes(self.job.out)]
+        tables = [folder / "processes.csv" for folder in folders]
+        return sum(table.read_bytes().count(b"\n") for table in tables if table.is_file())

@@ -68,6 +68,9 @@ class Cluster(Strict):
     """Who pays. Default: yours."""
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
     """Nodes of the allocation. The first one drives."""
+    repeat: bool = False
+    """true: each node runs the whole campaign, and intervals are over nodes. Otherwise the nodes
+    train together."""
     gpus: Annotated[int, Field(ge=0, le=MOST_GPUS)] = 0
     """GPUs of each node."""
     time: Minutes = 60
@@ -78,8 +81,26 @@ class Cluster(Strict):
     """Lines of shell before dlbench starts, as in module load python."""
 
 
+def folder_of_node(out: Path, node: str) -> Path:
+    """Return where a node's own records lie: beside the joined ones, which are hashed."""
+    return out.with_name(f"{out.name}.nodes") / node
+
+
+def folders_of_nodes(out: Path) -> list[Path]:
+    """Return the folders of the nodes that have repeated a campaign so far."""
+    return sorted(file.parent for file in folder_of_node(out, "").glob("*/campaign.json"))
+
+
 def parse(text: str) -> Cluster:
     """Read `--on`: `slurm`, `slurm,partition=gpu,time=2:00:00`, or a YAML file. Raises WrongUse."""
+    cluster = _parse(text)
+    if cluster.repeat and cluster.nodes == 1:
+        raise WrongUse(f"{WORDS} {brief(text, 100)}: repeat: needs several nodes, as in "
+                       "slurm,nodes=3,repeat=true")
+    return cluster
+
+
+def _parse(text: str) -> Cluster:
     if text.endswith((".yaml", ".yml")):
         return load_yaml(Path(text), Cluster)
     engine, *words = [word.strip() for word in text.split(",")]

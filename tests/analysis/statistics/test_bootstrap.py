@@ -170,3 +170,54 @@ def test_the_interval_of_a_quantile_covers_it():
 
 def test_a_quantile_needs_the_calls_of_mlperfs_rule():
     assert [bootstrap.least_calls(share) for share in (0.5, 0.9, 0.99)] == [5, 29, 299]
+
+
+def on_nodes(rng, nodes, *, factors=None, processes=4, spread=0.1, own=0.02):
+    """Step times of processes on nodes that differ by `spread`; `factors` are those of the other side's nodes."""
+    factors = np.exp(spread * rng.standard_normal(nodes)) if factors is None else factors
+    times = [factor * each for factor in factors for each in draw(rng, processes, spread=own)]
+    return factors, times, [f"n{number}" for number in range(nodes) for _ in range(processes)]
+
+
+@pytest.mark.parametrize("nodes", [3, 6])
+@pytest.mark.parametrize("spread", [0.1, 0.005])
+def test_nodes_that_differ_are_what_is_drawn(few_draws, nodes, spread):
+    """Nodes whose spread is five times that of their processes, and a quarter of it."""
+    rng = np.random.default_rng(300 + nodes)
+    campaigns = [on_nodes(rng, nodes, spread=spread)[1:] for _ in range(500)]
+    assert 0.925 <= covered(bootstrap.estimate(bootstrap.by_node(*each), seed) for seed, each in enumerate(campaigns)) <= 0.975
+    if spread == 0.1:  # the negative control: processes as if each had a node of its own
+        assert covered(bootstrap.estimate(times, seed) for seed, (times, _) in enumerate(campaigns[:200])) < 0.8
+
+
+@pytest.mark.parametrize("nodes", [3, 6])
+def test_what_slows_both_sides_of_a_node_cancels_and_what_slows_one_does_not(few_draws, nodes):
+    rng = np.random.default_rng(320 + nodes)
+    found, apart = [], []
+    for seed in range(500):
+        factors, ours, names = on_nodes(rng, nodes)
+        _, theirs, _ = on_nodes(rng, nodes, factors=factors * np.exp(0.03 * rng.standard_normal(nodes)))
+        pair = bootstrap.by_node(ours, names), bootstrap.by_node(theirs, names)
+        found.append(bootstrap.ratio(*pair, seed))
+        apart.append(bootstrap.ratio([*pair[0]], [*pair[1]], seed))  # as if other nodes had run the other side
+    assert 0.925 <= covered(found) <= 0.975
+    assert np.median([each.half_width for each in found]) < 0.6 * np.median([each.half_width for each in apart])
+
+
+def test_a_difference_and_a_step_of_ratios_are_drawn_on_the_same_nodes():
+    rng = np.random.default_rng(7)
+    factors, ours, names = on_nodes(rng, 5, own=0.002)
+    _, theirs, _ = on_nodes(rng, 5, factors=factors, own=0.002)
+    a, b = bootstrap.by_node([1.1 * each for each in ours], names), bootstrap.by_node(theirs, names)
+    assert 0.05 < bootstrap.difference(a, b).low < bootstrap.difference(a, b).high < 0.15
+    assert 1.08 < bootstrap.step((a, b), (b, b)).low < 1.1 < bootstrap.step((a, b), (b, b)).high < 1.12
+    assert bootstrap.ratio(a, b).processes == 5
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_fewer_than_three_nodes_give_no_interval_however_many_processes(nodes):
+    _, times, names = on_nodes(np.random.default_rng(4), nodes, processes=9)
+    grouped = bootstrap.by_node(times, names)
+    assert not bootstrap.estimate(grouped).has_interval
+    assert not bootstrap.ratio(grouped, grouped).has_interval
+    assert bootstrap.estimate(times).has_interval

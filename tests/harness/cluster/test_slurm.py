@@ -61,6 +61,33 @@ def test_a_job_near_its_limit_is_requeued_and_resumes(cluster, form):
     whole(cluster, name, 5)
 
 
+def test_two_nodes_repeat_a_campaign_and_are_joined(cluster):
+    suite, out = cluster.suite("twice"), cluster.folder / "twice"
+    done = cluster.dlbench("run", suite, "--on", "slurm,nodes=2,repeat=true", "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows, [trial] = (list(csv.DictReader((out / f"{name}.csv").read_text().splitlines())) for name in ("processes", "trials"))
+    assert sorted((row["node"], row["process"]) for row in rows) == [("n1", "0"), ("n1", "1"), ("n2", "2"), ("n2", "3")]
+    assert (trial["repeated_on_nodes"], trial["step_seconds_low"]) == ("2", "")
+    assert "no interval: 2 of at least 3 nodes" in trial["reason"]
+    for folder in (out, cluster.folder / "twice.nodes" / "n1", cluster.folder / "twice.nodes" / "n2"):
+        audited = cluster.dlbench("audit", str(folder))
+        assert audited.returncode == 0, audited.stdout
+    again = cluster.dlbench("run", suite, "--on", "slurm,nodes=2,repeat=true", "--out", str(out))
+    assert again.returncode == 2 and "holds a campaign already" in again.stderr
+
+
+@thorough
+def test_a_repeated_campaign_near_its_limit_goes_on_on_both_nodes(cluster):
+    suite = cluster.suite("both", processes=5)
+    submitted = cluster.start("both", suite, "--on", "slurm,nodes=2,repeat=true")
+    wait(lambda: all(len(cluster.processes(f"both.nodes/{node}")) > 1 for node in ("n1", "n2")))
+    cluster.on("n1", "scancel", "--batch", "--signal=USR2", cluster.job())
+    said, _ = submitted.communicate(timeout=150)
+    assert submitted.returncode == 0, said
+    whole(cluster, "both", 10)
+    assert cluster.strangers() == []
+
+
 @thorough
 def test_a_job_that_is_preempted_goes_on_afterwards(cluster):
     submitted = cluster.start("preempted", cluster.suite("preempted", processes=5), "--on", "slurm,nodes=2,partition=debug")
