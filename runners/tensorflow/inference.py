@@ -11,7 +11,7 @@ from runners import protocol
 from runners.inference import Engine, Inference, trained
 from runners.tensorflow.layers import build_model, canonical_shape, full_name, layouts, to_keras
 from runners.tensorflow.runner import Runner as Trainer
-from runners.tensorflow.runner import lstm_kernel, prepare_devices, tiers
+from runners.tensorflow.runner import lstm_options, prepare_devices, tiers
 
 
 def session():
@@ -24,9 +24,8 @@ class TensorFlow(Engine):
     def __init__(self, task, arrays):
         self.task = task
         self.devices = prepare_devices(task)
-        kernel = lstm_kernel(task, task.tuning)
         with self._where():
-            self.model, outputs = build_model(task, "auto" if kernel is None else kernel)
+            self.model, outputs = build_model(task, lstm_options(task, task.tuning))
         self.settings = protocol.settings_of(task, tiers(task, self._compiles))
         variables = {full_name(variable): variable
                      for variable in self.model.trainable_variables}

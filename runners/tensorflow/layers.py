@@ -23,10 +23,10 @@ CANONICAL_NAMES = {
 }
 
 
-def build_model(task, use_cudnn):
+def build_model(task, lstm):
     """Return the Keras model and its layers' canonical output shapes, without the batch.
 
-    `use_cudnn` is that of Keras's LSTM.
+    `lstm` holds options of Keras's LSTM.
     """
     network = task.network
     # By layer: a global policy would outlive this task.
@@ -47,12 +47,12 @@ def build_model(task, use_cudnn):
         options = {"name": layer["name"], "dtype": policy}
         found = transformers.lower(layer, inputs[0], options, tables)
         tensors[layer["name"]] = found if found is not None else _lower(
-            layer, inputs, policy, task.seed + number, use_cudnn)
+            layer, inputs, policy, task.seed + number, lstm)
     outputs = {name: _image_first(tensor.shape[1:]) for name, tensor in tensors.items()}
     return keras.Model(tensors["input"], tensors[network["layers"][-1]["name"]]), outputs
 
 
-def _lower(layer, inputs, policy, seed, use_cudnn):
+def _lower(layer, inputs, policy, seed, lstm):
     """Apply one layer of the network to Keras tensors, images N H W C."""
     op, a, x = layer["op"], layer["attributes"], inputs[0]
     options = {"name": layer["name"], "dtype": policy}
@@ -102,7 +102,7 @@ def _lower(layer, inputs, policy, seed, use_cudnn):
     if op == "pad_channels":
         return keras.ops.pad(x, [[0, 0], [0, 0], [0, 0], [0, a["extra"]]])
     if op == "lstm":
-        return layers.LSTM(a["units"], return_sequences=True, use_cudnn=use_cudnn, **options)(x)
+        return layers.LSTM(a["units"], return_sequences=True, **lstm, **options)(x)
     raise protocol.Unsupported(f"layer {layer['name']}: {op} on {_image_first(x.shape[1:])} has no "
                                "lowering in this runner")
 

@@ -69,7 +69,6 @@ class Runner(protocol.Runner):
         self.task = task
         self.devices = prepare_devices(task)
         self.strategy = None
-        kernel = lstm_kernel(task, task.tuning)
         if task.ranks > 1:
             self.strategy = nodes.join(task)
             self.devices = self.strategy.extended.worker_devices
@@ -77,7 +76,7 @@ class Runner(protocol.Runner):
             self.strategy = tf.distribute.MirroredStrategy(
                 self.devices, cross_device_ops=STRATEGIES[task.strategy]())
         with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
-            self.model, outputs = build_model(task, "auto" if kernel is None else kernel)
+            self.model, outputs = build_model(task, lstm_options(task, task.tuning))
             self.optimizer = keras.optimizers.SGD(
                 float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
                 loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)
@@ -366,24 +365,29 @@ def keep(variables, gradients):
         variable.assign(part)
 
 
-def lstm_kernel(task, tuning):
-    """Return Keras's `use_cudnn` where it is not the default: False.
+def lstm_options(task, tuning):
+    """Return the options of Keras's LSTM that are not its defaults; {} without an LSTM.
 
     In bfloat16 cuDNN's kernel leaves gradients unwritten (TensorFlow 2.21, cuDNN 9.19, H200): all
     but the last layer learn nothing. XLA cannot compile the kernel, so Keras would not compile.
+    Unrolled, the host need not launch each word's kernels.
     """
-    is_lstm = any(layer["op"] == "lstm" for layer in task.network["layers"])
+    if not any(layer["op"] == "lstm" for layer in task.network["layers"]):
+        return {}
     without = task.precision == "bf16" or tuning in ("compiled", "tuned")
-    return False if is_lstm and without else None
+    return {**({"use_cudnn": False} if without else {}),
+            **({"unroll": True} if tuning == "tuned" else {})}
 
 
 def tiers(task, compiles):
     """Return what each tier sets; `compiles(asked)` tells what Keras makes of `jit_compile`."""
     found = {"stock": ["XLA"] * compiles("auto"), "compiled": ["XLA"] * compiles(True),
              "tuned": ["XLA"], "uncompiled": []}
+    for tuning, settings in found.items():
+        # On a CPU there is no cuDNN to go without.
+        settings += [f"{name}={value}" for name, value in lstm_options(task, tuning).items()
+                     if task.device == "cuda" or name != "use_cudnn"]
     if task.device == "cuda":
-        for tuning, settings in found.items():
-            settings += ["use_cudnn=False"] if lstm_kernel(task, tuning) is False else []
         found["tuned"] += [f"{name}={value}" for name, value in TUNED_GPU.items()]
     return found
 

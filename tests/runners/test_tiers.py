@@ -30,6 +30,11 @@ ON_A_GPU = {
         "stock": ["jax.jit"], "tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]},
     ("jax", "lstm32", "tf32"): {
         "tuned": ["jax.jit", "xla_gpu_triton_gemm_any", "scan unroll=8"]},
+    ("jax", "gpt2_small", "bf16"): {
+        "tuned": ["jax.jit", "xla_gpu_triton_gemm_any", "cuDNN attention"]},
+    ("jax", "gpt2_small", "tf32"): {"tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]},
+    # cuDNN refuses its 197 tokens.
+    ("jax", "vit_b16", "bf16"): {"tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]},
     # Keras's "auto" is XLA on a GPU, where every layer supports it.
     ("tensorflow", "resnet50", "bf16"): {
         "stock": ["XLA"], "compiled": ["XLA"], "uncompiled": [],
@@ -37,8 +42,10 @@ ON_A_GPU = {
                   "XLA_FLAGS=--xla_gpu_triton_gemm_any=true"]},
     # XLA does not compile cuDNN's cell, which is broken in bf16.
     ("tensorflow", "lstm32", "tf32"): {"stock": [], "compiled": ["use_cudnn=False"]},
-    ("tensorflow", "lstm32", "bf16"): {"stock": ["XLA", "use_cudnn=False"],
-                                       "uncompiled": ["use_cudnn=False"]},
+    ("tensorflow", "lstm32", "bf16"): {
+        "stock": ["XLA", "use_cudnn=False"], "uncompiled": ["use_cudnn=False"],
+        "tuned": ["XLA", "use_cudnn=False", "unroll=True", "TF_GPU_THREAD_MODE=gpu_private",
+                  "XLA_FLAGS=--xla_gpu_triton_gemm_any=true"]},
 }
 
 
