@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from analysis.records import reader
 from analysis.records.study_reader import LINK_COLUMNS, WIRED
@@ -214,6 +213,8 @@ def _design(sizes: Values, seconds: Values) -> Values:
 
 
 def _quantile(degrees: int) -> float:
+    from scipy import special
+
     return float(special.stdtrit(degrees, (1 + bootstrap.CONFIDENCE) / 2))
 
 

@@ -19,7 +19,7 @@ Times = NDArray[np.float64]
 Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 DRAWS = 4000
-CONFIDENCE = 0.95
+CONFIDENCE = calibration.CONFIDENCE
 # Two processes say nothing useful about how processes differ.
 MINIMUM_PROCESSES = 3
 SEED = 20161103

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Times = NDArray[np.float64]
 
@@ -53,4 +52,7 @@ def _above(excess: Times, smallest: float) -> bool:
     if len(excess) < 3 or not excess.mean() > smallest:
         return False
     error = excess.std(ddof=1) / np.sqrt(len(excess))
+    # Loaded here, because every start of the command would wait for it.
+    from scipy import special
+
     return bool(excess.mean() > error * special.stdtrit(len(excess) - 1, 1 - SIGNIFICANCE))

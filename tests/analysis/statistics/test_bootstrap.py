@@ -86,6 +86,14 @@ def test_a_ratio_of_a_noisy_side_and_a_quiet_one_is_as_uncertain_as_the_noisy_si
     assert 0.93 <= covered(bootstrap.ratio(a, b, seed) for seed, (a, b) in enumerate(pairs)) <= 0.97
 
 
+@pytest.mark.parametrize("processes", calibration.FACTORS)
+def test_the_factors_that_are_written_down_are_those_of_the_simulation(processes):
+    side = calibration.simulated_side(processes, calibration.CONFIDENCE)
+    pair = calibration.simulated_pair(processes, processes, calibration.CONFIDENCE)
+    assert calibration.FACTORS[processes] == pytest.approx((side, pair), rel=1e-9)
+    assert calibration.one_side(processes, 0.95) == pytest.approx(side, rel=1e-9)
+
+
 def test_without_calibration_intervals_of_three_processes_would_not_cover(few_draws, monkeypatch):
     """The negative control: plain percentiles of three processes."""
     monkeypatch.setattr(calibration, "one_side", lambda processes, confidence: 1.0)
