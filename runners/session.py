@@ -21,6 +21,7 @@ import traceback
 import numpy as np
 
 from runners.arrays import Archive, mapped
+from runners.comparisons import Comparisons
 from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
 HEARTBEAT_SECONDS = 2.0
@@ -41,6 +42,7 @@ class Session:
         self.start = None
         # What `train` has fed, how many batches that is, and which one comes next.
         self.proving = None
+        self.comparisons = Comparisons()
         self.batches = self.next_batch = 0
         # Of the network's first step, in which some frameworks compile.
         self.first_seconds = None
@@ -52,7 +54,7 @@ class Session:
     def rest(self):
         """Free the network and its memory; the next command is `build`."""
         self.runner = None
-        self.proving = None
+        self._stop_proving()
         self.parts = {}
         gc.collect()
         self.runner_class.return_memory()
@@ -75,27 +77,29 @@ class Session:
         # Copies: a step must not read through the map of a file where it copies its batch.
         inputs, targets = (self._own_rows(np.array(arrays[name]))
                            for name in ("inputs", "targets"))
-        self.proving = None
+        self._stop_proving()
         self.runner.feed(inputs, targets, residence)
         # What building and loading took is not the training's.
         _reset_peak_memory()
         return {}
 
     def run(self, steps):
-        self.proving = None
+        self._stop_proving()
         before = self._sent_bytes()
         window = timed(self.runner, steps)
         if before is not None:
             window["network_tx_bytes"] = self._sent_bytes() - before
         return dict(window, loss=self.runner.loss(), peak_memory_bytes=self._peak_memory())
 
-    def train(self, weights, samples, start, steps, out, residence, prefix=""):
+    def train(self, weights, samples, start, steps, out, residence, prefix="", compare=None):
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
 
         The ring repeats each device's few samples until its batch is full: in blocks in batch 0,
         interleaved in batch 1, and so on; training begins with batch `start`. Such a batch has the
         mean loss, the gradients and the batch statistics of its samples. `weights` may be an
-        earlier answer, whose arrays of interest begin with `prefix`.
+        earlier answer, whose arrays of interest begin with `prefix`; without a file they are those
+        that a step of a kept play left: `compare` names it. What `compare` asks for is saved in the
+        place of the parameters.
         """
         if self.proving != (samples, residence):
             self._feed_repeated(samples, residence)
@@ -103,7 +107,7 @@ class Session:
         while self.next_batch != start:
             self._train_one_step()
             self.next_batch = (self.next_batch + 1) % self.batches
-        self._load(weights, prefix)
+        self._begin_play(weights, prefix, compare)
         losses, hidden = [], ""
         # One rank writes: `copies` tells whether the others hold the same.
         with Archive(os.devnull if self.rank else out) as archive:
@@ -111,9 +115,7 @@ class Session:
                 self._train_one_step()
                 losses.append(self.runner.loss())
                 statistics, hidden = self._statistics()
-                kinds = () if self.rank else (("parameters", self.runner.parameters()),
-                                              ("statistics", statistics))
-                for kind, values in kinds:
+                for kind, values in ({} if self.rank else self._left(statistics, compare)).items():
                     for name, value in values.items():
                         archive.add("{}/{}/{}".format(step, kind, name), value)
         self.proving = samples, residence
@@ -195,9 +197,36 @@ class Session:
         except Unsupported as error:
             return {}, str(error)
 
+    def _begin_play(self, weights, prefix, compare):
+        """Load the weights of a play, and keep what its steps are compared with."""
+        kept = compare and "from" in compare and not self.rank
+        before = self.comparisons.state(*compare["from"]) if kept else None
+        if weights:
+            self._load(weights, prefix)
+        else:
+            # A copy, because a framework may train in what it has loaded.
+            self._load_arrays({name: np.array(value) for name, value in before.items()})
+        if compare is not None and not self.rank:
+            self.comparisons.begin(compare, before or mapped(weights))
+
+    def _left(self, statistics, compare):
+        """Return what a step left behind, by kind and name: sums of it if it is compared here."""
+        parameters = self.runner.parameters()
+        found = {"parameters": parameters} if compare is None else \
+            self.comparisons.after_step(parameters)
+        return dict(found, statistics=statistics)
+
+    def _stop_proving(self):
+        """Forget what the proof has fed and kept."""
+        self.proving = None
+        self.comparisons = Comparisons()
+
     def _load(self, weights, prefix=""):
-        start = {name[len(prefix):]: array for name, array in mapped(weights, "c").items()
-                 if name.startswith(prefix)}
+        self._load_arrays({name[len(prefix):]: array
+                           for name, array in mapped(weights, "c").items()
+                           if name.startswith(prefix)})
+
+    def _load_arrays(self, start):
         self.runner.load(start)
         self.start = start if self.task.devices > self.task.ranks else None
 

@@ -1,7 +1,8 @@
 """Prints which faulty runners the proof of sameness refuses: fault x network x precision.
 
 Each fault of tests/faults/training/ is judged in a worker of its framework, on the networks that
-can have it. A fault that passes shows the strength that the row states. Run it from the checkout:
+can have it. A fault that passes shows the strength that the row states. What the CSV already holds
+is not judged again, so a run that was ended goes on. Run it from the checkout:
 .venv/bin/python scripts/proof_matrix.py --networks fcn5 lstm32 --precisions fp32 bf16 --csv out.csv
 """
 
@@ -10,8 +11,8 @@ import csv
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from itertools import chain, product
 from pathlib import Path
 
@@ -35,6 +36,9 @@ LIMIT = 600  # seconds for one answer
 COLUMNS = ("framework", "network", "precision", "seed", "fault", "verdict", "strength", "reason",
            "seconds")
 
+# The first five columns, which say what is judged.
+Setting = tuple[str, str, str, int, str]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -49,6 +53,10 @@ class Row:
     seconds: float
 
     @property
+    def setting(self) -> Setting:
+        return self.framework, self.network, self.precision, self.seed, self.fault
+
+    @property
     def outcome(self) -> str:
         if self.verdict == "different":
             return f"refused: {self.reason}"
@@ -59,19 +67,30 @@ def main(words: Sequence[str] | None = None) -> int:
     """Judge, print, and write the CSV; 1 if an honest runner was refused."""
     options = _arguments(words)
     console = Console(width=options.width or None)
-    rows = []
-    with options.csv.open("w", newline="") as file, tempfile.TemporaryDirectory() as folder:
+    rows = _recorded(options.csv)
+    with options.csv.open("a", newline="") as file, tempfile.TemporaryDirectory() as folder:
         writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for row in chain(*(_judged(options, seed, Path(folder)) for seed in options.seeds)):
+        if not rows:
+            writer.writerow(COLUMNS)
+        done = {row.setting for row in rows}
+        for row in chain(*(_judged(options, seed, Path(folder), done) for seed in options.seeds)):
             rows.append(row)
-            writer.writerow([getattr(row, column) for column in COLUMNS])
+            writer.writerow(astuple(row))
             file.flush()
             console.print(f"{row.framework} {row.network} {row.precision} {row.seed} {row.fault}: "
                           f"{row.outcome} ({row.seconds:.1f} s)", highlight=False, markup=False)
     console.print(_table(rows))
     refused = [row for row in rows if row.fault == HONEST and row.verdict != "same"]
     return 1 if refused else 0
+
+
+def _recorded(file: Path) -> list[Row]:
+    """Read the rows of an earlier run, none where the CSV is missing or empty."""
+    if not file.exists():
+        return []
+    with file.open(newline="") as text:
+        return [Row(**{**row, "seed": int(row["seed"]), "seconds": float(row["seconds"])})
+                for row in csv.DictReader(text)]
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -96,7 +115,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _judged(options: argparse.Namespace, seed: int, folder: Path) -> Iterator[Row]:
+def _judged(options: argparse.Namespace, seed: int, folder: Path,
+            done: Collection[Setting]) -> Iterator[Row]:
     """Judge each fault where the network can have it; a worker serves many until one kills it."""
     # A judge takes the weights that its folder holds.
     folder = folder / str(seed)
@@ -108,7 +128,8 @@ def _judged(options: argparse.Namespace, seed: int, folder: Path) -> Iterator[Ro
         worker = None
         for name, fault in product(options.networks, options.faults):
             network = networks.get(name)
-            if not training.applies(fault, {layer.op for layer in network.layers}):
+            if (framework, name, precision, seed, fault) in done or not training.applies(
+                    fault, {layer.op for layer in network.layers}):
                 continue
             runner = recipes.load(framework).runner if fault == HONEST else (
                 f"tests.faults.training:{framework}.{fault}")

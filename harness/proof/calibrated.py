@@ -6,8 +6,6 @@ is ln K, the gradient of the head's bias is known exactly, and nothing below the
 
 import math
 
-import numpy as np
-
 import networks
 from harness.proof import distances, dropout
 from harness.proof.case import EXACT, Case
@@ -26,10 +24,8 @@ def compare(case: Case, found: Play, findings: Findings) -> None:
     if not abs(found.losses[0] / chance - 1) <= EXACT:
         findings.exact_faults.append(f"loss {found.losses[0]:.6g} for {chance:.6g} where all "
                                      "logits are zero")
-    start = case.start(CALIBRATED)
-    moved = {name: largest for name in case.network.parameter_shapes
-             if name.partition(".")[0] != head.name and
-             (largest := _largest_change(found.parameters[0][name], start[name])) != 0}
+    moved = {name: float(largest) for name, (largest,) in found.sums[0]["changes"].items()
+             if largest != 0}
     if moved:
         worst = max(moved, key=lambda name: nan_last(moved[name]))
         findings.exact_faults.append(
@@ -75,11 +71,3 @@ def _rate_words(case: Case, name: str, error: Errors, allowed: float) -> str:
         return f"{found}: what its layer reads is not what the network gives"
     return (f"{found}: learning rate {times * network.learning_rate:.{digits}g}, not "
             f"{network.learning_rate}, or another loss")
-
-
-def _largest_change(after: np.ndarray, before: np.ndarray) -> float:
-    """Return the largest change of a tensor, as a share of its largest value; NaN kept."""
-    if distances.unchanged(after, before):
-        return 0.0
-    change = np.abs(after - before).max()
-    return float(change / (np.abs(before).max() or 1.0))

@@ -10,7 +10,7 @@ import networks
 from analysis.proof.tolerances import KEEPS_ONLY_SUMS
 from harness.data import arrays
 from harness.proof.limits import Allowed, Limits, LimitsOf
-from harness.proof.questions import PLAIN, Answer, Question, Questions
+from harness.proof.questions import PLAIN, ZERO, Answer, Question, Questions, head_of
 
 # What has no rounding but that of stored weights and of a gradient's last sum must be right to 1 %.
 EXACT = 0.01
@@ -60,6 +60,12 @@ class Case:
         shapes = self.network.parameter_shapes
         return {part: math.prod(shapes[name][1:]) * (rows.stop - rows.start)
                 for part, name, rows in self.parts}
+
+    def trained_from(self, kind: str) -> list[str]:
+        """Name the tensors that train from the weights of a kind: from zero only the last bias."""
+        head = head_of(self.network)
+        return [f"{head.name}.bias"] if kind == ZERO and head else \
+            list(self.network.parameter_shapes)
 
     def start(self, kind: str) -> Mapping[str, Any]:
         """Return the weights that a play begins with."""

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.proof import distances
 from harness.proof.case import EXACT, Case
 from harness.proof.distances import Errors
 from harness.proof.plays import Plays
-from harness.proof.questions import MASKS, PLAIN
+from harness.proof.questions import MASKS
 from harness.proof.verdict import Findings
 
 MASKED_SIGMAS = 4.0  # of what dropout masks make of a number
@@ -67,17 +66,13 @@ def from_masked_mean(case: Case, part: str, error: Errors) -> Errors:
 def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
     """Compare the variance that dropout makes: half the squared distance of two steps."""
     assert found.again
-    rate = case.network.learning_rate
     shares, deviations = [], []
-    _, answer = case.answer(PLAIN)
     for part, name, rows in case.parts:
         masks = _masks_of(case, part)
         if not masks.variance > EXACT:
             continue
-        apart, rounding = np.square(distances.norms_of(
-            lambda one, other: ((one - other) / rate, 2.0**-24 * one / rate),
-            found.plain.parameters[0][name][rows], found.again.parameters[0][name][rows]))
-        (norm,) = distances.norms_of(lambda wanted: (wanted,), answer[f"gradient/{name}"][rows])
+        apart, rounding = found.again.sums[0]["masks"][part]
+        norm = case.questions.norm_of_gradient(case.question, part, name, rows)
         wanted = masks.variance / case.repeats * norm**2
         if rounding >= EXACT * wanted:
             continue

@@ -96,7 +96,7 @@ class Judge:
     def _compare(self, case: Case, worker: Worker, residence: str, findings: Findings) -> Strength:
         """Let the worker make its plays, and compare them; return what this could see."""
         try:
-            with plays.played(worker, case.question, residence, self.steps, self.limit) as found:
+            with plays.played(worker, case, residence, self.steps, self.limit) as found:
                 _compare_plays(case, found, findings)
         except plays.Misfit as misfit:
             findings.exact_faults.append(misfit.reason)

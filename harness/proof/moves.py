@@ -13,7 +13,7 @@ from harness.proof.case import EXACT, SIGMAS, Case
 from harness.proof.distances import Errors
 from harness.proof.limits import Allowed
 from harness.proof.plays import Play, Plays
-from harness.proof.questions import PLAIN, ZERO, head_of
+from harness.proof.questions import PLAIN, ZERO
 from harness.proof.verdict import Findings, nan_last, range_of
 
 # Where rounding of its weights is at most this share of a tensor's move, it cannot stand still,
@@ -37,18 +37,15 @@ def compare_gradients(case: Case, kind: str, found: Play, findings: Findings,
 
     With dropout `again` is that step with other masks: masks may let a small layer stand still.
     """
-    _, answer = case.answer(kind)
-    start, rate = case.start(kind), case.network.learning_rate
-    errors = {part: distances.step_errors(start[name][rows], found.parameters[0][name][rows],
-                                          answer[f"gradient/{name}"][rows], rate)
-              for part, name, rows in case.parts}
+    errors = {part: distances.errors_from(found.sums[0]["gradients"][part])
+              for part, _, _ in case.parts}
     allowed = {name: _allowed(case, kind, name, error) for name, error in errors.items()}
     still = []
     for name, limit in allowed.items():
         # What moves by more than its weights' rounding cannot stand still.
         moves = errors[name].size > 0 and errors[name].rounded_distance < SURE_TO_MOVE
         moves = moves and not (again and dropout.may_stop(case, name))
-        stands = errors[name].norm == -1 and (again is None or _stands(case, kind, name, again))
+        stands = errors[name].norm == -1 and (again is None or again.sums[0]["stands"][name] != 0)
         still += [name] if moves and stands else []
         scale = min(limit.coefficient, limit.norm)
         findings.seen.setdefault(name, []).append(min(scale, BARELY) if moves else scale)
@@ -74,25 +71,15 @@ def compare_gradients(case: Case, kind: str, found: Play, findings: Findings,
 def compare_momentum(case: Case, found: Plays, findings: Findings) -> None:
     """Compare what momentum added to each later step with the move before it."""
     momentum = case.network.momentum
-    base, kind = (found.zero, ZERO) if found.zero else (found.plain, PLAIN)
     if case.network.has_dropout and not found.zero:
         findings.remarks.append("momentum was not compared: dropout's masks hide it")
     if not momentum or not found.own:
         return
-    names = list(case.network.parameter_shapes)
-    if found.zero:
-        head = head_of(case.network)
-        assert head
-        # Nothing else trains.
-        names = [f"{head.name}.bias"]
-    states = [case.start(kind), *base.parameters]
     strays: dict[str, Errors] = {}
     worst = 0.0
-    for step, own in enumerate(found.own, 1):
-        for name in names:
-            before, between, after = (states[step + shift][name] for shift in (-1, 0, 1))
-            error = distances.momentum_errors(before, between, own.parameters[0][name], after,
-                                              momentum)
+    for own in found.own:
+        for name in case.trained_from(ZERO if found.zero else PLAIN):
+            error = distances.errors_from(own.sums[0]["momentum"][name])
             # Rounded moves are longer on the average, so a share of them is less.
             allowed = EXACT + SIGMAS * error.rounded_coefficient + error.rounded_distance**2
             if not abs(error.coefficient) <= allowed:
@@ -141,13 +128,6 @@ def _allowed(case: Case, kind: str, name: str, error: Errors) -> Allowed:
     masked = dropout.gradient(case, name) if case.network.has_dropout else (0.0, 0.0)
     return Allowed(limit.coefficient + more + masked[0], limit.norm + more + masked[1],
                    math.hypot(limit.distance, 2 * whole, summed))
-
-
-def _stands(case: Case, kind: str, part: str, found: Play) -> bool:
-    """Whether a part did not move in the first step."""
-    start = case.start(kind)
-    return all(distances.unchanged(start[name][rows], found.parameters[0][name][rows])
-               for each, name, rows in case.parts if each == part)
 
 
 def _layer_error(case: Case, errors: Mapping[str, Errors]) -> float:

@@ -1,19 +1,21 @@
 """What the proof asks of a worker: to train a few steps, by the step that is timed.
 
-Each play loads weights, trains on batches that repeat a few samples, and saves the parameters and
-running statistics after each step. `docs/method/sameness.md` says what each play shows.
+Each play loads weights, and trains on batches that repeat a few samples. After each step the worker
+compares its parameters with what they should be (`runners.comparisons`) and saves the sums.
+`docs/method/sameness.md` says what each play shows.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 import networks
 from harness.data import arrays
+from harness.proof.case import Case
 from harness.proof.questions import (
     BATCHES,
     CALIBRATED,
@@ -22,11 +24,17 @@ from harness.proof.questions import (
     SMOOTH,
     ZERO,
     Question,
+    head_of,
     trains_from_zero,
 )
 from harness.workers.failures import Failed
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
+
+# How many numbers say how a part, or a tensor, compares.
+NUMBERS = {"gradients": 6, "momentum": 6, "masks": 2, "stands": 1, "changes": 1}
+
+Arrays = dict[str, np.ndarray]
 
 
 class Misfit(Failed):
@@ -40,13 +48,16 @@ class Misfit(Failed):
 class Play:
     """What a worker answered: its losses, and what each step left behind, by step and name.
 
-    `hidden` says why the framework's running statistics cannot be read, if so.
+    `parameters` are those that were asked for whole. `sums` are by kind and name: see
+    `runners.comparisons`. `hidden` says why the framework's running statistics cannot be read, if
+    so.
     """
 
     losses: list[float]
     hidden: str
-    parameters: list[dict[str, np.ndarray]]
-    statistics: list[dict[str, np.ndarray]]
+    parameters: list[Arrays]
+    statistics: list[Arrays]
+    sums: list[dict[str, Arrays]] = field(default_factory=list)
 
 
 @dataclass
@@ -82,55 +93,115 @@ class Trainer:
         """Where the last answer lies."""
         return self.folder.path(f"{self.files}.npz")
 
-    def train(self, weights: Path, start: int, steps: int, prefix: str = "") -> Play:
-        """Train `steps` steps. Raises Misfit, and Failed and Unsupported as the worker does."""
+    def train(self, weights: Path | None, start: int, steps: int, prefix: str = "",
+              compare: dict[str, Any] | None = None) -> Play:
+        """Train `steps` steps. Raises Misfit, and Failed and Unsupported as the worker does.
+
+        Without `compare` the parameters that each step leaves are answered whole.
+        """
         self.files += 1
-        answer = self.worker.ask("train", self.limit, weights=str(weights), start=start,
+        asked = {} if compare is None else {"compare": compare}
+        answer = self.worker.ask("train", self.limit, weights=str(weights or ""), start=start,
                                  steps=steps, samples=str(self.question.file("samples")),
-                                 out=str(self.last), residence=self.residence, prefix=prefix)
+                                 out=str(self.last), residence=self.residence, prefix=prefix,
+                                 **asked)
         self.first_seconds = answer.get("first_seconds", 0.0)
-        with self.folder.open(self.last.name, _most_bytes(self.question.network, steps)) as file:
+        network = self.question.network
+        with self.folder.open(self.last.name, _most_bytes(network, steps, compare)) as file:
             found = _arrays(file)
-        play = Play(answer["losses"], answer.get("hidden", ""), *(
+        parameters, statistics, shapes = (
             [_named(found, f"{step}/{kind}/") for step in range(1, steps + 1)]
-            for kind in ("parameters", "statistics")))
-        _refuse_misfits(self.question.network, play)
-        return play
+            for kind in ("parameters", "statistics", "shapes"))
+        if compare is None:
+            shapes = [{name: np.array(value.shape) for name, value in each.items()}
+                      for each in parameters]
+        _refuse_misfits(network, shapes, statistics)
+        sums = [{kind: _sums(found, f"{step}/{kind}/", count) for kind, count in NUMBERS.items()}
+                for step in range(1, steps + 1)]
+        return Play(answer["losses"], answer.get("hidden", ""), parameters, statistics, sums)
+
+
+class Asking:
+    """Says which comparisons each play of a proof asks the worker for."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self.rate = case.network.learning_rate
+        self.parts = [(part, name, rows.start, rows.stop) for part, name, rows in case.parts]
+        # Ranks load what the first one has left from its file, and a strategy that keeps only sums
+        # is judged by whole tensors.
+        self.from_file = int(case.task.get("ranks", 1)) > 1
+        self.whole = {"whole": None} if self.from_file or case.keeps_only_sums else {}
+
+    def gradients(self, kind: str) -> dict[str, Any]:
+        """Compare with the reference's gradients, and keep the steps for later plays."""
+        if self.case.keeps_only_sums:
+            return {"keep": kind, **self.whole}
+        self.case.answer(kind)
+        file = str(self.case.questions.file_of_answer(self.case.question, kind))
+        return {**({"keep": kind} if kind == PLAIN else {}), **self.whole,
+                "gradients": {"file": file, "rate": self.rate, "parts": self.parts}}
+
+    def zero(self) -> dict[str, Any]:
+        return {"keep": ZERO, **self.whole}
+
+    def calibrated(self) -> dict[str, Any]:
+        """Compare what must not move; the head comes whole."""
+        head, names = head_of(self.case.network), self.case.network.parameter_shapes
+        ours = [name for name in names if head and name.partition(".")[0] == head.name]
+        return {"whole": ours, "changes": [name for name in names if head and name not in ours]}
+
+    def again(self) -> dict[str, Any]:
+        return {"masks": {"of": PLAIN, "rate": self.rate, "parts": self.parts}}
+
+    def own(self, kind: str, step: int) -> dict[str, Any]:
+        """Compare a step without momentum from what a step of a kept play left."""
+        return {"from": (kind, step),
+                "momentum": {"of": kind, "step": step, "names": self.case.trained_from(kind),
+                             "momentum": self.case.network.momentum}}
 
 
 @contextmanager
-def played(worker: Worker, question: Question, residence: str, steps: int,
-           limit: float) -> Iterator[Plays]:
+def played(worker: Worker, case: Case, residence: str, steps: int, limit: float
+           ) -> Iterator[Plays]:
     """Let a worker that has built its network make all plays of a proof.
 
     Raises Misfit, and Failed and Unsupported as the worker does.
     """
+    question, asking = case.question, Asking(case)
     with AnswerFolder(question.folder) as folder:
         trainer = Trainer(worker, question, residence, limit, folder)
 
-        def of(kind: str, steps: int) -> Play:
-            return trainer.train(question.file(kind), FIRST_BATCH[kind], steps)
+        def of(kind: str, steps: int, compare: dict[str, Any]) -> Play:
+            return trainer.train(question.file(kind), FIRST_BATCH[kind], steps, compare=compare)
 
-        def own_steps_of(answer: Path, first: int) -> list[Play]:
-            return [trainer.train(answer, (first + step) % BATCHES, 1, f"{step}/parameters/")
+        def own_steps_of(kind: str, answer: Path) -> list[Play]:
+            file = answer if asking.from_file else None
+            return [trainer.train(file, (FIRST_BATCH[kind] + step) % BATCHES, 1,
+                                  f"{step}/parameters/", asking.own(kind, step))
                     for step in range(1, steps)]
 
         dropout = question.network.has_dropout
-        plain = of(PLAIN, 1 if dropout else steps)
+        plain = of(PLAIN, 1 if dropout else steps, asking.gradients(PLAIN))
         answer = trainer.last
-        smooth = of(SMOOTH, 1) if SMOOTH in question.kinds else None
-        calibrated, again, zero = of(CALIBRATED, 1), of(PLAIN, 1) if dropout else None, None
+        smooth = of(SMOOTH, 1, asking.gradients(SMOOTH)) if SMOOTH in question.kinds else None
+        calibrated = of(CALIBRATED, 1, asking.calibrated())
+        again, zero = of(PLAIN, 1, asking.again()) if dropout else None, None
         if trains_from_zero(question.network):
-            zero = of(ZERO, steps)
-            own = own_steps_of(trainer.last, FIRST_BATCH[ZERO])
+            zero = of(ZERO, steps, asking.zero())
+            own = own_steps_of(ZERO, trainer.last)
         else:
-            own = [] if dropout else own_steps_of(answer, FIRST_BATCH[PLAIN])
+            own = [] if dropout else own_steps_of(PLAIN, answer)
         yield Plays(plain, calibrated, smooth, zero, own, again, trainer.first_seconds)
 
 
-def _most_bytes(network: networks.Network, steps: int) -> int:
-    """Return more than `steps` steps can take: two float64 for each parameter, and names."""
-    return steps * (16 * network.parameter_count + 2048 * len(network.parameter_shapes)) + 65536
+def _most_bytes(network: networks.Network, steps: int, compare: dict[str, Any] | None) -> int:
+    """Return more than `steps` steps can take: two float64 for each parameter, and names.
+
+    Sums have several names for each tensor, and more for the gates of an LSTM.
+    """
+    names = 2048 if compare is None else 16384
+    return steps * (16 * network.parameter_count + names * len(network.parameter_shapes)) + 65536
 
 
 def _arrays(file: BinaryIO) -> dict[str, np.ndarray]:
@@ -149,18 +220,30 @@ def _arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     return found
 
 
-def _refuse_misfits(network: networks.Network, play: Play) -> None:
-    for found in play.parameters:
+def _refuse_misfits(network: networks.Network, shapes: list[Arrays],
+                    statistics: list[Arrays]) -> None:
+    for found in shapes:
         for name, shape in network.parameter_shapes.items():
             if name not in found:
                 raise Misfit(f"no parameter of {name} was answered")
-            if found[name].shape != shape:
-                raise Misfit(f"the parameter of {name} has shape {found[name].shape}, not {shape}")
-    for found in play.statistics:
+            if (came := tuple(map(int, found[name]))) != shape:
+                raise Misfit(f"the parameter of {name} has shape {came}, not {shape}")
+    for found in statistics:
         for name, value in found.items():
             wanted = network.parameter_shapes.get(f"{name.partition('.')[0]}.scale")
             if value.shape != wanted:
                 raise Misfit(f"the running statistic {name} has shape {value.shape}, not {wanted}")
+
+
+def _sums(found: Arrays, prefix: str, count: int) -> Arrays:
+    """Return sums by name. Raises Failed if they cannot be sums of so many squares."""
+    sums = _named(found, prefix)
+    for name, value in sums.items():
+        # The first product of six is not of a number with itself.
+        if value.shape != (count,) or (value[count == 6:] < 0).any():
+            raise Failed("protocol", f"the file of answers: {prefix}{name}: came "
+                                     f"{value.tolist()}, expected sums")
+    return sums
 
 
 def _named(found: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ import numpy as np
 
 import networks
 from harness.data import arrays
+from harness.proof.distances import norms_of
 from harness.workers.alive import LiveWorkers
 from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Worker
@@ -100,6 +101,7 @@ class Questions:
         self.limit = limit
         self.live = live
         self.known: dict[Path, dict[str, Any]] = {}
+        self.norms: dict[Path, float] = {}
         self.locks: dict[Path, threading.Lock] = {}
 
     def question(self, network: networks.Network, samples: int, devices: int,
@@ -117,9 +119,22 @@ class Questions:
         `gradient/` holds batch 0's, `statistic/` the running statistics after one step and
         `parameter/` the parameters after `steps` steps. Raises Failed.
         """
-        file = question.file(f"{kind}-answer-{steps}")
+        file = self.file_of_answer(question, kind, steps)
         answer = self._asked(file, question, kind, "answer", steps=steps, out=str(file))
         return answer["losses"][0], arrays.mapped(file)
+
+    def file_of_answer(self, question: Question, kind: str, steps: int = 1) -> Path:
+        """Return where `answer` keeps its arrays."""
+        return question.file(f"{kind}-answer-{steps}")
+
+    def norm_of_gradient(self, question: Question, part: str, name: str, rows: slice) -> float:
+        """Return the L2 norm of a part of PLAIN's gradients, added up once a question."""
+        key = question.file(f"{PLAIN}-{part}")
+        if key not in self.norms:
+            _, answer = self.answer(question, PLAIN)
+            (self.norms[key],) = norms_of(lambda gradient: (gradient,),
+                                          answer[f"gradient/{name}"][rows])
+        return self.norms[key]
 
     def masks(self, question: Question) -> dict[str, Any]:
         """Return what random dropout masks do to the gradients, as `Answers.masks` says."""

@@ -11,7 +11,8 @@ import pytest
 import networks
 from analysis.proof.tolerances import LATER_STEPS
 from harness.proof import distances
-from harness.proof.distances import BLOCK, SHARE, Errors
+from harness.proof.distances import Errors, errors_from
+from runners.comparisons import BLOCK, SHARE, momentum_products
 
 SIZE = SHARE + 2 * BLOCK + 3
 RATE, MOMENTUM = 0.1, 0.9
@@ -100,7 +101,7 @@ def test_what_momentum_added_is_told_from_the_step_before(start, gradient, gener
     later = generator.standard_normal(SIZE)
     own = stepped(second, later)
     third = stepped(second, later + times * gradient)
-    error = distances.momentum_errors(start, second, own, third, MOMENTUM)
+    error = errors_from(momentum_products(start, second, own, third, MOMENTUM))
     assert error.coefficient == pytest.approx(times / MOMENTUM - 1, abs=1e-6)
     assert error.distance == pytest.approx(abs(times / MOMENTUM - 1), abs=1e-4)
     assert error.rounded_coefficient < 1e-6
@@ -110,12 +111,12 @@ def test_a_momentum_of_tiny_steps_is_known_within_what_rounding_makes_of_it(star
     tiny = 3e-6 * generator.standard_normal(SIZE)
     second = stepped(start, tiny)
     own, third = stepped(second, tiny), stepped(second, tiny + MOMENTUM * tiny)
-    error = distances.momentum_errors(start, second, own, third, MOMENTUM)
+    error = errors_from(momentum_products(start, second, own, third, MOMENTUM))
     # Rounding lengthens the move before, so that the share of it that is found is less.
     lengthened = error.rounded_distance**2
     assert 0.1 < error.distance < error.rounded_distance
     assert 0.01 < -error.coefficient < lengthened + 6 * error.rounded_coefficient < 0.2
-    still = distances.momentum_errors(start, start, start, start, MOMENTUM)
+    still = errors_from(momentum_products(start, start, start, start, MOMENTUM))
     assert (still.coefficient, still.distance) == (0.0, 0.0)
 
 
