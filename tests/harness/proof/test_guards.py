@@ -1,9 +1,12 @@
 """Each comparison of a proof refuses a fault that the others let pass."""
 
+import math
 import re
 
 import pytest
 
+from harness.proof import moves
+from harness.proof.distances import Errors
 from harness.proof.limits import Allowed, Limits
 from harness.proof.questions import PLAIN
 
@@ -73,3 +76,15 @@ def test_weights_away_from_kinks_show_what_kinks_hide_at_the_drawn_ones(verdict,
     assert found.verdict == "different"
     assert found.reason.startswith("1 of 23 gradients differ, from the loss backwards first "
                                    "conv2d1.weight (conv2d, 1.005 times the right one")
+
+
+@pytest.mark.parametrize(("limit", "distance", "words"), [
+    (moves.CANCELS, math.inf, ""),
+    (moves.CANCELS, math.nan, "not a number"),
+    (0.9 * moves.CANCELS, math.inf, "inf times the right one, allowed -8 to 10"),
+])
+def test_a_gradient_that_cancels_but_for_rounding_is_refused_only_as_no_number(limit, distance,
+                                                                               words):
+    """A shift before a convolution and batch norm has none, and bf16 makes it any size."""
+    error = Errors(distance, distance, distance)
+    assert moves._beyond(error, Allowed(limit, limit, limit), distance=True) == words
