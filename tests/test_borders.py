@@ -32,9 +32,10 @@ ORDER = {
 }
 # Writing reports is the command line's job. The rest of the driver reads records only.
 ANALYSIS_FOR_HARNESS = {"analysis.traces", "analysis.records", "analysis.proof", "analysis.trials"}
-# From low to high: the contract, files of arrays, the tracer, the commands, the start of a worker.
-WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.tracer", "runners.session",
-          "runners.inference", "runners.__main__"]
+# From low to high: the contract, files of arrays and what compares them, the tracer, the commands,
+# the start of a worker.
+WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons", "runners.tracer",
+          "runners.session", "runners.inference", "runners.__main__"]
 # A framework's package may import these beside itself.
 RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file"}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
