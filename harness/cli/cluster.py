@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich import box
 from rich.table import Table
 
 from analysis.statistics.bootstrap import MINIMUM_PROCESSES as FEWEST
-from harness.cli.options import RunOptions
+from harness.cli.options import RunOptions, folder_of, numbers
 from harness.cli.terminal import console, dim, new_folder, say
 from harness.cluster import slurm
 from harness.cluster.job import Job, script
@@ -62,6 +63,34 @@ def describe_nodes(where: str, as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def scale(
+    folder: Annotated[Path, typer.Argument(
+        metavar="DIR", parser=folder_of, help="A campaign of one device.")],
+    devices: Annotated[str, typer.Option(help="How many, with commas.")] = "8,64,1024",
+    per_node: Annotated[int, typer.Option(min=1, max=64, help="Devices of a node.")] = 8,
+) -> None:
+    """Predict how a recorded campaign would scale over nodes, beside MLPerf's published times."""
+    from analysis.aggregation import clusters
+    from analysis.records import reader
+
+    counts = numbers(devices, "--devices")
+    found = clusters.table(reader.read(folder), counts, clusters.Cluster(per_node))
+    if found.empty:
+        raise WrongUse(f"{folder}: no verified trial of training on one device; name a campaign "
+                       "that has one")
+    table = Table(*map(str, found.columns), box=box.SIMPLE_HEAD,
+                  title="efficiency of weak scaling, % of linear, by the model")
+    for row in found.to_dict("records"):
+        table.add_row(*(f"{100 * value:.1f}" if name in counts else str(value)
+                        for name, value in row.items()))
+    console.print(table)
+    dim(f"Assumed: {clusters.__doc__.partition('Assumptions: ')[2]}".replace("\n", " ").strip())
+    shares = ", ".join(f"{100 * share:.0f} % on {count}"
+                       for count, share in clusters.published().items())
+    dim(f"MLPerf Training 3.0, ResNet-50 on H100, time to accuracy: {shares}. It also loses to "
+        "smaller batches a GPU, more epochs and evaluation, which the model leaves out.")
 
 
 def assumed(options: RunOptions) -> dict[str, Any] | None:
