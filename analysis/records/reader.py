@@ -43,13 +43,15 @@ WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
 }
+# What a node's network interfaces and InfiniBand ports have carried since it started.
+CARRIED = ("nic_tx_bytes", "nic_rx_bytes", "infiniband_tx_bytes", "infiniband_rx_bytes")
 _COUNTED = (
     "seconds", "pcie_rx_bytes", "pcie_tx_bytes", "pcie_covered_seconds", "nvlink_rx_bytes",
     "nvlink_tx_bytes", "energy_joules", "energy_counter_joules", "power_watts", "sm_mhz",
     "memory_mhz", "event_reasons", "memory_used_bytes", "busy_percent", "processes", "cpu_seconds",
     "driver_seconds", "gpm_pcie_rx_bytes_per_second", "gpm_pcie_tx_bytes_per_second",
     "gpm_nvlink_rx_bytes_per_second", "gpm_nvlink_tx_bytes_per_second", "sm_percent",
-    "tensor_percent", "dram_percent",
+    "tensor_percent", "dram_percent", *CARRIED,
 )
 COUNTER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "device": str, "kind": str, **dict.fromkeys(_COUNTED, float),
@@ -160,7 +162,8 @@ def read(folder: str | Path) -> Campaign:
     for name, columns in TABLES.items():
         file = folder / f"{name}.csv"
         tables[name] = read_table(
-            file, {column: kind for column, kind in columns.items() if column not in LATE})
+            file, {column: kind for column, kind in columns.items()
+                   if column not in (*LATE, *CARRIED)})
         unknown = sorted(set(tables[name]["trial"]) - names)
         if unknown:
             raise BadRecords(
@@ -171,6 +174,10 @@ def read(folder: str | Path) -> Campaign:
     proves_each_process = set(STRENGTH) <= set(processes)
     tells_settings = "settings" in processes
     processes = processes.assign(**{name: _late(processes, name, folder) for name in LATE})
+    counters = tables["counters"]
+    tables["counters"] = counters.assign(**{
+        name: _numbers(counters[name], folder / "counters.csv", float) if name in counters
+        else math.nan for name in CARRIED})
     finished = processes[["trial", "process"]]
     key = ["trial", "process", "variant", "window"]
     phases = tables["phases"].drop_duplicates(key, keep="last")

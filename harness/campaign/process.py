@@ -86,7 +86,7 @@ class Process:
         if self.worker:
             local = self.trial.devices // self.trial.nodes
             gpus = local if self.trial.device_kind == "cuda" else 0
-            with self._noting_failures(), sampler.recording(gpus):
+            with self._noting_failures(), sampler.recording(gpus, self.trial.nodes):
                 self._time(self.worker)
             if outcome.row["status"] != "ok":
                 self.worker.end()

@@ -14,6 +14,7 @@ from typing import Any
 
 import networks
 from harness.campaign.events import Listener
+from harness.cluster import allocation
 from harness.data import data_sets
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, store, wheels
@@ -227,4 +228,6 @@ def _environment(plan: Plan, what: tuple[str, str, recipes.Device],
 def _sampler(plan: Plan) -> AbstractContextManager[Sampler]:
     if not plan.suite.telemetry:
         return nullcontext(Sampler(reasons=[NO_TELEMETRY]))
-    return open_sampler(plan.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    most = max((trial.nodes for trial in plan.planned), default=1)
+    return open_sampler(plan.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"),
+                        allocation.nodes()[1:most])

@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 
 from harness.errors import WrongUse
@@ -32,9 +33,14 @@ def addresses(count: int) -> list[str]:
 
 def step(count: int) -> list[str]:
     """Return the words that start one process on each of the first `count` nodes."""
-    names = ",".join(nodes()[:count])
+    return step_on(nodes()[:count])
+
+
+def step_on(names: Sequence[str]) -> list[str]:
+    """Return the words that start one process on each of these nodes."""
+    count = len(names)
     return [*STEP, f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1",
-            f"--nodelist={names}"]
+            f"--nodelist={','.join(names)}"]
 
 
 def free_port(address: str) -> int:

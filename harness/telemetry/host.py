@@ -1,7 +1,8 @@
-"""The host as a source of telemetry: processor time, memory, and energy where RAPL is readable."""
+"""The host as a source of telemetry: processor time, memory, network bytes, and RAPL's energy."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ class Host:
     name = "host"
 
     def __init__(self, root: Path = Path("/")):
+        self.root = root
         self.zones, self.not_measured = _energy_zones(root)
         self.readings: dict[str, Callable[[float], dict[str, Any]]] = {"slow": self.read_use}
         self.edges: dict[str, Callable[[float], dict[str, Any]]] = {}
@@ -35,6 +37,22 @@ class Host:
         """Begin all totals anew."""
         self.microjoules = {zone: Count(wraps_at) for zone, wraps_at in self.zones.items()}
 
+    def read_network(self) -> dict[str, int]:
+        """Read what network interfaces but the loopback, and InfiniBand's ports, have carried.
+
+        Totals since the machine started. InfiniBand counts words of four bytes.
+        """
+        found = {}
+        for direction in ("tx", "rx"):
+            nics = self.root.glob(f"sys/class/net/*/statistics/{direction}_bytes")
+            found[f"nic_{direction}_bytes"] = _sum_of(
+                file for file in nics if file.parts[-3] != "lo")
+        for direction, name in (("tx", "port_xmit_data"), ("rx", "port_rcv_data")):
+            ports = list(self.root.glob(f"sys/class/infiniband/*/ports/*/counters/{name}"))
+            if ports:
+                found[f"infiniband_{direction}_bytes"] = 4 * _sum_of(ports)
+        return found
+
     def read_energy(self, seconds: float) -> dict[str, Any]:
         """Read the joules that all packages and their memory have used since `restart`."""
         try:
@@ -50,7 +68,16 @@ class Host:
         interrupts = getattr(times, "irq", 0) + getattr(times, "softirq", 0)
         return {"cpu_seconds": times.user + times.nice + times.system + interrupts,
                 "driver_seconds": time.process_time(),
-                "memory_used_bytes": psutil.virtual_memory().used}
+                "memory_used_bytes": psutil.virtual_memory().used, **self.read_network()}
+
+
+def _sum_of(files: Iterable[Path]) -> int:
+    """Add up files of one number each; one that vanished or cannot be read counts nothing."""
+    total = 0
+    for file in files:
+        with suppress(OSError, ValueError):
+            total += int(file.read_text())
+    return total
 
 
 def _energy_zones(root: Path) -> tuple[dict[Path, int], list[str]]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import pynvml
 
 from analysis.records.reader import EDGE
+from harness.telemetry.agent import agents
 from harness.telemetry.gpu import opened
 from harness.telemetry.host import Host
 
@@ -64,12 +65,16 @@ class Sampler:
         self.unanswered: list[tuple[Source, Loop]] = []
 
     @contextlib.contextmanager
-    def recording(self, gpus: int) -> Iterator[None]:
+    def recording(self, gpus: int, nodes: int = 1) -> Iterator[None]:
         """Record one process on the host and the first `gpus` GPUs until the block is left.
+
+        With several `nodes`, the same of each other node too.
 
         A source that still owes an answer is left out: its late answer would enter these totals.
         """
-        names = {"host", *(f"gpu{number}" for number in range(gpus))}
+        own = {"host", *(f"gpu{number}" for number in range(gpus))}
+        names = own if nodes == 1 else {source.name for source in self.sources
+                                        if source.name.rpartition("/")[2] in own}
         owing = {source.name for source in self._owing()}
         self.active = [source for source in self.sources if source.name in names - owing]
         self.samples = []
@@ -220,8 +225,12 @@ class Loop:
 
 
 @contextlib.contextmanager
-def open_sampler(gpus: int, visible: str | None) -> Iterator[Sampler]:
-    """Open a campaign's sampler: the host and the first `gpus` GPUs in CUDA_VISIBLE_DEVICES."""
+def open_sampler(gpus: int, visible: str | None, others: Sequence[str] = ()
+                 ) -> Iterator[Sampler]:
+    """Open a campaign's sampler: the host and the first `gpus` GPUs in CUDA_VISIBLE_DEVICES.
+
+    On `others`, further nodes of the campaign, an agent reads the same now and then.
+    """
     sampler = Sampler([Host()])
     with contextlib.ExitStack() as stack:
         found: list[Any] = []
@@ -234,7 +243,8 @@ def open_sampler(gpus: int, visible: str | None) -> Iterator[Sampler]:
         if len(found) < gpus and not reasons:
             reasons = [f"traffic and energy of {gpus - len(found)} GPUs: NVML cannot find them "
                        f"(CUDA_VISIBLE_DEVICES={visible}; a MIG slice has no counters)"]
-        sampler.sources = [*sampler.sources, *found]
+        sampler.sources = [*sampler.sources, *found,
+                           *stack.enter_context(agents(others, gpus))]
         sampler.reasons += reasons
         yield sampler
 

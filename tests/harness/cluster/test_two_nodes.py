@@ -25,6 +25,9 @@ def test_two_nodes_train_the_same_network(cluster, framework):
     assert all(0 < float(window["seconds"]) < 60 for window in rows_of(cluster, framework, "windows"))
     assert all(float(window["network_tx_bytes"]) > 0 for window in rows_of(cluster, framework, "network"))
     assert rows_of(cluster, framework, "trials")[0]["nodes"] == "2"
+    for node in ("host", "n2/host"):
+        told = [each for each in rows_of(cluster, framework, "counters") if each["device"] == node and each["nic_tx_bytes"]]
+        assert float(told[-1]["nic_tx_bytes"]) > 0 and float(told[-1]["memory_used_bytes"]) > 0 and not told[-1]["broken"]
     assert cluster.strangers() == []
 
 

@@ -54,7 +54,21 @@ def test_without_rapl_use_is_read_all_the_same(tmp_path):
     host = Host(tmp_path)
     assert host.not_measured == ["energy of the processors: this machine shows no RAPL counters"]
     assert list(host.readings) == ["slow"]
-    assert all(value > 0 for value in host.read_use(1.0).values())
+    used = host.read_use(1.0)
+    assert all(used[name] > 0 for name in ("cpu_seconds", "driver_seconds", "memory_used_bytes"))
+
+
+def test_interfaces_but_the_loopback_and_ports_of_infiniband_are_added(tmp_path):
+    for file, value in {"class/net/eth0/statistics/tx_bytes": 100, "class/net/ib0/statistics/tx_bytes": 20,
+                        "class/net/lo/statistics/tx_bytes": 9999, "class/net/eth0/statistics/rx_bytes": 7,
+                        "class/infiniband/mlx5_0/ports/1/counters/port_xmit_data": 1000,
+                        "class/infiniband/mlx5_1/ports/1/counters/port_xmit_data": 500}.items():
+        (tmp_path / "sys" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys" / file).write_text(f"{value}\n")
+    host = Host(tmp_path)
+    assert host.read_network() == {"nic_tx_bytes": 120, "nic_rx_bytes": 7, "infiniband_tx_bytes": 6000}
+    (tmp_path / "sys/class/net/eth0/statistics/tx_bytes").write_text("broken\n")
+    assert host.read_network()["nic_tx_bytes"] == 20
 
 
 def test_rapl_that_only_root_may_read_is_said_with_its_remedy(powercap, monkeypatch):
