@@ -16,6 +16,7 @@ import psutil
 import pynvml
 
 from analysis.trials.counters import THROTTLES
+from harness.machine import amd
 from harness.machine.nvml import ask, event_reasons, handles, visible_indices
 from harness.workers.worker import DRIVER
 
@@ -25,6 +26,12 @@ PATHS = {
     30: "one PCIe host bridge", 40: "host bridges of one NUMA node",
     50: "the link between processor sockets",
 }
+# Of a description; an AMD GPU tells a few of them.
+KEYS = ("name", "memory_bytes", "memory_used_bytes", "driver", "cuda", "sm_mhz", "memory_mhz",
+        "sm_max_mhz", "memory_max_mhz", "power_limit_watts", "power_limit_default_watts",
+        "temperature_celsius", "ecc", "persistence", "mig", "pcie_generation",
+        "pcie_generation_max", "pcie_width", "pcie_width_max", "nvlinks", "numa_node",
+        "throttle_reasons", "processes")
 # NVML_P2P_CAPS_INDEX_NVLINK.
 NVLINK_CAPABILITY = 2
 MOST_NVLINKS = 36
@@ -67,7 +74,9 @@ def _describe(root: Path) -> Described:
             return gpus, links(found), None
     # Also for a GPU that fell off the bus.
     except pynvml.NVMLError as error:
-        return [], [], None if isinstance(error, pynvml.NVMLError_LibraryNotFound) else str(error)
+        if not isinstance(error, pynvml.NVMLError_LibraryNotFound):
+            return [], [], str(error)
+        return amd.describe(dict.fromkeys(KEYS)), [], None
 
 
 def links(found: Sequence[Any]) -> list[dict[str, Any]]:

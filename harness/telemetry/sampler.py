@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import pynvml
 
 from analysis.records.reader import EDGE
+from harness.telemetry import amd
 from harness.telemetry.agent import agents
 from harness.telemetry.gpu import opened
 from harness.telemetry.host import Host
@@ -239,7 +240,9 @@ def open_sampler(gpus: int, visible: str | None, others: Sequence[str] = ()
             if gpus:
                 found = stack.enter_context(opened(gpus, visible, sampler.awaits_an_answer))
         except pynvml.NVMLError as error:
-            reasons = [f"traffic and energy of GPUs: NVML does not answer ({error})"]
+            found = stack.enter_context(amd.opened(gpus))
+            reasons = [] if found else [
+                f"traffic and energy of GPUs: NVML does not answer ({error})"]
         if len(found) < gpus and not reasons:
             reasons = [f"traffic and energy of {gpus - len(found)} GPUs: NVML cannot find them "
                        f"(CUDA_VISIBLE_DEVICES={visible}; a MIG slice has no counters)"]

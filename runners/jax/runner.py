@@ -49,6 +49,9 @@ TURNED = {
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
 STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE}
 
+# JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
+PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
+
 
 def sgd(parameters, velocity, gradients, learning_rate, momentum):
     velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
@@ -63,7 +66,7 @@ class Runner(protocol.Runner):
         libraries = {name: installed[name] for name in sorted(installed)
                      if name.startswith(("jax", "nvidia-cudnn"))}
         # Asking JAX for its devices fixes the CPU's threads, so only a GPU's plugin is asked.
-        plugin = any("cuda" in name for name in libraries)
+        plugin = any("cuda" in name or "rocm" in name for name in libraries)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
         gpu = plugin and visible
         device_name = jax.devices()[0].device_kind if gpu else protocol.processor_name()
@@ -75,7 +78,7 @@ class Runner(protocol.Runner):
         refuse_attention_in_fp16(task)
         self.settings = protocol.settings_of(task, tiers(task))
         # Of all nodes; `devices` are those of this process.
-        every = jax.devices(task.device)[:task.devices]
+        every = jax.devices(PLATFORMS[task.device])[:task.devices]
         self.mesh = Mesh(np.array(every), ("devices",)) if task.devices > 1 else None
         self.network = task.network
         self.style = choose_style(task, UNROLL if UNROLLED in self.settings else 1,
@@ -364,7 +367,7 @@ def find_devices(task):
     if task.ranks > 1:
         _join(task)
     try:
-        devices = jax.local_devices(backend=task.device)
+        devices = jax.local_devices(backend=PLATFORMS[task.device])
     except RuntimeError as error:
         raise Unsupported(f"jax.devices('{task.device}'): {error}") from error
     if len(devices) < local:
