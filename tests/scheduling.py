@@ -15,6 +15,14 @@ SHARED = ("tests/runners/", "tests/harness/proof/")
 FRAMEWORK = re.compile("|".join(sorted({*recipes.names()} - {"reference"})))
 # What takes longest begins first, so that no process works alone at the end.
 LONGEST = ("pytorch", "tensorflow")
+# Files of few tests that take a minute or more. xdist itself begins with what has most tests.
+LONG_FILES = (
+    "tests/scripts/test_one_python.py", "tests/harness/comparison/test_wheels.py",
+    "tests/harness/cluster/test_slurm.py", "tests/harness/plan/test_scaling_suite.py",
+    "tests/harness/campaign/test_several_devices.py",
+    "tests/harness/cluster/test_two_nodes.py", "tests/harness/studies/test_attention.py",
+    "tests/harness/studies/test_layers.py", "tests/harness/studies/test_aggregation.py",
+    "tests/harness/campaign/test_hostile.py", "tests/harness/comparison/test_track.py")
 
 
 class FrameworkScheduling(LoadScopeScheduling):
@@ -35,5 +43,6 @@ def group_of(nodeid):
 
 
 def place_of(group):
-    """The longest, then the other frameworks, then the files in their order."""
-    return LONGEST.index(group) if group in LONGEST else len(LONGEST) + ("/" in group)
+    """The longest, then the other frameworks, then long files, then the others in their order."""
+    order = (*LONGEST, "framework", *LONG_FILES, "file")
+    return order.index(group if group in order else "file" if "/" in group else "framework")

@@ -1,11 +1,13 @@
 """Under pytest-xdist, one process runs all tests of a framework, so that they share its worker."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.scheduling import LONGEST, FrameworkScheduling, group_of
+from tests.scheduling import LONG_FILES, LONGEST, FrameworkScheduling, group_of, place_of
 
+ROOT = Path(__file__).parents[1]
 RUNNERS, PROOF = "tests/runners/", "tests/harness/proof/"
 
 
@@ -62,3 +64,10 @@ def test_a_framework_s_tests_go_to_one_process_and_the_longest_begin():
 def test_tests_under_xdist_are_scheduled_so(request):
     hooks = request.config.hook.pytest_xdist_make_scheduler.get_hookimpls()
     assert any("conftest" in hook.plugin_name for hook in hooks)
+
+
+def test_frameworks_begin_then_the_files_that_take_long_then_the_others():
+    assert [file for file in LONG_FILES if not (ROOT / file).is_file()] == []
+    groups = [*LONGEST, "jax", *LONG_FILES, "tests/a.py"]
+    assert sorted(reversed(groups), key=place_of) == groups
+    assert place_of("tests/a.py") == place_of("tests/b.py")
