@@ -1,15 +1,17 @@
 """dlbench's rows beside loops that each community writes: how fast a row is by its loop.
 
-Processes of both sides take turns: one of a campaign, then the loop of its tier in
-scripts/reference_loops/. The folder holds the campaign, every window of the loops (loops.csv) and
-the ratios (reference_ratios.csv). Run it where dlbench is installed, as in
-.venv/bin/python scripts/reference_ratio.py --networks resnet50 --batches 256 --precisions bf16
+Processes of both sides take turns: one of a campaign, and the loop of its tier in
+scripts/reference_loops/ before or after it, as a seeded draw says. The folder holds the campaign,
+every window of the loops (loops.csv), both sides' seconds a step (raw_times.json) and the ratios
+with intervals (reference_ratios.csv). Run it where dlbench is installed, as in
+.venv/bin/python scripts/reference_ratio.py --pairs pytorch/resnet50,jax/alexnet --precisions bf16
 """
 
 import argparse
 import csv
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,7 @@ from analysis.records import manifest, reader
 from analysis.statistics import bootstrap
 from analysis.trials import effort, summary
 from harness.campaign import campaign
-from harness.campaign.events import Outcome
+from harness.campaign.events import Event, Outcome
 from harness.campaign.session import Plan
 from harness.cli.verify import Printer
 from harness.environments import store
@@ -58,6 +60,9 @@ RATIOS = ("network", "batch", "framework", "release", "tier", "precision", "devi
           "loop_seconds", "seconds", "ratio", "ratio_low", "ratio_high", "processes", "verified",
           "verdict", "reason")
 LIMIT_SECONDS = 900
+HOW_LONG = """Each process of ours takes about 10 s to start and compile, its proofs, and --windows
+windows; each loop about 10 s and --seconds. On a GPU a pair with 5 processes of each side takes 5
+to 10 minutes a tier and precision, on a CPU several times as long."""
 
 
 @dataclass(frozen=True)
@@ -88,25 +93,39 @@ class Loops:
 
 
 class TakingTurns(Printer):
-    """Runs the loop of a trial after each of its processes, and writes its windows."""
+    """Runs the loop of a trial before or after each of its processes, and writes its windows."""
 
     def __init__(self, console: Console, plan: Plan, loops: Loops, folder: Path):
         super().__init__(console)
         self.trials = {trial.trial: trial for trial in plan.trials}
         self.loops, self.folder = loops, folder
+        self.seed = plan.suite.seed
+        self.looped: set[tuple[str, int]] = set()
+
+    def watch(self, event: Event) -> None:
+        """Run the loop of a process that is about to start, where the draw says before."""
+        super().watch(event)
+        first = random.Random(f"{self.seed} {event.trial.trial} {event.process}").random() < 0.5
+        if event.phase == "starting" and first:
+            self._run_loop(event.trial.trial, event.process)
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
         """Run the loop of the process that has finished."""
         row = outcome.row
         self.note(f"{number} of {total}: {row['trial']} process {row['process']}: {row['status']} "
                   f"{row['reason']}".rstrip())
-        if row["status"] != "ok":
+        if row["status"] == "ok":
+            self._run_loop(row["trial"], row["process"])
+
+    def _run_loop(self, trial: str, process: int) -> None:
+        """Run a loop, unless it has run beside this process."""
+        if (trial, process) in self.looped:
             return
-        command = self.loops.command(self.trials[row["trial"]])
-        log = self.folder / "logs" / f"{row['trial']}-loop-{row['process']}.log"
-        windows, reason = run_loop(command, log)
+        self.looped.add((trial, process))
+        log = self.folder / "logs" / f"{trial}-loop-{process}.log"
+        windows, reason = run_loop(self.loops.command(self.trials[trial]), log)
         self.note(f"  its loop: {len(windows)} windows {reason}".rstrip())
-        same = {"trial": row["trial"], "process": row["process"]}
+        same = {"trial": trial, "process": process}
         rows = [{**same, "window": place, **window} for place, window in enumerate(windows)]
         append(self.folder / "loops.csv", rows if not reason else [{**same, "reason": reason}])
 
@@ -124,7 +143,9 @@ def main(words: Sequence[str] | None = None) -> int:
         for trial in plan.planned:
             loops.command(trial)
         campaign.run(plan, folder, TakingTurns(console, plan, loops, folder))
-        found = ratios(folder)
+        raw = times(folder)
+        (folder / "raw_times.json").write_text(json.dumps(raw, indent=1))
+        found = ratios(folder, raw)
         append(folder / "reference_ratios.csv", found, RATIOS)
         manifest.write_manifest(folder)
     except (WrongUse, networks.UnknownNetwork) as error:
@@ -158,23 +179,39 @@ def run_loop(command: Sequence[str], log: Path) -> tuple[list[dict[str, float]],
     return windows, "" if windows else "protocol: the loop timed no window"
 
 
-def ratios(folder: Path) -> list[dict[str, Any]]:
-    """Return for each row of the campaign in `folder` how many times as fast as its loop it is."""
+def times(folder: Path) -> dict[str, dict[str, list[Any]]]:
+    """Return by trial both sides' seconds a step: of each process those of its windows."""
     recorded = reader.read(folder)
     file = folder / "loops.csv"
     loops = pd.read_csv(file, keep_default_na=False) if file.exists() else \
         pd.DataFrame(columns=list(WINDOWS))
-    found = []
+    found = {}
     for row in summary.summarise(recorded).to_dict("records"):
         own = loops[loops["trial"] == row["trial"]]
-        failed = own.loc[own["reason"] != "", "reason"]
         timed = own[own["reason"] == ""].astype({"steps": float, "seconds": float})
-        theirs = [(each["seconds"] / each["steps"]).to_numpy()
-                  for _, each in timed.groupby("process")]
+        ours = summary.times_of(summary.without_diverged(recorded), str(row["trial"])) \
+            if row["status"] == "ok" else []
+        found[str(row["trial"])] = {
+            "reasons": list(own.loc[own["reason"] != "", "reason"]),
+            "loop": [(each["seconds"] / each["steps"]).tolist()
+                     for _, each in timed.groupby("process")],
+            "ours": [np.asarray(each).tolist() for each in ours]}
+    return found
+
+
+def ratios(folder: Path, raw: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return for each row of the campaign in `folder` how many times as fast as its loop it is.
+
+    `raw` is what `times` returns. The intervals draw processes anew, and windows within them.
+    """
+    found = []
+    for row in summary.summarise(reader.read(folder)).to_dict("records"):
+        theirs, ours = ([np.array(each) for each in raw[row["trial"]][side]]
+                        for side in ("loop", "ours"))
+        failed = raw[row["trial"]]["reasons"]
         line = {**{key: row[key] for key in RATIOS if key in row}, "tier": row["tuning"],
                 "reason": row["reason"] if row["status"] != "ok" else "; ".join(failed[:1])}
-        if row["status"] == "ok" and theirs:
-            ours = summary.times_of(summary.without_diverged(recorded), str(row["trial"]))
+        if ours and theirs:
             line |= _ratio(theirs, ours)
         found.append(line)
     return found
@@ -221,7 +258,14 @@ def append(file: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 
 
 def _plan(options: argparse.Namespace, interpreters: Mapping[str, Path]) -> Plan:
-    """Plan the campaign; leave out tiers that no loop of a framework has."""
+    """Plan the campaign; leave out tiers that no loop of a framework has, and other pairs."""
+    pairs = [tuple(pair.split("/")) for pair in options.pairs]
+    if any(len(pair) != 2 for pair in pairs):
+        raise WrongUse(f"--pairs {','.join(options.pairs)}: write each as FRAMEWORK/NETWORK, as in "
+                       "pytorch/resnet50")
+    if pairs:
+        options.frameworks, options.networks = (list(dict.fromkeys(side))
+                                                for side in zip(*pairs, strict=True))
     wanted = {
         "title": "Rows beside reference loops", "frameworks": options.frameworks,
         "networks": {name: {"batches": options.batches} for name in options.networks},
@@ -231,7 +275,9 @@ def _plan(options: argparse.Namespace, interpreters: Mapping[str, Path]) -> Plan
         "peaks": False, "prepare_jobs": 1, "interpreters": interpreters}
     plan = campaign.prepare(validate(wanted, Suite, "reference_ratio"), "reference_ratio",
                             options.allow_dirty)
-    return replace(plan, trials=[trial for trial in plan.trials if _has_tier(trial)])
+    return replace(plan, trials=[
+        trial for trial in plan.trials
+        if _has_tier(trial) and (not pairs or (trial.framework, trial.network) in pairs)])
 
 
 def _has_tier(trial: Trial) -> bool:
@@ -240,7 +286,10 @@ def _has_tier(trial: Trial) -> bool:
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="reference_ratio.py", description="Time dlbench's rows beside reference loops.")
+        prog="reference_ratio.py", description="Time dlbench's rows beside reference loops.",
+        epilog=HOW_LONG)
+    parser.add_argument("--pairs", type=_words, default=[], metavar="FRAMEWORK/NETWORK",
+                        help="with commas, in the place of --frameworks and --networks")
     parser.add_argument("--frameworks", type=_words, default=list(TIERS), help="with commas")
     parser.add_argument("--networks", type=_words, default=["resnet50", "lstm32"])
     parser.add_argument("--batches", type=lambda text: [int(each) for each in _words(text)],

@@ -55,7 +55,10 @@ def test_a_row_takes_turns_with_its_loop_and_both_are_recorded(tmp_path):
     assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
     loops = pd.read_csv(tmp_path / "out" / "loops.csv")
     assert loops["process"].tolist() == [0, 0, 1, 1, 2, 2]
-    shown = reference_ratio.table(reference_ratio.ratios(tmp_path / "out"))
+    raw = json.loads((tmp_path / "out" / "raw_times.json").read_text())
+    assert [[len(side) for side in (each["loop"], each["ours"])] for each in raw.values()] \
+        == [[3, 3]]
+    shown = reference_ratio.table(reference_ratio.ratios(tmp_path / "out", raw))
     assert list(shown.columns[-1].cells) == ["as fast as its loop"]
     assert audit.audit(tmp_path / "out") == []
 
@@ -95,7 +98,7 @@ def assigned(file, name):
 def test_every_framework_has_a_loop_of_each_network_and_tier():
     for folder, tiers in TIERS.values():
         assert set(tiers.values()) <= set(assigned(LOOPS / folder / "training.py", "TIERS"))
-        for name in ("resnet50", "fcn5", "gpt2_small", "vit_b16",
+        for name in ("resnet50", "alexnet", "fcn5", "gpt2_small", "vit_b16",
                      *(each[0] for each in NETWORKS.values())):
             assert "def build(options):" in (LOOPS / folder / f"{name}.py").read_text()
 
@@ -135,3 +138,12 @@ def test_a_loop_refuses_a_tier_that_it_does_not_have(tmp_path):
 def test_a_bad_interpreter_is_wrong_use(tmp_path):
     with pytest.raises(WrongUse):
         reference_ratio.named(["torch"])
+
+
+@pytest.mark.parametrize(("pairs", "said"), [
+    ("reference", "--pairs reference: write each as FRAMEWORK/NETWORK"),
+    ("reference/tiny_fcn", "no loop of reference stock, tiny_fcn: choose other")])
+def test_pairs_stand_in_the_place_of_frameworks_and_networks(tmp_path, capsys, pairs, said):
+    code = reference_ratio.main([*SHORT, "--networks", "tiny_cnn", "--pairs", pairs,
+                                 "--loops", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert code == 2 and said in capsys.readouterr().err

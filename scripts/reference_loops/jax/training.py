@@ -49,22 +49,24 @@ class Block(nn.Module):
 
 def prepare(model, inputs, targets, learning_rate, options):
     optimizer = optax.sgd(learning_rate, momentum=0.9)
-    variables = model.init(jax.random.key(0), inputs)
+    variables = model.init({"params": jax.random.key(0), "dropout": jax.random.key(2)}, inputs)
     rest = {name: value for name, value in variables.items() if name != "params"}
-    state = (variables["params"], rest, optimizer.init(variables["params"]))
+    state = (variables["params"], rest, optimizer.init(variables["params"]), jax.random.key(3))
 
     def train_step(state, inputs, targets):
-        parameters, rest, momentum = state
+        parameters, rest, momentum, key = state
+        key, masks = jax.random.split(key)
 
         def loss_of(parameters):
-            logits, updated = model.apply({"params": parameters, **rest}, inputs, mutable=[*rest])
+            logits, updated = model.apply({"params": parameters, **rest}, inputs, mutable=[*rest],
+                                          rngs={"dropout": masks})
             losses = optax.softmax_cross_entropy_with_integer_labels(
                 logits.astype(jnp.float32), targets)
             return losses.mean(), updated
 
         gradients, updated = jax.grad(loss_of, has_aux=True)(parameters)
         updates, momentum = optimizer.update(gradients, momentum, parameters)
-        return optax.apply_updates(parameters, updates), updated, momentum
+        return optax.apply_updates(parameters, updates), updated, momentum, key
 
     flags = TUNED if options.tier == "tuned" and options.device == "cuda" else None
     step = jax.jit(train_step, donate_argnums=0, compiler_options=flags)
