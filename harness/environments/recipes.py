@@ -122,7 +122,8 @@ class Parallel(Strict):
     with the arguments `launch`, in which {devices}, {interpreter} and {scratch} are replaced.
     `failure_report` begins the launcher's report of a failed rank; `rank` is the variable that
     holds a process's rank. The first of `strategies` is the default; a device without any has a
-    reason. `variables` are set for every process, by kind of device where they differ.
+    reason. `variables` are set for every process, by kind of device where they differ. Without
+    `nodes`, `one_node` says why it stays on one.
     """
 
     kind: Literal["ranks", "controller"]
@@ -134,6 +135,7 @@ class Parallel(Strict):
     reasons: dict[Device, str] = {}
     variables: dict[str, str] | dict[Device, dict[str, str]] = {}
     nodes: Nodes | None = None
+    one_node: str = ""
 
     def strategies_of(self, device: Device, nodes: int) -> list[str]:
         """Return the strategies between devices of one node, or of several."""

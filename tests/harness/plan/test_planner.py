@@ -191,3 +191,9 @@ def test_a_gpu_that_is_not_there_is_a_refused_row_and_not_an_attempt():
     suite = Suite(networks=["tiny_fcn"], device="cuda")
     (trial,) = make_trials(suite, {"pytorch": "2.13.0"}, Machine("cuda", 2, 0), lambda name: False)
     assert (trial.status, trial.reason) == ("unsupported", "no NVIDIA GPU answers on this machine")
+
+
+@pytest.mark.parametrize(("framework", "why"), [("paddle==3.3.1", "--master"), ("mxnet==1.9.1", "parameter servers"), ("cntk==2.7", "mpiexec")])
+def test_a_framework_that_stays_on_one_node_says_why(framework, why):
+    [(_, status, reason)] = outcomes({"frameworks": [framework], "nodes": [2], "devices": [1]}, "nodes", machine=Machine("cpu", 4, 1, nodes=2))
+    assert status == "unsupported" and "trains on one node here: its" in reason and why in reason
