@@ -194,8 +194,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     against = [*judged.reasons, *timer.reasons(windows, around)]
     parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
-    remarks = [*_remarks(trial, processes, judged.remarks), *_units(ok, grouped),
-               *_sharing(campaign, trial),
+    units = _units(ok, grouped)
+    remarks = [*_remarks(trial, processes, [*units, *judged.remarks]), *_sharing(campaign, trial),
                *_spread(campaign, times, step), *counted.remarks,
                *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     calls = {}
