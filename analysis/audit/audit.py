@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -27,15 +27,12 @@ from analysis.records import manifest, packed, pages, reader, study_reader
 from analysis.records.reader import BadRecords, Campaign
 from analysis.records.text import shortened
 from analysis.report import report
-from analysis.studies import attention, conv, gemm, layers
+from analysis.studies.kinds import STUDIES
 from analysis.trials import summary
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
 LONGEST_PART = 300  # of a finding, in characters
 MOST_FINDINGS = 20  # of one file; the rest is counted
-STUDIES: Mapping[str, Callable[..., Path]] = {
-    "gemm": gemm.write, "conv": conv.write, "layers": layers.write,
-    "attention": attention.write}
 FIGURES = re.compile(r"<figure>.*?</figure>", re.DOTALL)
 
 
@@ -114,11 +111,14 @@ def _study(folder: Path) -> list[Finding]:
         page = folder / "study.json"
         meta = pages.read_page(page, "")
         pages.check_page(page, meta, pages.StudyPage)
+        if not meta["finished"]:
+            findings.append(Finding("study.json", "", "finished", "when it ended",
+                                    "null: it was interrupted or runs still"))
         name = meta["study"]
         if name == "aggregation":
-            return _aggregation(folder)
+            return findings + _aggregation(folder)
         if name not in STUDIES:
-            return []  # only its hashes can be checked
+            return findings  # only its hashes can be checked
         findings += [Finding(*fault) for fault in study_reader.faults(study_reader.read([folder]))]
         with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
             STUDIES[name]([folder], Path(made), plots=False)

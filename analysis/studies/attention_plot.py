@@ -16,8 +16,9 @@ UNITS = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 MASKS = {"no": "no mask", "yes": "causal mask"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-# Above this share of the scale, a cell is dark. A page replaces `style.INK`, but not these.
-DARK, ON_DARK, ON_LIGHT = 0.55, "#ffffff", "#000000"
+# Above this share of the scale, a cell is dark. A page replaces `style.INK` and white, but not
+# these.
+DARK, ON_DARK, ON_LIGHT = 0.55, "#fefefe", "#000000"
 
 
 @style.styled

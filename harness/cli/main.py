@@ -208,13 +208,21 @@ def run(options: RunOptions) -> None:
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", parser=folder_of, help="Campaigns, as `dlbench run` wrote them.")],
+        metavar="DIR...", parser=folder_of,
+        help="Campaigns, or studies of one kind, as dlbench wrote them.")],
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="DIR", parser=folder_of,
-        help="Default: the campaign's folder; of several, `report` beside the first.")] = None,
+        help="Default: the records' folder; of several, `report` beside the first.")] = None,
 ) -> None:
-    """Make tables, plots and a page from campaigns' records."""
-    _report(folders, out or (folders[0] if len(folders) == 1 else folders[0].parent / "report"))
+    """Make tables, plots and a page from the records of campaigns or studies."""
+    from analysis.studies import kinds
+
+    out = out or (folders[0] if len(folders) == 1 else folders[0].parent / "report")
+    if not all((folder / "study.json").is_file() for folder in folders):
+        _report(folders, out)
+        return
+    with writing(out):
+        say(f"Page: {kinds.write(folders, out)}")
 
 
 @app.command()

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from analysis.audit import audit
+from analysis.display import page
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.site import findings
-from analysis.studies import attention, attention_plot
+from analysis.studies import attention, attention_plot, kinds
 from tests.analysis.records.test_study_reader import study
 
 BASE = {"batch": 8, "length": 1024, "heads": 16, "width": 64, "precision": "bf16"}
@@ -99,6 +100,9 @@ def test_the_report_shows_errors_kernels_and_refusals_and_passes_the_audit(folde
     assert "| JAX cuDNN | bf16 | 2.0e-03 |  |" in report
     assert "square products 800 TFLOP/s in bf16; memory 4,000 GB/s" in report
     assert audit.audit(folder) == []
+    before = (folder / "report.md").read_bytes()
+    kinds.write([folder], folder)
+    assert (folder / "report.md").read_bytes() == before
     assert findings.of_study(folder).startswith("At B 8, T 1024") and findings.of_study(folder).endswith("1.43 times as long.")
     table = pd.read_csv(folder / "tables" / "fastest.csv")
     assert list(table["T"]) == [1024, 1024, 1024, 4096]
@@ -114,6 +118,9 @@ def test_a_map_has_the_speed_of_each_implementation_and_a_dash_where_there_is_no
     assert [label.get_text() for label in first.get_xticklabels()] == ["1,024", "4,096"]
     texts = [text.get_text() for text in first.texts]
     assert texts.count("\N{EN DASH}") == 2 and len(texts) == 12
+    # A page replaces these colours, and white numbers on dark cells could not be read.
+    assert not {text.get_color() for text in first.texts if text.get_text() != "\N{EN DASH}"} & set(page.PAGE_COLOURS)
+    assert attention_plot.ON_DARK not in page.PAGE_COLOURS and attention_plot.ON_LIGHT not in page.PAGE_COLOURS
     assert [axes.get_title("left") for axes in figure.axes[:4]] == [
         "forward, no mask", "forward, causal mask", "forward and backward, no mask", ""]
 
