@@ -47,20 +47,19 @@ INFERENCE_METHOD = (
     "after another and keeps the time of each; a time per mini-batch is that of a window of calls. "
     "A quantile is the median over processes of each process's quantile. Its 95 % interval draws "
     "processes, and for each the rank of its order statistic, and is widened for few processes.",
-    "Only verified rows are ranked. In a verified row, each process gave the reference's outputs, "
-    "for inputs of the proof before the first window and for the timed inputs in the last call of "
-    "each window. The error's size fits the declared precision.",
+    "Only verified rows are ranked. In a verified row, each process gave the reference's outputs. "
+    "They are checked for inputs of the proof before the first window, and for the timed inputs "
+    "in the last call of each window. The error's size fits the declared precision.",
 )
 # What proved the rows: of campaigns that prove each process, and of those of earlier releases.
 PROOFS = {
     True: "Only verified rows are ranked. In a verified row, each process proved the step that it "
-    "timed before the first window and after the last one: its loss, gradients, updates and "
-    "running statistics agreed with the reference, and a runner that trains nothing would have "
-    "been refused. Losses that differ from another row's are remarks.",
+    "timed before the first window and after the last one. Its loss, gradients, updates and "
+    "running statistics agreed with the reference. A runner that trains nothing would have been "
+    "refused. Losses that differ from another row's are remarks.",
     False: "Only verified rows are ranked. In a verified row, the framework agreed with the "
-    "reference in loss, gradients and trained parameters, it built the network's own number of "
-    "parameters, and its losses agree with those of its other processes and of the other "
-    "frameworks.",
+    "reference in loss, gradients and trained parameters. It built the network's own number of "
+    "parameters. Its losses agree with those of its other processes and of the other frameworks.",
 }
 
 
@@ -74,9 +73,10 @@ SECTIONS = (
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
-     "The smallest faults that it would have refused, in the weakest of its processes: an error of "
-     "the learning rate, an error of the scale of a tensor's gradient (in the tensors that hold "
-     "95 % of the parameters), and the share of the parameters in tensors that could stand still.",
+     "The smallest faults that it would have refused, in the weakest of its processes. The columns "
+     "are an error of the learning rate, an error of the scale of a tensor's gradient, and the "
+     "share of the parameters in tensors that could stand still. The error of the scale is that "
+     "of the tensors that hold 95 % of the parameters.",
      "Not seen: even a missing update could have passed."),
     ("outputs", "How far outputs are off",
      "The largest distance from the float64 reference, in units of how outputs differ between "
@@ -89,7 +89,7 @@ SECTIONS = (
     ("phases", "What a step is made of",
      "Differences of nested variants of the step, timed in turn in one process. Aggregation is "
      "hidden if it takes longer alone than it adds to the step. A part is the median of paired "
-     "differences, so the parts of a step with scattered times do not add up to it; the last "
+     "differences. So the parts of a step with scattered times do not add up to it, and the last "
      "column says by how much.", ""),
     ("traffic", "Traffic and energy of a mini-batch", "",
      "Bytes on the links, packet headers included, and joules of all devices of a row, from "
@@ -100,8 +100,8 @@ SECTIONS = (
      "The same trial on both, in the same build of each framework: the processor's time divided by "
      "the GPU's.", ""),
     ("reasons", "Why the slower ones are slower",
-     "Each row that is shown to be slower, beside the fastest of its workload: the parts of their "
-     "steps that differ by a tenth of the gap or more, according to their traces. "
+     "Each row that is shown to be slower stands beside the fastest of its workload. Their traces "
+     "give the parts of their steps that differ by a tenth of the gap or more. "
      "`dlbench explain` shows one pair in full.", ""),
     ("gpu_time", "Where the GPU's time goes",
      "Shares of all kernels and copies of a mini-batch, from a trace of ten steps. Idle is what "
