@@ -7,16 +7,16 @@ SUITE ?= $(if $(filter-out 0,$(GPUS)),configs/gpu.yaml $(if $(filter-out 1,$(GPU
 CAMPAIGNS ?= $(patsubst %/campaign.json,%,$(wildcard results/*/campaign.json))
 FRAMEWORKS ?= pytorch tensorflow
 PYTEST_ARGUMENTS ?=
-JOBS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
+JOBS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 
 # Compiled files make each of hundreds of workers start sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare verify report publish docs check test clean
+.PHONY: help setup bench compare verify report publish docs check test test-slow test-all clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 setup:  ## make .venv with the dlbench command in it; nothing to do while pyproject.toml stays as it is
 	@scripts/setup
@@ -48,9 +48,15 @@ check: setup  ## lint, types, import borders and documentation
 	$(PYTHON) -m pytest -q tests/test_borders.py
 	$(MAKE) docs
 
-test: setup  ## make the environments of FRAMEWORKS where absent, then run all tests; those of other frameworks skip
+test: setup  ## make the environments of FRAMEWORKS where absent, then run all but the slow tests; those of other frameworks skip
 	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
-	$(PYTHON) -m pytest -n $(JOBS) $(PYTEST_ARGUMENTS)
+	$(PYTHON) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGUMENTS)
+
+test-slow: setup  ## run the tests that `make test` leaves out
+	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
+	$(PYTHON) -m pytest -n $(JOBS) -m slow $(PYTEST_ARGUMENTS)
+
+test-all: test test-slow  ## run all tests
 
 clean:  ## remove .venv and caches; environments and results stay
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache *.egg-info

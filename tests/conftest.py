@@ -32,6 +32,26 @@ def pytest_xdist_make_scheduler(config, log):
     return FrameworkScheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Count the slow tests for the process that reports: pytest-xdist does not say what it drops."""
+    slow = sum(1 for item in items if item.get_closest_marker("slow"))
+    getattr(config, "workeroutput", {})["slow"] = slow
+    config.slow_tests = slow
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.slow_tests = getattr(node, "workeroutput", {}).get("slow", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say how many tests `make test` leaves out."""
+    slow = getattr(config, "slow_tests", 0)
+    if slow and config.option.markexpr == "not slow":
+        terminalreporter.write_line(f"{slow} slow tests were left out: make test-slow runs them")
+
+
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
     """The judge of all verdicts: two samples, two steps. It keeps the reference's answers."""

@@ -215,9 +215,16 @@ def _on_nodes(combine: Callable[..., Times], sides: Sequence[Sequence[Times]], s
 def _centre(times: Sequence[Times]) -> float:
     if not times or any(len(windows) == 0 for windows in times):
         raise ValueError("an estimate needs one process or more, each with a timed window")
-    if any(not np.all(np.asarray(windows) > 0) for windows in times):
+    ordered = [np.sort(windows) for windows in times]
+    # The last one is nan if any is.
+    if not all(windows[0] > 0 and windows[-1] > 0 for windows in ordered):
         raise ValueError("a window's time is not positive: its clock was not monotonic")
-    return float(np.median([np.median(windows) for windows in times]))
+    return float(_middle(np.sort([_middle(windows) for windows in ordered])))
+
+
+def _middle(ordered: Times) -> float:
+    """Return what np.median does of sorted numbers, in a tenth of its time."""
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _shares(seed: int, *sides: Sequence[Times]) -> list[Times]:

@@ -8,6 +8,9 @@ import pytest
 from analysis.statistics import bootstrap, calibration
 
 
+SEEDS = 16
+
+
 def draw(rng, processes, windows=10, spread=0.1, noise=0.01):
     """Step times whose true median is 1; process effects ten times the windows' noise unless said otherwise."""
     effects = spread * rng.standard_normal((processes, 1))
@@ -62,7 +65,10 @@ def covered(estimates, truth=1.0):
 
 @pytest.fixture
 def few_draws(monkeypatch):
-    """Simulate with fewer bootstrap draws; each percentile is then a little short, which costs half a per cent of coverage."""
+    """Simulate with fewer bootstrap draws; each percentile is then a little short, which costs half a per cent of coverage.
+
+    Tests that use it repeat few seeds, whose draws are kept: what must vary is the times.
+    """
     monkeypatch.setattr(bootstrap, "DRAWS", 700)
 
 
@@ -70,20 +76,20 @@ def few_draws(monkeypatch):
 def test_a_95_percent_interval_covers_93_to_97_percent(few_draws, processes):
     """Found with 4000 trials and 2000 draws each: 0.943, 0.946 and 0.949 (docs/method/statistics.md)."""
     rng = np.random.default_rng(processes)
-    assert 0.93 <= covered(bootstrap.estimate(draw(rng, processes), seed) for seed in range(1500)) <= 0.97
+    assert 0.93 <= covered(bootstrap.estimate(draw(rng, processes), seed % SEEDS) for seed in range(1500)) <= 0.97
 
 
 @pytest.mark.parametrize("processes", [3, 5, 10])
 def test_a_95_percent_interval_of_a_ratio_covers_93_to_97_percent(few_draws, processes):
     rng = np.random.default_rng(100 + processes)
     pairs = ((draw(rng, processes), draw(rng, processes)) for _ in range(1000))
-    assert 0.93 <= covered(bootstrap.ratio(a, b, seed) for seed, (a, b) in enumerate(pairs)) <= 0.97
+    assert 0.93 <= covered(bootstrap.ratio(a, b, seed % SEEDS) for seed, (a, b) in enumerate(pairs)) <= 0.97
 
 
 def test_a_ratio_of_a_noisy_side_and_a_quiet_one_is_as_uncertain_as_the_noisy_side(few_draws):
     rng = np.random.default_rng(1)
     pairs = ((draw(rng, 5), draw(rng, 5, spread=0.01)) for _ in range(1000))
-    assert 0.93 <= covered(bootstrap.ratio(a, b, seed) for seed, (a, b) in enumerate(pairs)) <= 0.97
+    assert 0.93 <= covered(bootstrap.ratio(a, b, seed % SEEDS) for seed, (a, b) in enumerate(pairs)) <= 0.97
 
 
 @pytest.mark.parametrize("processes", calibration.FACTORS)
@@ -98,13 +104,13 @@ def test_without_calibration_intervals_of_three_processes_would_not_cover(few_dr
     """The negative control: plain percentiles of three processes."""
     monkeypatch.setattr(calibration, "one_side", lambda processes, confidence: 1.0)
     rng = np.random.default_rng(9)
-    assert covered(bootstrap.estimate(draw(rng, 3), seed) for seed in range(400)) < 0.85
+    assert covered(bootstrap.estimate(draw(rng, 3), seed % SEEDS) for seed in range(400)) < 0.85
 
 
 def test_more_confidence_covers_more(few_draws):
     rng = np.random.default_rng(10)
     pairs = ((draw(rng, 5), draw(rng, 5)) for _ in range(600))
-    assert covered(bootstrap.ratio(a, b, seed, confidence=0.9875) for seed, (a, b) in enumerate(pairs)) >= 0.975
+    assert covered(bootstrap.ratio(a, b, seed % SEEDS, confidence=0.9875) for seed, (a, b) in enumerate(pairs)) >= 0.975
 
 
 def test_stopping_at_a_narrow_interval_costs_some_coverage(few_draws):
@@ -136,7 +142,7 @@ def test_a_ratio_finds_a_difference_that_is_there():
 def test_a_95_percent_interval_of_a_difference_covers_93_to_97_percent(few_draws, processes):
     rng = np.random.default_rng(200 + processes)
     pairs = ((draw(rng, processes, spread=0.03), draw(rng, processes, spread=0.03)) for _ in range(600))
-    assert 0.92 <= covered((bootstrap.difference(a, b, seed) for seed, (a, b) in enumerate(pairs)), truth=0.0) <= 0.98
+    assert 0.92 <= covered((bootstrap.difference(a, b, seed % SEEDS) for seed, (a, b) in enumerate(pairs)), truth=0.0) <= 0.98
 
 
 def test_a_difference_has_the_unit_of_its_times_and_a_sign():
@@ -193,9 +199,9 @@ def test_nodes_that_differ_are_what_is_drawn(few_draws, nodes, spread):
     """Nodes whose spread is five times that of their processes, and a quarter of it."""
     rng = np.random.default_rng(300 + nodes)
     campaigns = [on_nodes(rng, nodes, spread=spread)[1:] for _ in range(500)]
-    assert 0.925 <= covered(bootstrap.estimate(bootstrap.by_node(*each), seed) for seed, each in enumerate(campaigns)) <= 0.975
+    assert 0.925 <= covered(bootstrap.estimate(bootstrap.by_node(*each), seed % SEEDS) for seed, each in enumerate(campaigns)) <= 0.975
     if spread == 0.1:  # the negative control: processes as if each had a node of its own
-        assert covered(bootstrap.estimate(times, seed) for seed, (times, _) in enumerate(campaigns[:200])) < 0.8
+        assert covered(bootstrap.estimate(times, seed % SEEDS) for seed, (times, _) in enumerate(campaigns[:200])) < 0.8
 
 
 @pytest.mark.parametrize("nodes", [3, 6])
@@ -206,8 +212,8 @@ def test_what_slows_both_sides_of_a_node_cancels_and_what_slows_one_does_not(few
         factors, ours, names = on_nodes(rng, nodes)
         _, theirs, _ = on_nodes(rng, nodes, factors=factors * np.exp(0.03 * rng.standard_normal(nodes)))
         pair = bootstrap.by_node(ours, names), bootstrap.by_node(theirs, names)
-        found.append(bootstrap.ratio(*pair, seed))
-        apart.append(bootstrap.ratio([*pair[0]], [*pair[1]], seed))  # as if other nodes had run the other side
+        found.append(bootstrap.ratio(*pair, seed % SEEDS))
+        apart.append(bootstrap.ratio([*pair[0]], [*pair[1]], seed % SEEDS))  # as if other nodes had run the other side
     assert 0.925 <= covered(found) <= 0.975
     assert np.median([each.half_width for each in found]) < 0.6 * np.median([each.half_width for each in apart])
 
