@@ -8,6 +8,7 @@ import networks
 from harness.proof import copies
 from harness.workers.worker import Failed, Unsupported, Worker
 from tests.ready import to_train
+from tests.slow import slow, slow_but
 
 STALE = ("the devices' parameters have come apart: device 1 of 2 holds others than the rest; "
          "parameters that differ: 8, most of all dense4.bias, by 1 of what training changed (allowed 1e-05)")
@@ -29,10 +30,10 @@ def worker_of(worker_for, tmp_path):
 
 @pytest.mark.parametrize(("framework", "strategy", "network", "devices", "tuning"), [
     ("jax", "all_reduce", "tiny_resnet", 2, "stock"),
-    ("jax", "all_reduce", "tiny_fcn", 4, "stock"),
+    pytest.param("jax", "all_reduce", "tiny_fcn", 4, "stock", marks=slow),
     ("jax", "all_reduce", "tiny_lstm", 2, "tuned"),
     ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
-    ("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock"),
+    pytest.param("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock", marks=slow),
     ("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "compiled"),
     ("mxnet", "local", "tiny_resnet", 2, "stock"),
     ("mxnet", "device", "tiny_fcn", 4, "stock"),
@@ -89,9 +90,9 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
 @pytest.mark.parametrize(("part", "network", "devices", "tuning", "kept"), [
     ("FB", "tiny_lstm", 1, "stock", 10),  # an embedding's gradient is two arrays
     ("FB", "tiny_fcn", 1, "compiled", 8),
-    ("FB", "tiny_lstm", 2, "compiled", 10),
+    pytest.param("FB", "tiny_lstm", 2, "compiled", 10, marks=slow),
     ("FBA", "tiny_lstm", 2, "stock", 10),
-    ("FBA", "tiny_fcn", 2, "compiled", 8),
+    pytest.param("FBA", "tiny_fcn", 2, "compiled", 8, marks=slow),
     ("A", "tiny_fcn", 2, "stock", 8),
 ])
 def test_tensorflow_computes_the_gradients_whose_time_it_tells(worker_of, part, network, devices, tuning, kept):
@@ -103,7 +104,7 @@ def test_tensorflow_computes_the_gradients_whose_time_it_tells(worker_of, part, 
 
 
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])  # an embedding's rows go another way
-@pytest.mark.parametrize("part", ["A", "FBA", "FBAU"])
+@pytest.mark.parametrize("part", slow_but(["FBAU"], ["A", "FBA", "FBAU"]))
 def test_every_gradient_that_tensorflow_gives_to_nccl_has_a_device(worker_of, network, part):
     """NCCL's code refuses one without when it is traced."""
     with worker_of("tensorflow", 2, network, "Nccl", strategy="nccl_on_cpus") as worker:

@@ -11,6 +11,7 @@ from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Unsupported
 from tests.conftest import environment_of
 from tests.ready import inference_verdict
+from tests.slow import slow, slow_but
 
 ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
 BATCH = 4
@@ -45,14 +46,18 @@ def prove(judge, tmp_path):
     return ask
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_engine_computes_every_small_network(prove, engine):
-    names = networks.names(small=True)
+SMALL = networks.names(small=True)
+
+
+@pytest.mark.parametrize(("engine", "names"), [
+    *((engine, ("tiny_resnet", "tiny_gpt")) for engine in ENGINES[:-1]),
+    *slow_but([("openvino", SMALL)], [(engine, SMALL) for engine in ENGINES])])
+def test_an_engine_computes_small_networks(prove, engine, names):
     assert prove(engine, names) == dict.fromkeys(names, "same")
 
 
 @pytest.mark.parametrize(("engine", "tuning"), [
-    ("pytorch", "compiled"), ("pytorch", "tuned"), ("jax", "tuned")])
+    ("pytorch", "compiled"), pytest.param("pytorch", "tuned", marks=slow), ("jax", "tuned")])
 def test_a_tier_of_its_own_computes_the_network_too(prove, engine, tuning):
     # A compiler's networks: batch norm, and an LSTM, which JAX's tuned tier unrolls.
     names = ["tiny_lstm"] if engine == "jax" else ["tiny_resnet"]

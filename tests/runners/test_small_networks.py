@@ -3,17 +3,22 @@
 import pytest
 
 import networks
+from tests.slow import slow_where
 
 # What a framework lacks, by the network whose layers ask for it.
 NO_PRODUCT = ("attention: no layer of Caffe 1.0 multiplies two blobs; its InnerProduct multiplies by "
               "parameters alone")
 LACKS = {("caffe", "tiny_gpt"): NO_PRODUCT, ("caffe", "tiny_vit"): NO_PRODUCT,
          ("cntk", "tiny_vit"): "GELU: CNTK 2.7 has no error function"}
+COMPILED = ("tensorflow", "jax")  # which takes some seconds a network
+QUICK = ("tiny_fcn", "tiny_cnn", "tiny_lstm", "tiny_gpt")
 SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]
 
 
-@pytest.mark.parametrize("network", SMALL)
-@pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax", "paddle", "mxnet", "cntk", "caffe"])
+@pytest.mark.parametrize(("framework", "network"), slow_where(
+    lambda row: row[0] in COMPILED and row[1] not in QUICK,
+    [(framework, network) for network in SMALL
+     for framework in ("pytorch", "tensorflow", "jax", "paddle", "mxnet", "cntk", "caffe")]))
 def test_a_small_network_is_the_same_or_unsupported_with_its_reason(verdict, monkeypatch, framework, network):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     found = verdict(framework, network)

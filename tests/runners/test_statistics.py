@@ -9,6 +9,7 @@ from networks.description import Network
 from runners.protocol import Task
 from runners.reference.runner import Runner
 from tests.conftest import TASK
+from tests.slow import slow
 
 BATCH, STEPS = 4, 2
 
@@ -53,7 +54,7 @@ def test_the_reference_keeps_nine_tenths_of_the_first_devices_statistics(devices
 
 @pytest.mark.parametrize(("framework", "task"), [
     ("pytorch", {}),
-    ("pytorch", {"tuning": "compiled"}),
+    pytest.param("pytorch", {"tuning": "compiled"}, marks=slow),
     ("pytorch", {"tuning": "tuned", "precision": "bf16"}),
     ("pytorch", {"devices": 2, "strategy": "ddp"}),
     ("tensorflow", {}),

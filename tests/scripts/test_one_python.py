@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.environments import interpreters, recipes
+from tests.slow import slow_but
 
 ROOT = Path(__file__).parents[2]
 DLBENCH = [sys.executable, "-c", "from harness.start import main; main()"]
@@ -24,7 +25,7 @@ make help | grep -c '^bench'
 """
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("version", slow_but(["3.12"], ["3.10", "3.12", "3.13", "3.14"]))
 def test_one_python_is_found_and_a_campaign_is_planned_without_git_compilers_and_home(version):
     try:
         interpreters.find([version])

@@ -7,7 +7,6 @@ import pytest
 
 from analysis.statistics import bootstrap, calibration
 
-
 SEEDS = 16
 
 

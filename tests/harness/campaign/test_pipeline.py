@@ -19,6 +19,7 @@ from harness.workers import launch
 from harness.workers.pool import WorkerPool, leaves_traces
 from harness.workers.worker import Failed, Timeouts, Worker
 from tests.harness.campaigns import run, table
+from tests.slow import slow_but
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +174,7 @@ def test_a_worker_with_traces_of_a_trial_is_not_kept(tmp_path, stand_in, monkeyp
     assert len(in_order) < 6
 
 
-@pytest.mark.parametrize("limited", ["processes.memory:OfOne", "processes.memory:OfOneInTraining"])
+@pytest.mark.parametrize("limited", slow_but(["processes.memory:OfOneInTraining"], ["processes.memory:OfOne", "processes.memory:OfOneInTraining"]))
 def test_a_process_out_of_memory_beside_others_runs_again_alone_and_nothing_is_lost(tmp_path, stand_in, limited):
     stand_in(one=limited, two="reference")
     before = set(psutil.Process().children(recursive=True))

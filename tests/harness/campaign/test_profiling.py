@@ -17,6 +17,7 @@ from harness.plan.suite import Suite
 from harness.workers import answers
 from harness.workers.worker import Failed, Unsupported, Worker
 from tests.ready import to_train
+from tests.slow import slow_but
 
 TRIAL = Trial(framework="good", release="1", network="tiny_fcn", batch=4, devices=1, device_kind="cpu", threads=1,
               precision="fp32", tuning="stock", data="host", learning_rate=0.1, parameters=1, flops_per_step=1, dropout=False,
@@ -65,7 +66,7 @@ def test_only_cpu_trials_are_profiled_and_only_where_the_suite_asks_for_it():
     assert not profiling.wanted(asked, replace(TRIAL, device_kind="cuda"))
 
 
-@pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax", "mxnet", "paddle"])
+@pytest.mark.parametrize("framework", slow_but(["pytorch", "mxnet"], ["pytorch", "tensorflow", "jax", "mxnet", "paddle"]))
 def test_each_profiler_sees_where_a_step_goes(framework, interpreter_of, tmp_path):
     variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **profiling.UNBULKED}
     with Worker(interpreter_of(framework), recipes.load(framework).runner, tmp_path / "log", variables) as worker:

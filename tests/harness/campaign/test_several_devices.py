@@ -19,6 +19,7 @@ from harness.plan.suite import Suite
 from harness.workers import launch
 from harness.workers.ranks import Ranks
 from harness.workers.worker import Timeouts
+from tests.slow import slow
 
 SMALL = {"networks": {"tiny_fcn": {"batches": 4}}, "device": "cpu", "threads": 1, "processes": 1, "windows": 2,
          "window_seconds": 0.01, "peaks": False, "data": "host", "telemetry": False}
@@ -179,6 +180,7 @@ def test_without_phases_there_is_no_file_of_them(tmp_path, stand_in):
     assert not (tmp_path / "phases.csv").exists()
 
 
+@slow
 def test_a_fault_between_torchruns_ranks_costs_their_row_alone_and_leaves_nothing_behind(
         tmp_path, monkeypatch, stand_in, interpreter_of, workers_in):
     """The real launcher in a whole campaign; ranks of the reference are timed beside."""

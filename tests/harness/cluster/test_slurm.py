@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tests.harness.cluster.conftest import thorough, wait
+from tests.slow import slow
 
 
 def whole(cluster, name, processes):
@@ -61,6 +62,7 @@ def test_a_job_near_its_limit_is_requeued_and_resumes(cluster, form):
     whole(cluster, name, 5)
 
 
+@slow
 def test_two_nodes_repeat_a_campaign_and_are_joined(cluster):
     suite, out = cluster.suite("twice"), cluster.folder / "twice"
     done = cluster.dlbench("run", suite, "--on", "slurm,nodes=2,repeat=true", "--out", str(out))

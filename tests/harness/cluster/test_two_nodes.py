@@ -7,6 +7,7 @@ import pytest
 
 from harness.environments import recipes, store
 from tests.harness.cluster.conftest import thorough, wait
+from tests.slow import slow
 
 
 def rows_of(cluster, name, table="processes"):
@@ -52,6 +53,7 @@ def test_bytes_and_time_between_nodes_are_those_of_the_model(cluster, rate):
     assert float(found["predicted_seconds"]) == pytest.approx(float(found["measured_seconds"]), rel=0.2)
 
 
+@slow
 def test_a_rank_that_is_killed_on_the_second_node_is_one_failed_row(cluster):
     need(cluster, "pytorch")
     suite = cluster.suite("killed", "pytorch", processes=1, more="nodes: 2\nbatch: 8\n")

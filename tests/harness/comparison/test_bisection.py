@@ -34,6 +34,7 @@ from harness.environments import recipes
 from harness.errors import WrongUse
 from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import Suite
+from tests.slow import slow_but
 
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 3, "windows": 2, "window_seconds": 0.01,
          "data": "host", "peaks": False, "telemetry": False}
@@ -287,7 +288,7 @@ def test_a_release_that_cannot_be_built_or_run_decides_nothing(bisect, planned, 
         assert ("1.2", "B: crashed: no such symbol") in [(row["release"], row["reason"]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("place", [[], ["--out", "a folder"]])
+@pytest.mark.parametrize("place", slow_but([[]], [[], ["--out", "a folder"]]))
 def test_the_command_that_a_stopped_search_prints_goes_on_with_it(bisect, monkeypatch, place):
     run, ran = campaign.run, []
 

@@ -15,6 +15,7 @@ from harness.environments import recipes, store
 from harness.environments.recipes import Framework
 from harness.environments.wheels import Wheel, of_file, recipe_of
 from harness.errors import WrongUse
+from tests.slow import slow
 
 PYTHON = "{}.{}".format(*sys.version_info[:2])
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 3, "windows": 2, "window_seconds": 0.01,
@@ -64,6 +65,7 @@ def fake(monkeypatch, tmp_path, made_up_clock):
     return framework
 
 
+@slow
 def test_a_nightly_is_found_on_an_index_installed_and_shown_to_be_slower(dlbench, fake, index, tmp_path):
     wheel = make_wheel(tmp_path / "dist", "1.1")
     words = ["compare", f"mine={wheel}", "fake", "--pre", "--index-url", index, "--suite", "small.yaml", "--threshold", "5%"]

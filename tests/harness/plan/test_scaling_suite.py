@@ -13,6 +13,7 @@ from harness.campaign.events import Listener
 from harness.environments import recipes, store
 from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import load_suite
+from tests.slow import slow
 
 SUITE = Path(__file__).parents[3] / "configs" / "scaling-cpu.yaml"
 
@@ -41,6 +42,7 @@ DEFAULTS = {"pytorch": "ddp", "tensorflow": "one_device", "jax": "all_reduce", "
             "mxnet": "local", "cntk": "data_parallel"}
 
 
+@slow
 def test_one_and_two_devices_train_the_same_network_in_every_framework(tmp_path):
     suite = load_suite(SUITE, [
         "networks=tiny_fcn", "batch=8", "scaling=strong", "devices=1,2", "processes=1", "windows=1",

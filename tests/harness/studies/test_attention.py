@@ -20,6 +20,7 @@ from harness.studies.attention import (
     tolerance_of,
 )
 from harness.studies.study import Bench
+from tests.slow import slow_but
 
 GRID = Grid((8, 16), (4, 6), (2, 3), ("no", "yes"), ("bf16", "fp32"), tokens=32)
 
@@ -130,7 +131,7 @@ CALLED = {("pytorch", "math"): "aten::_scaled_dot_product_attention_math", ("pyt
           ("pytorch", "flex"): "CompiledFxGraph", ("jax", "xla"): "dot", ("tensorflow", "keras"): "Einsum"}
 
 
-@pytest.mark.parametrize("framework", REFUSALS)
+@pytest.mark.parametrize("framework", slow_but(["jax"], REFUSALS))
 def test_each_implementation_equals_the_reference_or_says_why_not(tmp_path, framework, interpreter_of):
     found = study(tmp_path, framework, interpreter_of(framework), "--precisions", "fp32,bf16,tf32", "--causal", "yes")
     assert set(found["status"]) == {"ok", "unsupported"}

@@ -8,6 +8,7 @@ from harness.cli.main import app
 from harness.errors import WrongUse
 from harness.studies.layers import FRAMEWORKS, LAYERS, known_frameworks, points_of
 from runners.studies.layers import reference
+from tests.slow import slow_but
 
 
 def test_images_have_a_layout_and_the_others_none():
@@ -44,7 +45,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", slow_but(["mxnet"], FRAMEWORKS))
 def test_a_framework_s_layers_equal_the_reference(tmp_path, framework, interpreter_of):
     found = study(tmp_path, framework, interpreter_of(framework), "--layers", CHEAP)
     assert set(found["status"]) <= {"ok", "unsupported"}

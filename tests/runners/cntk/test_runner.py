@@ -10,6 +10,7 @@ import pytest
 import networks
 from harness.data import arrays
 from tests.conftest import TASK
+from tests.slow import slow
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -85,7 +86,7 @@ def test_what_cntk_cannot_do_on_a_cpu_is_unsupported_in_its_own_words(verdict, c
     assert reason in found.reason
 
 
-@pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 2), ("tiny_fcn", 4), ("tiny_resnet", 2), ("tiny_lstm", 2)])
+@pytest.mark.parametrize(("network", "devices"), [("tiny_fcn", 2), pytest.param("tiny_fcn", 4, marks=slow), ("tiny_resnet", 2), ("tiny_lstm", 2)])
 def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, devices):
     found = verdict("cntk", network, devices=devices, strategy="data_parallel")
     assert (found.verdict, found.reason) == ("same", "")

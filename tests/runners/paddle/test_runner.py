@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.slow import slow
+
 
 @pytest.mark.parametrize("network", ["tiny_cnn", "tiny_resnet", "tiny_lstm"])
 def test_a_static_program_and_the_multi_tensor_optimiser_are_the_same(verdict, network):
@@ -60,7 +62,7 @@ def test_a_dead_branch_is_caught(verdict):
 
 
 @pytest.mark.parametrize(("network", "devices", "tuning"), [
-    ("tiny_fcn", 4, "stock"), ("tiny_resnet", 2, "stock"), ("tiny_lstm", 2, "stock"), ("tiny_cnn", 2, "tuned"),
+    pytest.param("tiny_fcn", 4, "stock", marks=slow), ("tiny_resnet", 2, "stock"), ("tiny_lstm", 2, "stock"), ("tiny_cnn", 2, "tuned"),
 ])
 def test_ranks_train_as_one_device_with_the_whole_batch_does(verdict, network, devices, tuning):
     found = verdict("paddle", network, devices=devices, strategy="all_reduce", tuning=tuning)

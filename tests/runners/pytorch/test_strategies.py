@@ -14,6 +14,7 @@ from harness.workers import answers
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Unsupported
 from tests.ready import to_train
+from tests.slow import slow, slow_but
 
 PARALLEL = recipes.load("pytorch").parallel
 STRATEGIES = PARALLEL.strategies["cpu"]
@@ -26,7 +27,7 @@ class Aggregated(answers.Answer):
     model_config = ConfigDict(extra="allow")
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
+@pytest.fixture(scope="module", params=slow_but([3], [2, 3, 4]))
 def aggregate(request, started):
     """Aggregate known gradients; every rank must answer the same, the bits of its gradients among that."""
     known = {**answers.ANSWERS, "aggregate": Aggregated}
@@ -105,7 +106,8 @@ def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
 
 # DDP alone, an aggregation beside it, and a hook of DDP (`bf16_compress` is another).
 @pytest.mark.parametrize(("strategy", "network"), [
-    ("ddp", "tiny_resnet"), ("one_bit", "tiny_fcn"), ("power_sgd", "tiny_fcn")])
+    pytest.param("ddp", "tiny_resnet", marks=slow), ("one_bit", "tiny_fcn"),
+    ("power_sgd", "tiny_fcn")])
 def test_a_tuned_step_is_the_same(judge, runner, strategy, network):
     found = judge.judge(runner, networks.get(network), {**task_of(strategy), "tuning": "tuned"})
     assert (found.verdict, found.reason) == ("same", "")
