@@ -181,7 +181,8 @@ def read(folder: str | Path) -> Campaign:
     finished = processes[["trial", "process"]]
     key = ["trial", "process", "variant", "window"]
     phases = tables["phases"].drop_duplicates(key, keep="last")
-    of_finished = {name: table.merge(finished, on=["trial", "process"], how="inner")
+    of_finished = {name: table if table.empty else
+                   table.merge(finished, on=["trial", "process"], how="inner")
                    for name, table in (("windows", _last_attempt(tables["windows"])),
                                        ("counters", tables["counters"]), ("phases", phases),
                                        ("network", _last_attempt(tables["network"])),
@@ -227,12 +228,12 @@ def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
         if len(row) != len(header):
             raise BadRecords(f"{file}: row {number} has {len(row)} fields, "
                              f"the header has {len(header)}; delete that row")
-    table = pd.DataFrame(rows, columns=header, dtype=str)
-    for name, kind in columns.items():
-        if kind is not str:
-            table[name] = _numbers(table[name], file, kind)
-    # A copy holds columns of one type together, which makes it several times as fast to search.
-    return table.copy()
+    texts = pd.DataFrame(rows, columns=header, dtype=str)
+    numbers = {name: _numbers(texts[name], file, kind)
+               for name, kind in columns.items() if kind is not str}
+    # Made at once, so that columns of one type lie together: several times as fast to search.
+    return pd.DataFrame({name: numbers.get(name, texts[name]) for name in header},
+                        index=texts.index, columns=header)
 
 
 def _rows(file: Path, text: str) -> list[list[str]]:
@@ -320,6 +321,8 @@ def _ended(traces: pd.DataFrame) -> pd.DataFrame:
 
 def _last_attempt(windows: pd.DataFrame) -> pd.DataFrame:
     """Keep the last attempt of each process: a resumed one begins with its first window again."""
+    if windows.empty:
+        return windows
     key, place = [windows["trial"], windows["process"]], windows["window"]
     if "first" in windows:
         # Of one window's calls there are several rows.
