@@ -14,14 +14,19 @@ from runners.protocol import Task
 from runners.session import Session
 
 STATISTICS = ("mean", "variance")
+# What a file of weights holds beside them.
+BESIDE = (*STATISTICS, "quantised")
 
 
 class Engine(protocol.Runner):
     """What an engine offers: `feed`, `step` and `synchronize` of a runner, and these methods.
 
     A step is one call: the next batch of the ring in, its outputs out. With the residence "host"
-    inputs come from host memory and outputs go there, within the call.
+    inputs come from host memory and outputs go there, within the call. `model_bytes` is the size of
+    the file that the engine reads, where it reads one.
     """
+
+    model_bytes = 0
 
     def __init__(self, task, arrays):
         """Make the network ready with these weights and running statistics, by full name.
@@ -53,7 +58,8 @@ class Inference(Session):
         self.task = Task(rank=self.rank, **task)
         self.runner = self.runner_class(self.task, mapped(weights))
         return {"parameters": int(self.runner.parameter_count()),
-                "settings": list(self.runner.settings), "arithmetic": self.runner.arithmetic()}
+                "settings": list(self.runner.settings), "arithmetic": self.runner.arithmetic(),
+                "model_bytes": self.runner.model_bytes}
 
     def infer(self, calls, out):
         """Time `calls` calls, one after another, and save the seconds of each as float32."""
@@ -81,6 +87,6 @@ def timed_calls(engine, calls, clock=time.monotonic):
 
 
 def trained(arrays):
-    """Return the weights among arrays that hold running statistics too."""
+    """Return the weights among arrays that hold running statistics and scales too."""
     return {name: array for name, array in arrays.items()
-            if name.rpartition(".")[2] not in STATISTICS}
+            if name.rpartition(".")[2] not in BESIDE}

@@ -29,7 +29,7 @@ class Graph:
 
     def __init__(self, network, arrays, batch, kind):
         self.network, self.arrays, self.batch = network, arrays, batch
-        self.type = helper.tensor_dtype_to_np_dtype(KINDS[kind])
+        self.kind, self.type = KINDS[kind], helper.tensor_dtype_to_np_dtype(KINDS[kind])
         self.nodes, self.constants, self.shapes = [], {}, {INPUT: network["input_shape"]}
         # The full names of the weights that some node reads.
         self.read = set()
@@ -55,6 +55,10 @@ class Graph:
         self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
         return output
 
+    def stored(self, name, value):
+        """Return the value of a tensor as its readers find it; INT8 stores it in fewer bits."""
+        return value
+
     def reshape(self, source, shape, output):
         return self.node("Reshape", [source, self.constant(f"{output}.shape", np.array(shape))],
                          output)
@@ -70,8 +74,12 @@ def dense(graph, layer, name, x):
 
 
 def conv2d(graph, layer, name, x):
+    return convolution(graph, layer, name, x,
+                       [graph.weight(layer, key) for key in layer["parameters"]])
+
+
+def convolution(graph, layer, name, x, weights):
     a = layer["attributes"]
-    weights = [graph.weight(layer, key) for key in layer["parameters"]]
     return graph.node("Conv", [x, *weights], name, kernel_shape=[a["kernel"]] * 2,
                       group=a["groups"], strides=[a["stride"]] * 2, pads=[a["padding"]] * 4)
 
@@ -209,17 +217,24 @@ def model_of(network, arrays, batch, kind="fp32"):
     if kind not in KINDS:
         raise Unsupported(f"precision '{kind}': an ONNX file of opset {OPSET} has "
                           f"{', '.join(KINDS)}")
-    graph = Graph(network, arrays, batch, kind)
+    return model_from(Graph(network, arrays, batch, kind), OPERATIONS)
+
+
+def model_from(graph, operations):
+    """Lower each layer of a graph's network by `operations`; return what `model_of` does."""
+    network, batch = graph.network, graph.batch
     words = bool(network["vocabulary"])
     names = {INPUT: INPUT}
-    if kind != "fp32" and not words:
-        names[INPUT] = graph.node("Cast", [INPUT], "input.cast", to=KINDS[kind])
+    if graph.type != np.float32 and not words:
+        names[INPUT] = graph.node("Cast", [INPUT], "input.cast", to=graph.kind)
         graph.shapes[names[INPUT]] = network["input_shape"]
+    names[INPUT] = graph.stored(INPUT, names[INPUT])
     for layer in network["layers"]:
-        inputs = [names[source] for source in layer["inputs"]]
-        names[layer["name"]] = lowered(OPERATIONS, layer)(graph, layer, layer["name"], *inputs)
-        graph.shapes[layer["name"]] = layer["output_shape"]
-    graph.node("Cast", [layer["name"]], OUTPUT, to=TensorProto.FLOAT)
+        name, inputs = layer["name"], [names[source] for source in layer["inputs"]]
+        found = lowered(operations, layer)(graph, layer, name, *inputs)
+        graph.shapes[found] = layer["output_shape"]
+        names[name] = graph.stored(name, found)
+    graph.node("Cast", [names[name]], OUTPUT, to=TensorProto.FLOAT)
     shape = [batch, *layer["output_shape"]]
     made = helper.make_graph(
         graph.nodes, network["name"],
@@ -230,7 +245,8 @@ def model_of(network, arrays, batch, kind="fp32"):
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)],
                               ir_version=IR_VERSION, producer_name="dlbench")
     assert_shapes(model, network)
-    return model, sum(arrays[name].size for name in graph.read if not name.endswith(STATISTICS))
+    read = [name for name in graph.read if not name.endswith(STATISTICS)]
+    return model, sum(graph.arrays[name].size for name in read)
 
 
 def assert_shapes(model, network):

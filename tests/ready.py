@@ -19,10 +19,11 @@ def to_train(worker, folder, limit=60, name="tiny_fcn", batch=2, residence="host
     return worker
 
 
-def inference_verdict(judge, worker, name, batch, residence="host", **task):
+def inference_verdict(judge, worker, name, batch, residence="host", summands="", **task):
     """Build an engine of a trained network on the CPU and let `judge` prove it."""
     network = networks.get(name)
     task = {"precision": "fp32", "tuning": "stock", **task}
+    asked = Asked(network, batch, task["precision"], summands)
     built = worker.ask("build", 600, network=network.to_json(), batch=batch, device="cpu",
-                       threads=1, weights=str(judge.reference.trained(network)), **task)
-    return judge.prove(worker, Asked(network, batch, task["precision"]), built, residence)
+                       threads=1, weights=str(judge.reference.weights(asked)), **task)
+    return judge.prove(worker, asked, built, residence)

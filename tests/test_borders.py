@@ -37,7 +37,8 @@ ANALYSIS_FOR_HARNESS = {"analysis.traces", "analysis.records", "analysis.proof",
 WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons", "runners.tracer",
           "runners.session", "runners.inference", "runners.__main__"]
 # A framework's package may import these beside itself.
-RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file"}
+RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file",
+                   "runners.onnx_int8", "runners.int8"}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
                        "runners.reference"}
 

@@ -34,11 +34,16 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "release": str, "device_name": str, "log": str, "copies_error": float,
     "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
     "settings": str, "output_error": float, "output_limit": float, "node": str,
+    "quantization_error": float, "top1_agreement": float, "first_call_seconds": float,
+    "model_bytes": float,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 # Columns that campaigns of earlier releases do not have.
-LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node")
+# What a process of an engine says beside its times: quantisation's cost, and of what is read first.
+OF_ENGINES = ("quantization_error", "top1_agreement", "first_call_seconds", "model_bytes")
+LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node",
+        *OF_ENGINES)
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -63,7 +68,8 @@ PANDAS = int(pd.__version__.partition(".")[0])
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "output_error"}
 # Columns of floats, because they may be empty.
-WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window")
+WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window",
+                 "model_bytes")
 # Without these a row says nothing.
 MEASURED = ("start", "stop", "seconds", "step_seconds")
 LARGEST_WHOLE = 2.0**53  # beyond it a float has no units

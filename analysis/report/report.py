@@ -80,7 +80,11 @@ SECTIONS = (
      "Not seen: even a missing update could have passed."),
     ("outputs", "How far outputs are off",
      "The largest distance from the float64 reference, in units of how outputs differ between "
-     "inputs, and what the rounding of the declared precision explains.", ""),
+     "inputs, and what the rounding of the declared precision explains. The reference of INT8 "
+     "quantises as the engine must.", ""),
+    ("quantisation", "What INT8 costs",
+     "Outputs against those of the network itself, with the weights that were drawn. A trained "
+     "network's accuracy is another matter.", ""),
     ("scaling", "Several devices",
      "Each row is compared with the row on one device that differs in nothing else, with the same "
      "batch on each device (weak scaling){strong}. Efficiency is the speed-up over the number of "
@@ -200,6 +204,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "remarks": tables.remarks(trials)}
     if _infers(campaign):
         found |= {"latency": tables.latency(trials), "outputs": tables.outputs(trials)}
+        if trials["quantization_error"].notna().any():
+            found["quantisation"] = tables.quantisation(trials)
     elif campaign.proves_each_process:
         found |= {"proof": tables.proof(trials)}
     across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)

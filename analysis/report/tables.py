@@ -131,6 +131,16 @@ def latency(trials: pd.DataFrame) -> pd.DataFrame:
         "samples per second": number(row["samples_per_second"])}, kept)
 
 
+def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
+    """List what INT8 cost each row in inference, and how large the file is."""
+    kept = (trials["status"] == "ok") & trials["quantization_error"].notna()
+    unit, scale = best_unit(trials.loc[kept, "model_bytes"], BYTE_UNITS)
+    return ranking.table(trials, lambda row: {
+        "relative error (%)": number(100 * row["quantization_error"]),
+        "same largest output (%)": number(100 * row["top1_agreement"]),
+        f"file ({unit})": number(row["model_bytes"] / scale)}, kept)
+
+
 def outputs(trials: pd.DataFrame) -> pd.DataFrame:
     """List how far the outputs of every row in inference were off, and what was allowed."""
     kept = (trials["status"] == "ok") & trials["output_limit"].notna()

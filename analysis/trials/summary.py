@@ -25,7 +25,7 @@ OF_NODES = ("nodes", "network_tx_bytes_per_step")
 # Of campaigns that several nodes repeated.
 OF_REPETITION = ("repeated_on_nodes",)
 # Of campaigns that run trained networks.
-OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS)
+OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS, *reader.OF_ENGINES)
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -39,7 +39,7 @@ COLUMNS = (
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
-         "warm_up_windows", "global_batch", "nodes", *OF_REPETITION)
+         "warm_up_windows", "global_batch", "model_bytes", "nodes", *OF_REPETITION)
 SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
             "global_batch")
 # A trial has the largest error of its processes.
@@ -216,6 +216,9 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ERRORS},
         **{column: ok[column].max() for column in reader.STRENGTH}, **counted.columns,
+        **{column: ok[column].max() for column in ("quantization_error", "model_bytes")},
+        "top1_agreement": ok["top1_agreement"].min(),
+        "first_call_seconds": ok["first_call_seconds"].median(),
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
         **calls,

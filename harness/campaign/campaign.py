@@ -17,7 +17,7 @@ from analysis.records import manifest
 from harness import VERSION
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
-from harness.campaign.inference import asked_of, timed_inputs
+from harness.campaign.inference import timed_inputs
 from harness.campaign.pipeline import Pipeline
 from harness.campaign.process import now
 from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_missing
@@ -29,6 +29,7 @@ from harness.data import data_sets
 from harness.environments import recipes, store
 from harness.environments.store import Environment
 from harness.errors import WrongUse
+from harness.inference.reference import Asked
 from harness.machine import hardware
 from harness.machine.preflight import pass_gate
 from harness.plan import memory
@@ -167,7 +168,7 @@ def _ask_reference(session: Session, trials: Iterable[Trial]) -> None:
         session.listener.watch(Event(trial, 0, "asking the reference"))
         with suppress(Failed):
             if trial.mode == "inference":
-                session.inference.prepare(asked_of(trial), timed_inputs(session, trial))
+                session.inference.prepare(Asked.of(trial), timed_inputs(session, trial))
             else:
                 session.judge.prepare(networks.get(trial.network), trial.batch, trial.devices,
                                       trial.precision)

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import networks
 from harness.campaign.process import Process
 from harness.campaign.session import Session, residence_of
@@ -60,7 +62,7 @@ class InferenceProcess(Process):
         if after:
             self._note(self.session.inference.compare(self.calls), "in timed calls: ")
         else:
-            self._note(self.session.inference.prove(worker, asked_of(trial), self.built,
+            self._note(self.session.inference.prove(worker, Asked.of(trial), self.built,
                                                     residence_of(trial)))
         row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
 
@@ -72,15 +74,17 @@ class InferenceProcess(Process):
                        check_reason=when + verdict.reason if verdict.reason else "")
         row["output_limit"] = verdict.output_limit
         row["output_error"] = max(row.get("output_error", 0.0), verdict.output_error)
+        row["quantization_error"] = float(np.fmax(row.get("quantization_error", math.nan),
+                                                  verdict.quantization_error))
+        row["top1_agreement"] = float(np.fmin(row.get("top1_agreement", math.nan),
+                                              verdict.top1_agreement))
+        row.setdefault("first_call_seconds", verdict.first_call_seconds)
+        row.setdefault("model_bytes", self.built.get("model_bytes") or math.nan)
 
     def _calls_on_timed_inputs(self, worker: Worker) -> Calls:
         session, trial = self.session, self.trial
-        return Calls(worker, session.inference.reference, asked_of(trial),
+        return Calls(worker, session.inference.reference, Asked.of(trial),
                      timed_inputs(session, trial), session.suite.limits.window)
-
-
-def asked_of(trial: Trial) -> Asked:
-    return Asked(networks.get(trial.network), trial.batch, trial.precision)
 
 
 def timed_inputs(session: Session, trial: Trial) -> Path:

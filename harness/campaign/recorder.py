@@ -32,7 +32,8 @@ PROCESS_COLUMNS = (
     "check_reason", "loss_error", "gradient_error", "trajectory_error", "peak_memory_bytes",
     "build_seconds", "proof_seconds", "started", "release", "device_name", "log", "copies_error",
     "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "settings", "output_error",
-    "output_limit", "node")
+    "output_limit", "node", "quantization_error", "top1_agreement", "first_call_seconds",
+    "model_bytes")
 WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
                   "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {

@@ -22,7 +22,7 @@ from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
 from harness.inference.judge import InferenceJudge
-from harness.inference.reference import Reference
+from harness.inference.reference import Asked, Reference
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.judge import Judge
@@ -108,7 +108,7 @@ class Session:
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs),
                             sources)
             reference = Reference(scratch, suite.seed, suite.check.batch, suite.limits.check,
-                                  judge.live)
+                                  judge.live, inputs.batches)
             session = cls(suite, environments, logs, inputs, judge, listener, sampler,
                           references=reference)
             try:
@@ -150,7 +150,7 @@ class Session:
     def build(self, worker: Worker, trial: Trial) -> dict[str, Any]:
         """Let a worker build a trial's network; return its parameters and the tier's settings."""
         network = networks.get(trial.network)
-        trained = {"weights": str(self.inference.reference.trained(network))} \
+        trained = {"weights": str(self.inference.reference.weights(Asked.of(trial)))} \
             if trial.mode == "inference" else {}
         return worker.ask("build", self.suite.limits.build, network=network.to_json(),
                           batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial),

@@ -18,10 +18,10 @@ from rich.table import Table
 import networks
 from harness.campaign.campaign import prepare
 from harness.campaign.events import Listener
-from harness.campaign.inference import asked_of
 from harness.campaign.session import Session
 from harness.errors import WrongUse
 from harness.inference import judge
+from harness.inference.reference import Asked
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.verdict import Verdict
@@ -85,7 +85,7 @@ def prove(session: Session, trial: Trial) -> Verdict | judge.Verdict:
         with session.start(trial, log) as worker, session.live.holding(worker):
             session.greet(worker, trial)
             if trial.mode == "inference":
-                verdict = session.inference.prove(worker, asked_of(trial),
+                verdict = session.inference.prove(worker, Asked.of(trial),
                                                   session.build(worker, trial), "device")
             else:
                 verdict = session.judge.judge(worker, networks.get(trial.network), task_of(trial))

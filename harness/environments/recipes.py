@@ -171,11 +171,13 @@ class Framework(Strict):
     `runner` trains networks and `engine` runs trained ones; a framework may have one alone. The
     release is the version of the first of `distributions` that pip has installed. Without
     `parallel` the framework trains on one device. `default` may be a list, the newest first.
+    `int8_summands` says how an engine with INT8 kernels adds (`runners.int8`).
     """
 
     title: str
     runner: str = ""
     engine: str = ""
+    int8_summands: Literal["", "both_stored", "first_added"] = ""
     parallel: Parallel | None = None
     distributions: list[str] = Field(min_length=1)
     default: str

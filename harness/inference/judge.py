@@ -27,7 +27,12 @@ FLOOR = 1e-5
 FINER = 32.0
 # From this limit on, a proof could not tell outputs that do not depend on the input.
 BLIND = 0.5
-COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",), "bf16": ()}
+COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",)}
+# Where a float32 rounding error moves a number to another of INT8's levels, later layers are off by
+# a share of a level each: a run with random rounding is then as far off as a right engine.
+INT8_FACTOR = 2.0
+# Few rows meet such a number in a network of few layers, so the nearest of them must be nearer.
+NEAREST = 0.25
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class Verdict:
     parameters: int = 0
     output_error: float = math.nan
     output_limit: float = math.nan
+    # Of INT8, against the network itself: the relative distance of the outputs, and the share of
+    # the compared rows whose largest output is the same.
+    quantization_error: float = math.nan
+    top1_agreement: float = math.nan
+    first_call_seconds: float = math.nan
     failure: str = ""
 
 
@@ -85,8 +95,9 @@ class InferenceJudge:
         `timed` is the file of the batches that will be timed.
         """
         for file in (self.reference.proof_inputs(asked), timed):
-            self.reference.outputs(asked.network, file)
-        self.reference.rounding(asked.network, asked.precision)
+            for form in {asked, asked.unquantised()} if asked.quantised else {asked}:
+                self.reference.outputs(form, file)
+        self._limits(asked)
 
     def prove(self, worker: Worker, asked: Asked, built: Mapping[str, Any],
               residence: str) -> Verdict:
@@ -98,9 +109,10 @@ class InferenceJudge:
         worker.ask("feed", self.limit, batches=str(file), residence=residence)
         calls = Calls(worker, self.reference, asked, file, self.limit)
         with AnswerFolder(self.reference.folder) as folder:
-            for _ in range(PROOF_CALLS):
+            first = calls.run(1, folder)[1]
+            for _ in range(PROOF_CALLS - 1):
                 calls.run(1, folder)
-        verdict = self.compare(calls)
+        verdict = replace(self.compare(calls), first_call_seconds=float(first[0]))
         said = built.get("arithmetic", "")
         if said and said != asked.precision:
             return _different(verdict, "; ".join(filter(None, [
@@ -111,31 +123,72 @@ class InferenceJudge:
     def compare(self, calls: Calls) -> Verdict:
         """Compare the outputs of calls with the reference's. Raises Failed."""
         asked = calls.asked
-        exact = self.reference.outputs(asked.network, calls.file)
+        exact = self.reference.outputs(asked, calls.file)
         unit = unit_of(np.concatenate(exact))
         errors = [distances(outputs, exact[batch]) / unit for batch, outputs in calls.found]
         # max of NaN is NaN here, which no limit allows.
         error = float(np.max(np.concatenate(errors)))
-        spread = self.reference.rounding(asked.network, asked.precision)
-        limit = FACTOR * spread + FLOOR
+        nearest, limit = self._limits(asked)
         verdict = Verdict("same", "", asked.network.parameter_count, error, limit)
+        if asked.quantised:
+            verdict = self._with_cost(verdict, calls)
+        if reason := self._finer(calls, verdict):
+            return _different(verdict, reason)
         if not error <= limit:
             return _different(verdict, f"outputs are off by {error:.2g} of how they differ between "
                                        f"inputs, {limit:.2g} is allowed"
                                        f"{self._signature(asked, error)}")
+        # Each row once, however often its batch came.
+        last = dict(zip((batch for batch, _ in calls.found), errors, strict=True))
+        near = float(np.quantile(np.concatenate(list(last.values())), NEAREST, method="higher"))
+        if near > nearest:
+            return _different(verdict, f"most outputs are off by {near:.2g} or more of how they "
+                                       f"differ between inputs; {nearest:.2g} is allowed for the "
+                                       "nearest quarter")
         if limit >= BLIND:
             return _different(verdict, f"unproven: outputs may be off by {limit:.2g} of how they "
                                        "differ between inputs")
-        if asked.precision != "fp32" and error < spread / FINER:
-            return _different(verdict, f"outputs are off by {error:.2g} only, where "
-                                       f"{asked.precision} is off by about {spread:.2g}: the "
-                                       "engine computed in a finer precision")
         return verdict
+
+    def _limits(self, asked: Asked) -> tuple[float, float]:
+        """Return what is allowed for the nearest rows of outputs, and for all."""
+        spread = self.reference.rounding(asked)
+        if not asked.quantised:
+            limit = FACTOR * spread + FLOOR
+            return limit, limit
+        moved = max(spread, self.reference.rounding(asked, moves=True))
+        return INT8_FACTOR * spread + FLOOR, INT8_FACTOR * moved + FLOOR
+
+    def _with_cost(self, verdict: Verdict, calls: Calls) -> Verdict:
+        """Add what quantisation cost: the outputs against those of the network itself."""
+        itself = self.reference.outputs(calls.asked.unquantised(), calls.file)
+        agrees = [outputs.argmax(axis=-1) == itself[batch].argmax(axis=-1)
+                  for batch, outputs in calls.found]
+        error = relative([(outputs, itself[batch]) for batch, outputs in calls.found])
+        return replace(verdict, quantization_error=error,
+                       top1_agreement=float(np.mean(np.concatenate(agrees))))
+
+    def _finer(self, calls: Calls, verdict: Verdict) -> str:
+        """Say that an engine computed in a finer precision than asked for; "" if it did not."""
+        asked = calls.asked
+        if asked.precision == "fp32":
+            return ""
+        if asked.quantised:
+            forms = (self.reference.outputs(form, calls.file)
+                     for form in (asked, asked.unquantised()))
+            cost = relative(list(zip(*forms, strict=True)))
+            return "" if verdict.quantization_error > cost / FINER else (
+                f"outputs are off by {verdict.quantization_error:.2g} only from those of the "
+                f"network itself, where INT8 is off by {cost:.2g}: the engine did not quantise")
+        spread = self.reference.rounding(asked)
+        return "" if verdict.output_error >= spread / FINER else (
+            f"outputs are off by {verdict.output_error:.2g} only, where {asked.precision} is off "
+            f"by about {spread:.2g}: the engine computed in a finer precision")
 
     def _signature(self, asked: Asked, error: float) -> str:
         """Name the coarser precision whose rounding is about as far off, if there is one."""
-        spreads = {precision: self.reference.rounding(asked.network, precision)
-                   for precision in COARSER[asked.precision]}
+        spreads = {precision: self.reference.rounding(replace(asked, precision=precision))
+                   for precision in COARSER.get(asked.precision, ())}
         near = {precision: max(error / spread, spread / error)
                 for precision, spread in spreads.items() if spread / FACTOR <= error}
         precision = min(near, key=lambda each: near[each], default="")
@@ -154,6 +207,12 @@ def distances(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """Return the distance of each sample's outputs from the exact ones."""
     apart = np.square(found.astype(np.float64) - exact).reshape(len(exact), -1)
     return np.asarray(np.sqrt(apart.sum(axis=1)))
+
+
+def relative(pairs: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Return how far arrays are from exact ones, over all pairs: the relative distance."""
+    apart = sum(np.square(distances(found, exact)).sum() for found, exact in pairs)
+    return float(np.sqrt(apart / sum(np.square(exact).sum() for _, exact in pairs)))
 
 
 def _different(verdict: Verdict, reason: str) -> Verdict:

@@ -5,9 +5,9 @@ All engines get one file of weights and running statistics. Files are written on
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ import numpy as np
 import networks
 import runners.arrays
 from harness.data import arrays
+from harness.environments import recipes
+from harness.plan.planner import Trial
 from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
 from harness.workers.alive import LiveWorkers
 from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Worker
+from runners import int8
 
 REFERENCE = "runners.reference.inference"
 # The running statistics are drawn around the moments of so many samples.
@@ -30,15 +33,45 @@ MEAN_SHIFT, VARIANCE_SPREAD = 0.25, 0.25
 PROOF_BATCHES = 2
 SEED = 1000  # added to the suite's, so that the inputs of the proof are not the timed ones
 RUNS = 3  # with random rounding
+# Samples whose numbers give the ranges of INT8's tensors, and runs in which a number moves a level.
+OF_RANGES, MOVES = 16, 5
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What one proof compares: a network and how an engine was told to compute it."""
+    """What one proof compares: a network and how an engine was told to compute it.
+
+    In INT8 `summands` is how the engine stores those of additions, and `data` gives the ranges.
+    """
 
     network: networks.Network
     batch: int
     precision: str
+    summands: str = ""
+    data: str = ""
+
+    @classmethod
+    def of(cls, trial: Trial) -> "Asked":
+        asked = cls(networks.get(trial.network), trial.batch, trial.precision)
+        if trial.precision != "int8":
+            return asked
+        drawn = trial.data in ("device", "host")
+        return replace(asked, summands=recipes.load(trial.framework).int8_summands,
+                       data="" if drawn else trial.data)
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the network is compared in its INT8 form."""
+        return bool(self.summands)
+
+    @property
+    def form(self) -> tuple[str, str, str]:
+        """What the exact outputs depend on beside the inputs."""
+        return self.network.name, self.summands, self.data
+
+    def unquantised(self) -> "Asked":
+        """Return the network itself."""
+        return replace(self, precision="fp32", summands="", data="")
 
 
 @dataclass
@@ -50,6 +83,8 @@ class Reference:
     samples: int  # rows of each batch that are compared
     limit: float  # seconds for an answer
     live: LiveWorkers
+    # Draws a file of batches of a real set: of a network, a batch and the set's name.
+    real: Callable[[networks.Network, int, str], Path] | None = None
     known: dict[Any, Any] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -58,11 +93,25 @@ class Reference:
         file = self.folder / f"trained-{network.name}.npz"
         with self.lock:
             if not file.exists():
-                weights = arrays.draw_weights(network, self.seed)
+                # Far from kinks rounding to few bits stays small beside how outputs differ.
+                weights = arrays.away_from_kinks(network, arrays.draw_weights(network, self.seed))
                 runners.arrays.save(file, weights)
                 if network.has_batch_norm:
                     statistics = self._statistics(network, file)
                     runners.arrays.save(file, {**weights, **statistics})
+        return file
+
+    def weights(self, asked: Asked) -> Path:
+        """Return the file that an engine is given: in INT8 with the scales of tensors too."""
+        trained = self.trained(asked.network)
+        if not asked.quantised:
+            return trained
+        file = self.folder / f"{'-'.join(filter(None, ('int8', *asked.form)))}.npz"
+        with self.lock:
+            if not file.exists():
+                added = int8.quantised_arrays(asked.network.to_json(), self._ranges(asked),
+                                              asked.summands)
+                runners.arrays.save(file, {**arrays.mapped(trained), **added})
         return file
 
     def proof_inputs(self, asked: Asked) -> Path:
@@ -87,38 +136,59 @@ class Reference:
                                    for each in generators]
             return list(self.known[key])
 
-    def outputs(self, network: networks.Network, file: Path) -> list[np.ndarray]:
+    def outputs(self, asked: Asked, file: Path) -> list[np.ndarray]:
         """Return the exact outputs of the chosen rows of each batch of a file. Raises Failed.
 
         Once they are known, the file may go.
         """
         with self.lock:
-            key = "outputs", file.name
+            key = "outputs", asked.form, file.name
             if key not in self.known:
                 inputs, chosen = arrays.mapped(file)["inputs"], self.rows(file)
-                found = self._outputs(network, np.concatenate(
+                found = self._outputs(asked, np.concatenate(
                     [batch[rows] for batch, rows in zip(inputs, chosen, strict=True)]), file.stem)
                 ends = np.cumsum([len(rows) for rows in chosen])[:-1]
                 self.known[key] = np.split(found, ends)
             return list(self.known[key])
 
-    def rounding(self, network: networks.Network, precision: str) -> float:
-        """Return the largest error of correct arithmetic of a precision. Raises Failed."""
+    def rounding(self, asked: Asked, moves: bool = False) -> float:
+        """Return the largest error of correct arithmetic of a precision. Raises Failed.
+
+        With `moves` it is that of INT8 in which a number near a tie goes to the other level.
+        """
         # Rounding spreads among a few tokens as among 1024, whose answers would take hours.
-        network = networks.short_of(network)
+        asked = replace(asked, network=networks.short_of(asked.network))
+        network = asked.network
         with self.lock:
-            key = "rounding", network.name, precision
+            key = "rounding", asked.form, asked.precision, moves
             if key not in self.known:
                 file = self.folder / f"rounded-inputs-{network.name}.npz"
                 drawn, _ = arrays.synthetic_batches(
                     network, max(2, self.samples), PROOF_BATCHES, self.seed + SEED)
                 runners.arrays.save(file, {"inputs": drawn.reshape(-1, *drawn.shape[2:])})
                 with self._worker(network) as worker:
-                    found = worker.ask("rounding", self.limit, weights=str(self.trained(network)),
-                                       inputs=str(file), precision=precision, runs=RUNS,
-                                       seed=self.seed)
+                    found = worker.ask("rounding", self.limit, weights=str(self.weights(asked)),
+                                       inputs=str(file), precision=asked.precision,
+                                       runs=MOVES if moves else RUNS, seed=self.seed, moves=moves)
                 self.known[key] = max(found["errors"])
             return float(self.known[key])
+
+    def _ranges(self, asked: Asked) -> dict[str, np.ndarray]:
+        """Return the ends of each tensor of a network over samples of the trial's data."""
+        network, drawn = asked.network, asked.network.name
+        if asked.data and self.real:
+            inputs = arrays.mapped(self.real(network, OF_RANGES, asked.data))["inputs"][-1]
+            drawn += "-" + asked.data
+        else:
+            # Neither the proof's inputs nor those of timed calls.
+            inputs = arrays.synthetic_batches(network, OF_RANGES, 1, self.seed + 2 * SEED)[0][0]
+        file, out = (self.folder / f"{name}-{drawn}.npz" for name in ("range-inputs", "ranges"))
+        if not out.exists():
+            runners.arrays.save(file, {"inputs": inputs})
+            with self._worker(network) as worker:
+                worker.ask("ranges", self.limit, weights=str(self.trained(network)),
+                           inputs=str(file), out=str(out))
+        return arrays.mapped(out)
 
     def _statistics(self, network: networks.Network, weights: Path) -> dict[str, np.ndarray]:
         """Draw running statistics around the moments of a few samples."""
@@ -141,14 +211,15 @@ class Reference:
             statistics.update({each: array.astype(np.float32) for each, array in moved.items()})
         return statistics
 
-    def _outputs(self, network: networks.Network, inputs: np.ndarray, name: str) -> np.ndarray:
+    def _outputs(self, asked: Asked, inputs: np.ndarray, name: str) -> np.ndarray:
         file = self.folder / f"rows-{name}.npz"
         out = self.folder / f"outputs-{name}.npz"
         runners.arrays.save(file, {"inputs": inputs})
-        with self._worker(network) as worker:
-            worker.ask("outputs", self.limit, weights=str(self.trained(network)),
+        with self._worker(asked.network) as worker:
+            worker.ask("outputs", self.limit, weights=str(self.weights(asked)),
                        inputs=str(file), out=str(out))
-        return arrays.mapped(out)["outputs"]
+        # A copy: the file is written again for another form of the network.
+        return np.array(arrays.mapped(out)["outputs"])
 
     @contextmanager
     def _worker(self, network: networks.Network) -> Iterator[Worker]:

@@ -15,6 +15,7 @@ from harness.environments import recipes
 from harness.plan import memory
 from harness.plan.suite import Skip, Suite
 from networks import work
+from runners import int8
 
 # Guesses for the first estimate of a plan's time; per second and thread or device.
 GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}
@@ -225,6 +226,8 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
                     "or set DLBENCH_DATA")
     if not trial.module:
         return _UNABLE[trial.mode].format(recipes.load(trial.framework).title)
+    if trial.precision == "int8" and (reason := _unquantised(trial)):
+        return reason
     if kind == "cuda" and not machine.devices:
         return "no NVIDIA GPU answers on this machine"
     if trial.devices > 1 and (reason := _undivided(trial, machine)):
@@ -232,6 +235,19 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
     if trial.threads > machine.cores:
         return f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
     return ""
+
+
+def _unquantised(trial: Trial) -> str:
+    """Return why a trial cannot run in INT8, or ""."""
+    framework = recipes.load(trial.framework)
+    if trial.mode == "training":
+        return "INT8 is a format of trained networks; write mode: inference"
+    if not framework.int8_summands:
+        return (f"{framework.title} runs no INT8 here: configs/frameworks/{trial.framework}.yaml "
+                "has no key int8_summands")
+    if recipes.device_of(trial.device_kind) == "cuda":
+        return f"{framework.title}'s INT8 kernels here are those of processors"
+    return str(int8.refusal(networks.get(trial.network).to_json()))
 
 
 def _undivided(trial: Trial, machine: Machine) -> str:

@@ -48,7 +48,7 @@ Devices = Annotated[PositiveInt, Field(le=MOST_DEVICES)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
 Seconds = Annotated[Positive, Field(le=LONGEST_LIMIT)]
 Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 Mode = Literal["training", "inference"]
 Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
 Scaling = Literal["weak", "strong"]
@@ -144,7 +144,7 @@ class Suite(Strict):
     threads: tuple[Threads, ...] = ("all",)
     """CPU threads of a worker, pinned to as many cores."""
     precisions: tuple[Precision, ...] = ("fp32",)
-    """fp32 is IEEE: TF32 off."""
+    """fp32 is IEEE: TF32 off. int8 is for mode: inference."""
     tunings: tuple[Tuning, ...] = ("stock",)
     """Tiers. stock: what the framework's documentation teaches first. compiled: with its one-line
     compiler too. tuned: all its performance guide says. uncompiled: without the compiler of stock.

@@ -104,6 +104,7 @@ class Built(Answer):
     parameters: Count
     settings: Annotated[list[Text], Field(max_length=100)] = []
     arithmetic: Line = ""  # the precision that an engine says it computes in
+    model_bytes: Count = 0  # of the file that an engine reads
 
 
 class Timed(Answer):

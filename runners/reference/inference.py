@@ -1,10 +1,13 @@
 """What the reference answers about inference: outputs, and how far correct ones may be off.
 
-Batch norm reads running statistics and dropout is off. Python 3.6 syntax, like the reference.
+Batch norm reads running statistics and dropout is off. Where the file of weights has the scales of
+quantised tensors, the network is the one that INT8 makes of it. Python 3.6 syntax, like the
+reference.
 """
 
 import numpy as np
 
+from runners import int8
 from runners.arrays import mapped
 from runners.protocol import Task
 from runners.reference import answers, runner
@@ -31,23 +34,46 @@ class Answers(answers.Built):
         np.savez(out, outputs=outputs_of(self.runner, mapped(inputs)["inputs"]))
         return {}
 
-    def rounding(self, weights, inputs, precision, runs, seed):
-        """Return the largest error of each of `runs` runs with random rounding (`error_of`)."""
+    def ranges(self, weights, inputs, out):
+        """Save the least and the largest number of each tensor that INT8 quantises, by name."""
+        load(self.runner, mapped(weights))
+        found = {name: [0.0, 0.0] for name in int8.tensors(self.task.network)}
+
+        def seen(name, y):
+            if name in found:
+                low, high = found[name]
+                found[name] = [min(low, float(y.min())), max(high, float(y.max()))]
+            return y
+
+        self.runner.store = seen
+        outputs_of(self.runner, mapped(inputs)["inputs"])
+        np.savez(out, **{name: np.array(ends) for name, ends in found.items()})
+        return {}
+
+    def rounding(self, weights, inputs, precision, runs, seed, moves=False):
+        """Return the largest error of each of `runs` runs with random rounding (`errors_of`).
+
+        With `moves`, in each run one number of a tensor that INT8 stores goes to another level.
+        """
         arrays, samples = mapped(weights), mapped(inputs)["inputs"]
         load(self.runner, arrays)
         exact = outputs_of(self.runner, samples)
         errors = []
         for run in range(runs):
             task = Task(self.task.network, self.task.batch, dropout=False, seed=seed * runs + run)
-            other = answers.rounded_runner(task, precision)
+            # An INT8 engine computes in float32 between its integers.
+            other = answers.rounded_runner(task, "fp32" if precision == "int8" else precision)
             other.drawn = {}
             load(other, arrays)
+            if moves:
+                names = sorted(int8.scales(self.task.network, arrays))
+                quantise(other, arrays, names[np.random.RandomState(task.seed).randint(len(names))])
             errors.append(float(errors_of(outputs_of(other, samples), exact).max()))
         return {"errors": errors}
 
 
 def load(built, arrays):
-    """Load weights and, where there are any, running statistics."""
+    """Load weights and, where there are any, running statistics and the scales of INT8."""
     built.load({name: arrays[name] for name in built.weights})
     normalise = built.operations["batch_norm"]
     for layer in built.layers:
@@ -57,10 +83,40 @@ def load(built, arrays):
                 for kind in ("mean", "variance")]
             normalise = (running_norm, None)
     built.operations = dict(built.operations, batch_norm=normalise)
+    if any(name.endswith("." + int8.QUANTISED) for name in arrays):
+        quantise(built, arrays)
+
+
+def quantise(built, arrays, moving=""):
+    """Make a loaded network the one that its INT8 form computes.
+
+    In the tensor `moving` one number of each sample goes to another level.
+    """
+    network = built.network
+    norms = {product: norm for norm, product in int8.folded(network).items()}
+    for name, product in int8.quantised_products(network, arrays).items():
+        weight, bias = product.dequantised()
+        built.weights[name + ".weight"][...] = weight
+        if name in norms:
+            built.attributes[norms[name]]["folded_bias"] = bias
+        if name + ".bias" in built.weights:
+            built.weights[name + ".bias"][...] = 0 if name in norms else bias
+    scales = int8.scales(network, arrays)
+    # Of a runner with random rounding: what is stored was computed in float32.
+    computed = getattr(built, "rounded", np.asarray)
+
+    def store(name, y):
+        if name not in scales:
+            return y
+        return int8.rounded_to_levels(computed(y), *scales[name], moves=name == moving)
+
+    built.store = store
 
 
 def running_norm(a, w, x):
-    """Normalise each channel by its running mean and variance."""
+    """Normalise each channel by its running mean and variance, unless its convolution does."""
+    if "folded_bias" in a:
+        return x + a["folded_bias"][:, None, None], None
     mean, variance = a["running_moments"]
     factor = w["scale"] / np.sqrt(variance + a["epsilon"])
     return x * factor[:, None, None] + (w["shift"] - mean * factor)[:, None, None], None

@@ -140,14 +140,21 @@ class Runner(protocol.Runner):
 
     def forward(self, x):
         """Return the last layer's output, and what each layer saved for its backward pass."""
-        outputs, saved = {"input": x}, {}
+        outputs, saved = {"input": self.store("input", x)}, {}
         for layer in self.layers:
-            outputs[layer["name"]], saved[layer["name"]] = self._forward_layer(layer, outputs)
+            name = layer["name"]
+            y, saved[name] = self._forward_layer(layer, outputs)
+            outputs[name] = self.store(name, y)
             # Deep networks on large images would keep gigabytes that nobody reads again.
             for source in set(layer["inputs"]):
-                if self.last_reader[source] == layer["name"]:
+                if self.last_reader[source] == name:
                     del outputs[source]
         return outputs[self.layers[-1]["name"]], saved
+
+    @staticmethod
+    def store(name, y):
+        """Return what memory keeps of a layer's output: all of it. INT8 replaces this."""
+        return y
 
     def backward(self, dlogits, saved):
         """Yield each parameter's full name and gradient, from the last layer to the first.

@@ -3,17 +3,21 @@
 import pytest
 
 import networks
+from harness.environments import recipes
 from harness.inference.judge import InferenceJudge
 from harness.inference.reference import Reference
 from harness.plan.planner import Trial
 from harness.workers import launch
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Unsupported
+from runners import int8
 from tests.conftest import environment_of
 from tests.ready import inference_verdict
 from tests.slow import slow, slow_but
 
 ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
+# How an engine with INT8 kernels adds.
+INT8 = {name: recipes.load(name).int8_summands for name in ("onnxruntime", "openvino")}
 BATCH = 4
 
 
@@ -27,7 +31,7 @@ def judge(tmp_path_factory):
 def prove(judge, tmp_path):
     """Prove networks in one worker of an engine: verdicts by name, or the refusal in words."""
 
-    def ask(engine, names, module="", residence="host", **task):
+    def ask(engine, names, module="", residence="host", summands="", **task):
         task = {"precision": "fp32", "tuning": "stock", **task}
         environment = environment_of(engine)
         trial = Trial(engine, environment.release, names[0], BATCH, 1, "cpu", 1, **task,
@@ -37,7 +41,8 @@ def prove(judge, tmp_path):
         with launch.start(environment, trial, tmp_path / "log", module) as worker:
             for name in names:
                 try:
-                    verdict = inference_verdict(judge, worker, name, BATCH, residence, **task)
+                    verdict = inference_verdict(judge, worker, name, BATCH, residence, summands,
+                                                **task)
                     found[name] = verdict.reason or verdict.verdict
                 except Unsupported as refusal:
                     found[name] = f"unsupported: {refusal}"
@@ -77,6 +82,33 @@ def test_a_tier_that_sets_nothing_of_its_own_is_refused(prove, engine, tuning, s
 @pytest.mark.parametrize("engine", ["pytorch", "jax"])
 def test_bf16_is_off_by_what_bf16_rounds(prove, engine):
     assert prove(engine, ["tiny_resnet"], precision="bf16") == {"tiny_resnet": "same"}
+
+
+@pytest.mark.parametrize("engine", INT8)
+def test_int8_is_what_the_reference_makes_of_the_same_scales(prove, engine):
+    names = [name for name in networks.names(small=True)
+             if not int8.refusal(networks.get(name).to_json())]
+    assert {"tiny_fcn", "tiny_inception", "tiny_resnet", "tiny_vit"} <= set(names)
+    found = prove(engine, names, precision="int8", summands=INT8[engine])
+    assert found == dict.fromkeys(names, "same")
+
+
+@pytest.mark.parametrize(("engine", "fault", "says"), [
+    ("onnxruntime", "Float", "the engine did not quantise"),
+    ("onnxruntime", "Simulated", "the engine says that it computes in float32 in 8 of 8 products, int8"),
+    ("onnxruntime", "RandomScales", "outputs are off by"),
+    ("onnxruntime", "WiderScale", "outputs are off by"),
+    ("onnxruntime", "OtherZeroPoint", "outputs are off by"),
+    ("openvino", "Float", "the engine says that it computes in float32 in 8 of 8 products, int8")])
+def test_a_fault_of_int8_is_different_and_named(prove, engine, fault, says):
+    found = prove(engine, ["resnet8"], f"tests.faults.engines.int8_{engine}:{fault}", precision="int8",
+                  summands=INT8[engine])
+    assert says in found["resnet8"]
+
+
+def test_a_form_of_additions_that_the_engine_lacks_is_found(prove):
+    found = prove("openvino", ["tiny_resnet"], precision="int8", summands=INT8["onnxruntime"])
+    assert "outputs are off by" in found["tiny_resnet"]
 
 
 def test_a_precision_that_an_engine_lacks_here_is_unsupported(prove):

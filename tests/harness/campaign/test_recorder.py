@@ -50,7 +50,8 @@ def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
             "build_seconds": 1 / 3, "started": "2026-01-01T00:00:00+00:00", "release": "1.0",
             "device_name": 'a "quoted", name', "log": "logs/log", "copies_error": 3.1e-7, "proof_seconds": 0.7,
             "proof_rate_error": 0.01, "proof_frozen_share": 0.1 + 0.2, "proof_gradient_error": float("inf"),
-            "settings": "channels_last; fused", "output_error": 1e-7, "output_limit": 1e-5, **values}
+            "settings": "channels_last; fused", "output_error": 1e-7, "output_limit": 1e-5,
+            "quantization_error": 0.01, "top1_agreement": 0.75, "first_call_seconds": 0.5, "model_bytes": 2**40, **values}
 
 
 def window(trial: str, number: int, index: int, **values: Any) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def reasons(folder: Path) -> list[str]:
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
     open_records.append(Outcome({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, []))
-    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 22 * ","
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 26 * ","
 
 
 def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):

@@ -35,7 +35,7 @@ def verdict(judge, tmp_path):
 def test_a_right_engine_is_the_same(verdict, network):
     found = verdict("Good", network)
     assert (found.verdict, found.reason) == ("same", "")
-    assert found.output_error < 1e-6 < found.output_limit < 1e-3
+    assert found.output_error < 5e-6 < found.output_limit < 1e-3
 
 
 def test_a_right_engine_in_bf16_is_the_same(verdict):
@@ -74,7 +74,8 @@ def test_outputs_of_another_shape_are_no_answer(verdict):
 def test_running_statistics_are_drawn_once_and_lie_away_from_the_moments(judge):
     network = networks.get(NETWORK)
     file = judge.reference.trained(network)
-    found, weights = arrays.mapped(file), arrays.draw_weights(network, 1)
+    found = arrays.mapped(file)
+    weights = arrays.away_from_kinks(network, arrays.draw_weights(network, 1))
     assert all(np.array_equal(found[name], weights[name]) for name in weights)
     drawn = {name for name in found if name not in weights}
     norms = [layer.name for layer in network.layers if layer.op == "batch_norm"]
