@@ -21,6 +21,8 @@ ALLOWED = {
     "tf32": {"tf32", "fp32", "fp64"},
     "bf16": {"bf16", "tf32", "fp32", "fp64"},
     "fp16": {"fp16", "tf32", "fp32", "fp64"},
+    # What has no weights stays in floating point.
+    "int8": {"int8", "fp32", "fp64"},
 }
 MIXED = ("bf16", "fp16")
 # Share of the product time of known arithmetic that mixed precision must spend in the declared one.

@@ -25,7 +25,7 @@ from analysis.trials import breakdown
 from analysis.trials.breakdown import RESIDUAL, NotExplained
 from networks import work
 
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "int8": 1}
 # What a step loses to: classes of its trace.
 LOST = {
     "products": (kernels.PRODUCT, kernels.CONVOLUTION, kernels.ATTENTION),

@@ -95,8 +95,9 @@ class InferenceJudge:
         `timed` is the file of the batches that will be timed.
         """
         for file in (self.reference.proof_inputs(asked), timed):
-            for form in {asked, asked.unquantised()} if asked.quantised else {asked}:
-                self.reference.outputs(form, file)
+            self.reference.outputs(asked, file)
+            if asked.quantised:
+                self.reference.outputs(asked.unquantised(), file)
         self._limits(asked)
 
     def prove(self, worker: Worker, asked: Asked, built: Mapping[str, Any],

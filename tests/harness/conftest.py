@@ -61,6 +61,7 @@ def stand_in(monkeypatch, asked_once) -> Callable[..., list[str]]:
                   "unsupported": {"cuda": "NumPy computes on the CPU"}}
         known = {
             name: Framework(title=name, distributions=["numpy"],
+                            int8_summands="both_stored" if module.startswith("engines") else "",
                             **{"engine" if module.startswith("engines") else "runner":
                                f"tests.faults.{module}"},
                             default=np.__version__, releases={np.__version__: recipe},

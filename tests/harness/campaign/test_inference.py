@@ -13,6 +13,7 @@ from analysis.report import report
 from analysis.site import grids, leaderboard
 from analysis.trials import latency, summary
 from harness.errors import WrongUse
+from harness.plan import planner
 from harness.plan.suite import Suite
 from harness.validation import validate
 from tests.harness import campaigns
@@ -57,6 +58,37 @@ def test_calls_that_were_cut_or_changed_do_not_pass_an_audit(stand_in, tmp_path)
         table.to_csv(tmp_path / "latencies.csv", index=False)
         assert "latencies.csv" in {finding.file for finding in audit.audit(tmp_path)
                                    if finding.column == "nanoseconds"}
+
+
+def test_int8_is_a_row_of_its_own_with_its_cost_and_training_has_none(stand_in, tmp_path):
+    stand_in(good="engines:Good", runner="reference:Runner")
+    found = campaigns.run(tmp_path, frameworks="good", processes=1, precisions=["fp32", "int8"],
+                          **{**NETWORK, "networks": ["tiny_cnn", "tiny_lstm"]})
+    rows = summary.summarise(found).set_index(["network", "precision"])
+    int8, fp32 = rows.loc["tiny_cnn", "int8"], rows.loc["tiny_cnn", "fp32"]
+    assert int8["output_error"] < 1e-5 < 1e-4 < int8["quantization_error"] < 0.1 and pd.isna(fp32["quantization_error"])
+    assert 0 < int8["top1_agreement"] <= 1 and int8["first_call_seconds"] > 0 < fp32["first_call_seconds"]
+    refused = rows.loc["tiny_lstm", "int8"]
+    assert (refused["status"], refused["reason"]) == (
+        "unsupported", "layer lstm1: 'lstm' has no static INT8 form here; conv2d and dense have")
+    summary.rewrite(tmp_path)
+    report.write([tmp_path], tmp_path)
+    assert "## What INT8 costs" in (tmp_path / "report.md").read_text()
+    manifest.write_manifest(tmp_path)
+    assert audit.audit(tmp_path) == []
+    published = grids.read(tmp_path)
+    assert {cells[grids.ROWS.index("precision")].text for cells in grids.every_row([published]).rows} == {"fp32", "int8"}
+    campaigns.run(tmp_path / "steps", frameworks="runner", processes=1, precisions="int8")
+    row = campaigns.table(tmp_path / "steps")["runner tiny_fcn"]
+    assert row["reason"] == "INT8 is a format of trained networks; write mode: inference"
+
+
+def test_an_engine_without_int8_kernels_says_so():
+    suite = validate({"mode": "inference", "networks": "tiny_fcn", "frameworks": "pytorch", "precisions": "int8"},
+                     Suite, "suite.yaml")
+    [trial] = planner.make_trials(suite, {"pytorch": "2.13.0"}, planner.Machine("cpu", 2, 0), lambda name: False)
+    assert (trial.status, trial.reason) == (
+        "unsupported", "PyTorch runs no INT8 here: configs/frameworks/pytorch.yaml has no key int8_summands")
 
 
 def test_a_fault_that_begins_in_the_timed_calls_is_named(stand_in, tmp_path):
