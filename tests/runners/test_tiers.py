@@ -7,6 +7,7 @@ import pytest
 
 import networks
 from runners.protocol import Task, Unsupported, settings_of
+from tests.slow import slow_but
 
 GPU_TIERS = """
 import json, sys
@@ -88,7 +89,7 @@ def test_a_worker_answers_what_its_tier_sets_on_a_cpu(worker_for, framework, tun
     assert built["settings"] == settings
 
 
-@pytest.mark.parametrize("framework", sorted({framework for framework, *_ in ON_A_GPU}))
+@pytest.mark.parametrize("framework", slow_but(["pytorch"], sorted({framework for framework, *_ in ON_A_GPU})))
 def test_tiers_on_a_gpu(interpreter_of, framework):
     expected = {key: tiers for key, tiers in ON_A_GPU.items() if key[0] == framework}
     given = json.dumps([[networks.get(network).to_json(), precision,

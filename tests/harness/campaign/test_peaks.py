@@ -18,6 +18,7 @@ from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import Suite
 from harness.workers.worker import Failed, Worker
+from tests.slow import slow_but
 
 SMALL = {"networks": "tiny_fcn", "batches": 4, "device": "cpu", "threads": 1, "processes": 1, "windows": 1, "window_seconds": 0.001,
          "data": "host"}
@@ -196,7 +197,7 @@ def _times(folder):
     return (folder / "tables" / "times.csv").read_text()
 
 
-@pytest.mark.parametrize("framework", ["reference", "pytorch", "tensorflow", "jax"])
+@pytest.mark.parametrize("framework", slow_but(["reference", "pytorch"], ["reference", "pytorch", "tensorflow", "jax"]))
 def test_a_runner_multiplies_under_the_protocols_clock(framework, worker_for):
     task = {"device": "cpu", "threads": 1, "precision": "fp32"}
     with worker_for(framework, "", task) as worker:

@@ -22,6 +22,7 @@ from harness.campaign import campaign
 from harness.campaign.events import Event
 from harness.errors import WrongUse
 from tests.harness.campaigns import SMALL, run, table
+from tests.slow import slow_but
 
 ROOT = Path(__file__).parents[3]
 NETWORKS = ["tiny_fcn", "tiny_lstm"]
@@ -112,7 +113,7 @@ def test_a_killed_campaign_resumes_and_loses_nothing_that_was_finished(tmp_path,
     assert done.meta["finished"] and done.meta["started"] == killed.meta["started"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow_but([signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]))
 def test_a_campaign_that_is_told_to_end_leaves_no_process_and_no_temporary_file(
         tmp_path, workers_in, number):
     folder, temporary = tmp_path / "campaign", tmp_path / "t"

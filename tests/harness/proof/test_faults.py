@@ -10,6 +10,7 @@ from harness.proof import copies
 from harness.proof.verdict import Verdict
 from tests.conftest import TASK
 from tests.faults import training
+from tests.slow import slow
 
 LATE = 24  # steps between two proofs; late faults begin after step 20
 REPEATED = 64  # samples of a batch, so that dropout's masks average out
@@ -133,6 +134,7 @@ def test_an_epsilon_of_batch_norm_is_refused_in_fp32_and_beyond_the_strength_of_
     assert passed.verdict == "same" and passed.strength.gradient > 0.01
 
 
+@slow
 def test_a_rank_that_misses_one_update_of_eight_shows_in_the_copies(judge, worker_for):
     """They are compared after the windows; a proof loads all ranks anew."""
     task = {**TASK, "devices": 2, "strategy": "ddp"}

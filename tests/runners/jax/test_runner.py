@@ -2,9 +2,11 @@
 
 import pytest
 
+from tests.slow import slow
+
 
 @pytest.mark.parametrize(("network", "tuning"), [
-    ("tiny_cnn", "stock"), ("tiny_resnet", "stock"), ("tiny_lstm", "tuned"),
+    ("tiny_cnn", "stock"), pytest.param("tiny_resnet", "stock", marks=slow), ("tiny_lstm", "tuned"),
 ])
 def test_channels_last_and_unrolled_scans_are_the_same(verdict, network, tuning):
     found = verdict("jax", network, tuning=tuning)

@@ -10,6 +10,7 @@ from harness.environments import recipes
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, processes_with
 from tests.ready import to_train
+from tests.slow import slow
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ def test_a_rendezvous_that_cannot_be_reached_ends_the_launcher_with_the_reason(r
     assert "RendezvousConnectionError" in caught.value.reason
 
 
+@slow
 def test_ranks_that_cannot_reach_one_another_fail_within_their_wait(ranks):
     with pytest.raises(Failed) as caught:
         build(ranks("tests.faults.pytorch.ranks:Unreachable"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.plan.planner import Trial
 from harness.studies.aggregation import Effort, Group, measure
 from tests.conftest import environment_of
+from tests.slow import slow
 
 EFFORT = Effort(processes=1, windows=3, window_seconds=0.0, largest_bytes=2**24)
 WITHIN = {"to_host", "from_host", "host_sum_one", "host_sum_all", "device_sum", "device_copy", "bit_pack", "bit_unpack"}
@@ -22,6 +23,7 @@ def rows_of(devices, log, effort=EFFORT):
     return list(measure(Group("default", trial), environment, effort, log))
 
 
+@slow
 def test_two_ranks_have_every_link_and_large_transfers_take_longer(tmp_path):
     rows = rows_of(2, tmp_path / "log")
     assert {(row["link"], row["status"]) for row in rows} == {(link, "ok") for link in WITHIN | BETWEEN}
