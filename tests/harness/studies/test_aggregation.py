@@ -50,6 +50,23 @@ def simulated(monkeypatch, made_up_clock):
     return here
 
 
+STUDIES = {}
+
+
+@pytest.fixture
+def studied(simulated, tmp_path, tmp_path_factory):
+    """Lend a copy of a study that the command makes once: `studied("1,2")` has groups of one and two devices."""
+    def lend(devices):
+        if devices not in STUDIES:
+            folder = tmp_path_factory.mktemp("studies") / "study"
+            made = CliRunner().invoke(main.app, [*WORDS, "--devices", devices, "--out", str(folder)])
+            assert made.exit_code == 0, made.output
+            STUDIES[devices] = folder
+        return shutil.copytree(STUDIES[devices], tmp_path / "study")
+
+    return lend
+
+
 def rows_of(folder):
     with (folder / "links.csv").open() as file:
         return list(csv.DictReader(file))
@@ -109,18 +126,17 @@ def test_a_group_that_cannot_be_is_a_row_and_costs_no_other(simulated, tmp_path)
     assert {row["devices"] for row in rows if row["status"] == "ok"} == {"2"}
 
 
-def test_the_command_leaves_records_that_fit_and_a_page(simulated, tmp_path):
-    found = CliRunner().invoke(main.app, [*WORDS, "--devices", "1,2", "--out", str(tmp_path / "study")])
-    assert found.exit_code == 0, found.output
-    fits = pd.read_csv(tmp_path / "study" / "fits.csv").set_index(["devices", "link"])
+def test_the_command_leaves_records_that_fit_and_a_page(studied):
+    study = studied("1,2")
+    fits = pd.read_csv(study / "fits.csv").set_index(["devices", "link"])
     assert fits.loc[(2, "shift"), "bytes_per_second"] == pytest.approx(3e10)
-    predicted = pd.read_csv(tmp_path / "study" / "predictions.csv").set_index(["network", "strategy", "devices"])
+    predicted = pd.read_csv(study / "predictions.csv").set_index(["network", "strategy", "devices"])
     size = 4 * 14_205_962
     ring = 2 * 3e-5 + size / 3e10 + 4e-6 + 0.5 * size / 9e11 + 2 * 3e-6 + 1.5 * size / 1.3e12
     assert predicted.loc[("fcn5", "ring", 2), "predicted_seconds"] == pytest.approx(ring, rel=1e-4)
     assert predicted.loc[("fcn5", "gather", 2), "reason"] == "no fit of fan_in, fan_out"
-    assert "no host to copy to" in (tmp_path / "study" / "report.html").read_text()
-    assert manifest.check_manifest(tmp_path / "study") == []
+    assert "no host to copy to" in (study / "report.html").read_text()
+    assert manifest.check_manifest(study) == []
 
 
 def test_a_study_that_is_there_is_not_written_over(simulated, tmp_path):
@@ -149,9 +165,8 @@ def test_a_campaign_that_these_links_explain_nothing_of_is_refused(simulated, tm
     assert f"{campaign}: {words}" in str(again.exception) and (tmp_path / "study" / "study.json").read_bytes() == page
 
 
-def test_a_study_tells_how_it_was_measured(simulated, tmp_path):
-    CliRunner().invoke(main.app, [*WORDS, "--devices", "1,2", "--out", str(tmp_path)])
-    page = json.loads((tmp_path / "study.json").read_text())
+def test_a_study_tells_how_it_was_measured(studied):
+    page = json.loads((studied("1,2") / "study.json").read_text())
     assert page["settings"] == {"devices": [1, 2], "largest_mib": 1}
     assert page["effort"] == {"processes": 1, "windows": 2, "window_seconds": 0.02, "largest_bytes": 2**20, "seed": 1}
     assert (page["suite"]["processes"], page["suite"]["windows"], page["suite"]["window_seconds"]) == (1, 2, 0.02)
@@ -171,8 +186,8 @@ def without_gpu(suite, file, allow_dirty):
     return Plan(suite, file, planned, {"gpus": [], "cpu": {"allowed": 2}}, "cuda")
 
 
-def test_a_study_is_derived_again_without_measuring_and_gives_the_same(simulated, tmp_path, monkeypatch):
-    CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--out", str(tmp_path / "study")])
+def test_a_study_is_derived_again_without_measuring_and_gives_the_same(studied, tmp_path, monkeypatch):
+    studied("2")
     fits = (tmp_path / "study" / "fits.csv").read_text()
     (tmp_path / "study" / "fits.csv").unlink()
     monkeypatch.setattr(aggregation, "MODULE", "tests.faults.processes.wire:Raises")  # nobody is to be asked
@@ -194,12 +209,12 @@ def test_devices_are_whole_numbers(simulated, tmp_path):
 
 @pytest.mark.parametrize(("table", "line", "column"), [
     ("links", 5, "seconds"), ("fits", 2, "residual"), ("predictions", 3, "predicted_seconds")])
-def test_an_audit_derives_a_study_from_its_links_and_names_what_was_changed(simulated, tmp_path, table, line, column):
-    CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--out", str(tmp_path)])
-    assert audit.audit(tmp_path) == []
-    change(tmp_path / f"{table}.csv", line, column)
-    manifest.write_manifest(tmp_path)
-    found = {(finding.file, finding.row, finding.column) for finding in audit.audit(tmp_path)}
+def test_an_audit_derives_a_study_from_its_links_and_names_what_was_changed(studied, table, line, column):
+    study = studied("2")
+    assert audit.audit(study) == []
+    change(study / f"{table}.csv", line, column)
+    manifest.write_manifest(study)
+    found = {(finding.file, finding.row, finding.column) for finding in audit.audit(study)}
     if table == "links":
         assert "residual" in {column for file, _, column in found if file == "fits.csv"}
     else:

@@ -6,7 +6,7 @@ import pytest
 
 import networks
 from harness.data import arrays
-from harness.workers.worker import Worker
+from tests.conftest import TASK
 
 
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
@@ -77,12 +77,12 @@ def test_a_dead_branch_is_caught_with_the_layer_where_it_begins(verdict):
     assert "gradients differ" in found.reason
 
 
-def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_path, interpreter_of):
+def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_path, worker_for):
     network = networks.get("tiny_fcn")
     arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
     arrays.save_batches(tmp_path / "batches.npz", *arrays.synthetic_batches(network, 4, 2, seed=1))
-    log = tmp_path / "log"
-    with Worker(interpreter_of("pytorch"), "tests.faults.pytorch:ReturnsMemory", log, {"CUDA_VISIBLE_DEVICES": ""}) as worker:
+    with worker_for("pytorch", "ReturnsMemory", dict(TASK)) as worker:
+        before = worker.log.stat().st_size  # earlier tests have used this worker
         for built, tuning in enumerate(("stock", "tuned"), start=1):
             worker.ask("build", limit=120, network=network.to_json(), batch=4, tuning=tuning)
             worker.ask("load", limit=60, weights=str(tmp_path / "weights.npz"))
@@ -90,7 +90,8 @@ def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_p
             worker.ask("run", limit=300, steps=2)
             assert worker.ask("rest", limit=60) == {}
             # Before each build too.
-            assert log.read_text().count("emptied beside 0 models") == 2 * built
+            said = worker.log.read_bytes()[before:].decode()
+            assert said.count("emptied beside 0 models") == 2 * built
 
 
 def add_relu_to_the_logits(network):
