@@ -14,6 +14,7 @@ from runners.protocol import Task
 from runners.session import Session
 
 STATISTICS = ("mean", "variance")
+WAKE_SECONDS = 0.002
 # What a file of weights holds beside them.
 BESIDE = (*STATISTICS, "quantised")
 
@@ -68,6 +69,18 @@ class Inference(Session):
         return {"steps": calls, "start": moments[0], "stop": moments[-1],
                 "peak_memory_bytes": self._peak_memory()}
 
+    def serve(self, calls, rate, seed, out):
+        """Answer `calls` requests that arrive at random, `rate` a second, in their order.
+
+        Saves the arrivals and latencies as float32 seconds.
+        """
+        arrivals = np.cumsum(np.random.RandomState(seed).exponential(1 / rate, calls))
+        start, answered = open_loop(self.runner, arrivals)
+        save(out, {"arrivals": arrivals.astype(np.float32),
+                   "latencies": (answered - arrivals).astype(np.float32)})
+        return {"steps": calls, "start": start, "stop": start + answered[-1],
+                "peak_memory_bytes": self._peak_memory()}
+
     def output(self, rows, out):
         """Save these rows of the last call's outputs."""
         save(out, {"outputs": np.asarray(self.runner.output(), np.float32)[rows]})
@@ -84,6 +97,27 @@ def timed_calls(engine, calls, clock=time.monotonic):
         engine.synchronize()
         moments[call] = clock()
     return moments
+
+
+def open_loop(engine, arrivals, clock=time.monotonic, sleep=time.sleep):
+    """Call at each arrival, or when the call before it has ended.
+
+    Returns the first moment, and the seconds from it to each call's outputs.
+    """
+    answered = np.zeros(len(arrivals))
+    engine.synchronize()
+    start = clock()
+    for request, arrival in enumerate(arrivals):
+        early = start + arrival - clock()
+        # A sleep may end late, so its end is awaited awake.
+        if early > WAKE_SECONDS:
+            sleep(early - WAKE_SECONDS)
+        while clock() < start + arrival:
+            pass
+        engine.step()
+        engine.synchronize()
+        answered[request] = clock() - start
+    return start, answered
 
 
 def trained(arrays):

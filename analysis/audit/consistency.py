@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 def check(campaign: Campaign) -> list[Finding]:
     """List everything in the records that contradicts something else in them."""
     checks = (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another,
-              _windows, _latencies)
+              _windows, _latencies, _server)
     return [finding for each in checks for finding in each(campaign)]
 
 
@@ -224,6 +224,15 @@ def _latencies(campaign: Campaign) -> Iterator[Finding]:
                 yield Finding("latencies.csv", place, "nanoseconds",
                               f"calls of {row['seconds']:.6g} s together",
                               f"{1e-9 * sum(map(float, nanoseconds)):.6g} s")
+
+
+def _server(campaign: Campaign) -> Iterator[Finding]:
+    """Each rate of requests fits its latencies by Little's law: L = lambda W."""
+    for row in _records(campaign.server):
+        wanted = row["requests"] / row["seconds"] * row["mean_latency_seconds"]
+        if not math.isclose(row["in_system"], wanted, rel_tol=SUM_OF_CALLS):
+            yield Finding("server.csv", f"{_row(row)} rate {row['rate']:.6g}", "in_system",
+                          f"{wanted:.6g} by Little's law", f"{row['in_system']:.6g}")
 
 
 def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:

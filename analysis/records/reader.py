@@ -90,9 +90,16 @@ NETWORK_COLUMNS: Mapping[str, type] = {
 LATENCY_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "first": int, "nanoseconds": str,
 }
+# A rate of requests that a process tried.
+SERVER_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "rate": float, "requests": int, "seconds": float,
+    "in_system": float, "mean_latency_seconds": float, "latency_seconds": float, "within": int,
+}
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
-          "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS}
+          "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS,
+          "server": SERVER_COLUMNS}
+
 
 def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
     return pd.DataFrame(columns=list(columns))
@@ -103,9 +110,10 @@ class Campaign:
     """One execution of a suite. Nothing changes it, so what follows from it may be kept.
 
     `processes` has a row per finished process; `windows`, `counters`, `phases`, of several nodes
-    `network` and of inference `latencies` hold the rows of these processes. `kernels` holds the
-    trace of each trial and `operators` its profile on a CPU, with the same columns. In campaigns of
-    earlier releases one worker proved all processes of a trial: they have no `proves_each_process`.
+    `network` and of inference `latencies` and `server` hold the rows of these processes. `kernels`
+    holds the trace of each trial and `operators` its profile on a CPU, with the same columns. In
+    campaigns of earlier releases one worker proved all processes of a trial: they have no
+    `proves_each_process`.
     Those without `tells_settings` do not say what a tier sets.
     """
 
@@ -119,6 +127,7 @@ class Campaign:
     phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
     network: pd.DataFrame = field(default_factory=partial(_empty, NETWORK_COLUMNS))
     latencies: pd.DataFrame = field(default_factory=partial(_empty, LATENCY_COLUMNS))
+    server: pd.DataFrame = field(default_factory=partial(_empty, SERVER_COLUMNS))
     proves_each_process: bool = False
     tells_settings: bool = False
 
@@ -192,7 +201,9 @@ def read(folder: str | Path) -> Campaign:
                    for name, table in (("windows", _last_attempt(tables["windows"])),
                                        ("counters", tables["counters"]), ("phases", phases),
                                        ("network", _last_attempt(tables["network"])),
-                                       ("latencies", _last_attempt(tables["latencies"])))}
+                                       ("latencies", _last_attempt(tables["latencies"])),
+                                       ("server", tables["server"].drop_duplicates(
+                                           ["trial", "process", "rate"], keep="last")))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
                     operators=_ended(tables["operators"]),

@@ -70,6 +70,10 @@ SECTIONS = (
      ""),
     ("settings", "What each tier sets", "", ""),
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
+    ("requests", "Requests that a server answers in time",
+     "The highest rate of requests that come at random, where {served} of them are answered "
+     "within {limit}. They queue for one worker. The rate is known to 3 % of what calls one after "
+     "another reach.", ""),
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
@@ -204,6 +208,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "remarks": tables.remarks(trials)}
     if _infers(campaign):
         found |= {"latency": tables.latency(trials), "outputs": tables.outputs(trials)}
+        if len(campaign.server):
+            found["requests"] = tables.requests(trials)
         if trials["quantization_error"].notna().any():
             found["quantisation"] = tables.quantisation(trials)
     elif campaign.proves_each_process:
@@ -226,7 +232,10 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     throughout = ranking.throughout(trials)
     below = " Rows that are not ranked are listed below, with reasons."
     unscaled, concerns = scaling.why_not(trials, scaled), provenance.concerns(meta)
-    words = {"strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
+    goal = meta["suite"].get("server") or {}
+    words = {"served": f"{100 * goal.get('share', 0):.3g} %",
+             "limit": f"{goal.get('latency_seconds', 0):.3g} s",
+             "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
              "unscaled": unscaled, "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}
     notes = {name: " ".join(ranking.caveats(trials)) if ranking.is_marked(table) else ""

@@ -131,6 +131,15 @@ def latency(trials: pd.DataFrame) -> pd.DataFrame:
         "samples per second": number(row["samples_per_second"])}, kept)
 
 
+def requests(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the highest rate of random requests of every row that sought one."""
+    kept = (trials["status"] == "ok") & trials["requests_per_second"].notna()
+    return ranking.table(trials, lambda row: {
+        "requests per second": with_span(*(row[f"requests_per_second{end}"] for end in ENDS)),
+        "of calls one after another (%)": number(
+            100 * row["requests_per_second"] * row["step_seconds"])}, kept)
+
+
 def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
     """List what INT8 cost each row in inference, and how large the file is."""
     kept = (trials["status"] == "ok") & trials["quantization_error"].notna()

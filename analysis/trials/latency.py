@@ -10,7 +10,10 @@ from analysis.statistics.bootstrap import Times
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 ENDS = ("", "_low", "_high")
-COLUMNS = tuple(f"latency_{name}_seconds{end}" for name in QUANTILES for end in ENDS)
+COLUMNS = (*(f"latency_{name}_seconds{end}" for name in QUANTILES for end in ENDS),
+           *(f"requests_per_second{end}" for end in ENDS))
+# A rate below what calls reach one after another, but for the noise between windows.
+BUSY_MARGIN = 1.1
 
 
 def calls_of(campaign: Campaign, trial: str, first_window: int = 0) -> list[Times]:
@@ -35,6 +38,31 @@ def columns(campaign: Campaign, trial: str, first_window: int) -> dict[str, Any]
             for end, value in zip(ENDS, values, strict=True):
                 found[f"latency_{name}_seconds{end}"] = value
     return found
+
+
+def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
+    """Return the columns of the highest rate that kept the latency; 0 where no rate did.
+
+    Empty without `server` in the suite.
+    """
+    rows = campaign.rows("server", trial)
+    if not len(rows):
+        return {}
+    best = (rows["rate"] * rows["within"]).groupby(rows["process"]).max()
+    if not best.all():
+        return {"requests_per_second": float(best.median())}
+    found = bootstrap.estimate([np.array([rate]) for rate in best])
+    return {f"requests_per_second{end}": value for end, value in
+            zip(ENDS, (found.value, found.low, found.high), strict=True)}
+
+
+def against(found: dict[str, Any], step_seconds: float) -> list[str]:
+    """Say that requests are answered faster than Little's law allows one worker."""
+    busy = found.get("requests_per_second", 0.0) * step_seconds
+    if busy <= BUSY_MARGIN:
+        return []
+    return [f"implausible: by Little's law {busy:.2g} requests are computed at a time, and one "
+            "worker computes them one after another"]
 
 
 def _estimate(campaign: Campaign, trial: str, times: list[Times], share: float

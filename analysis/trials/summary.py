@@ -200,7 +200,9 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
                *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     calls = {}
     if reader.infers(trial):
-        calls = latency.columns(campaign, trial["trial"], dropped)
+        calls = {**latency.columns(campaign, trial["trial"], dropped),
+                 **latency.requests(campaign, trial["trial"])}
+        against += latency.against(calls, step.value)
         remarks += latency.remarks(campaign, trial["trial"], dropped)
     return {
         "status": "ok", "verified": "no" if against else "yes",

@@ -34,6 +34,7 @@ class Outcome:
     counters: list[dict[str, Any]] = field(default_factory=list)
     phases: list[dict[str, Any]] = field(default_factory=list)
     latencies: list[dict[str, Any]] = field(default_factory=list)
+    server: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def shortage(self) -> dict[str, Any] | None:

@@ -6,7 +6,9 @@ once all windows are timed, so that nothing else computes between them.
 
 import math
 import time
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 import networks
 from harness.campaign.process import Process
 from harness.campaign.session import Session, residence_of
+from harness.inference import server
 from harness.inference.judge import Calls, Verdict
 from harness.inference.reference import Asked
 from harness.plan.planner import Trial
@@ -57,6 +60,8 @@ class InferenceProcess(Process):
         """Inference has no loss: each row has its own proof."""
 
     def _prove(self, worker: Worker, after: bool = False) -> None:
+        if after and self.session.suite.server:
+            self._serve()
         self._tell("proving")
         row, trial, began = self.outcome.row, self.trial, time.monotonic()
         if after:
@@ -65,6 +70,21 @@ class InferenceProcess(Process):
             self._note(self.session.inference.prove(worker, Asked.of(trial), self.built,
                                                     residence_of(trial)))
         row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
+
+    def _serve(self) -> None:
+        """Seek the highest rate of requests that keeps the suite's latency."""
+        suite = self.session.suite
+        assert suite.server
+        self._tell("answering requests")
+        timed = [each["step_seconds"] for each in self.outcome.windows if each["phase"] == "timing"]
+        goal = server.Goal(suite.server.latency_seconds, suite.server.share, suite.window_seconds,
+                           suite.limits.window / 2)
+        with AnswerFolder(self.session.inference.reference.folder) as folder:
+            serve = partial(self.calls.serve, folder=folder)
+            seed = suite.seed + server.TRIES * self.number
+            self.outcome.server = [
+                {"trial": self.trial.trial, "process": self.number, **row}
+                for row in server.tried(serve, goal, median(timed), seed)]
 
     def _note(self, verdict: Verdict, when: str = "") -> None:
         """Keep the verdict, unless an earlier one was worse, and the largest error."""

@@ -73,13 +73,29 @@ class Calls:
         seconds = _read(folder, "calls.npz", "seconds", (calls,))
         if not (np.isfinite(seconds) & (seconds > 0)).all():
             raise Failed("protocol", "the file of 'infer': a call's time is not positive")
+        self._keep_last(calls, folder)
+        return answer, seconds
+
+    def serve(self, requests: int, rate: float, seed: int, folder: AnswerFolder
+              ) -> tuple[np.ndarray, np.ndarray]:
+        """Let the worker answer requests; return arrivals and latencies, keep the last outputs."""
+        self.worker.ask("serve", self.limit, calls=requests, rate=rate, seed=seed,
+                        out=str(folder.path("requests.npz")))
+        arrivals, latencies = (_read(folder, "requests.npz", name, (requests,))
+                               for name in ("arrivals", "latencies"))
+        if not (np.isfinite(latencies) & (latencies > 0)).all() or (np.diff(arrivals) < 0).any():
+            raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
+        self._keep_last(requests, folder)
+        return arrivals, latencies
+
+    def _keep_last(self, calls: int, folder: AnswerFolder) -> None:
+        """Keep the outputs of the last of some calls."""
         self.done += calls
         batch = (self.done - 1) % len(self.rows)
         rows = self.rows[batch]
         self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
         shape = (len(rows), *self.asked.network.layers[-1].output_shape)
         self.found.append((batch, _read(folder, "outputs.npz", "outputs", shape)))
-        return answer, seconds
 
 
 class InferenceJudge:

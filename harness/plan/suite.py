@@ -111,6 +111,15 @@ class Limits(Strict):
     """One window. The first one compiles."""
 
 
+class Server(Strict):
+    """A server's requests: which share of them must be answered how soon."""
+
+    latency_seconds: Positive
+    """From a request's arrival to its answer."""
+    share: Annotated[Positive, Field(lt=1)] = 0.99
+    """Of the requests. 0.99 needs 299 requests for each rate that is tried."""
+
+
 class Suite(Strict):
     """What to measure. Unknown keys are errors.
 
@@ -123,6 +132,8 @@ class Suite(Strict):
     """The report's title."""
     mode: Mode = "training"
     """inference: run trained networks and keep the time of every call."""
+    server: Server | None = None
+    """In inference: seek the highest rate of random requests as in {latency_seconds: 0.1}."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
     """Names, or releases as in pytorch==2.12.0."""
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
@@ -238,6 +249,9 @@ class Suite(Strict):
                              "aggregate; write devices of 2 or more, or leave strategies out")
         if self.mode == "inference":
             self._refuse_training()
+        elif self.server:
+            raise ValueError("server: requests are answered by trained networks; "
+                             "write mode: inference")
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")

@@ -150,6 +150,8 @@ def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: 
         elif ok and suite.get("mode") == "inference" and not _has_calls(
                 rows["latencies"][key], windows):
             lost[key] = "latencies.csv"
+        elif ok and suite.get("server") and not rows["server"][key]:
+            lost[key] = "server.csv"
     return lost
 
 

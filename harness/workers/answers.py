@@ -293,7 +293,7 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
-    "masked_head": MaskedHead, "infer": Inferred, "rounding": Rounding}
+    "masked_head": MaskedHead, "infer": Inferred, "serve": Inferred, "rounding": Rounding}
 
 
 def parse(line: str) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def _check_count(field: str, values: Sequence[Any], wanted: int) -> None:
 
 
 def _check_steps(steps: int, asked: Asked) -> None:
-    wanted = asked.arguments["calls" if asked.command == "infer" else "steps"]
+    wanted = asked.arguments["calls" if asked.command in ("infer", "serve") else "steps"]
     if steps != wanted:
         raise ValueError(f"steps: came {steps}, expected {wanted}")
 

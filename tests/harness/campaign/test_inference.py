@@ -91,6 +91,31 @@ def test_an_engine_without_int8_kernels_says_so():
         "unsupported", "PyTorch runs no INT8 here: configs/frameworks/pytorch.yaml has no key int8_summands")
 
 
+def test_a_server_finds_its_rate_and_slow_calls_cost_it(stand_in, tmp_path):
+    stand_in(good="engines:Good", slow="engines:Slow")
+    found = campaigns.run(tmp_path, frameworks=["good", "slow"], processes=1, window_seconds=0.05,
+                          server={"latency_seconds": 0.03}, **NETWORK)
+    rows = summary.summarise(found).set_index("framework")
+    assert rows.loc["good", "requests_per_second"] > 4 * rows.loc["slow", "requests_per_second"]
+    assert rows.loc["good", "requests_per_second"] * rows.loc["good", "step_seconds"] < latency.BUSY_MARGIN
+    summary.rewrite(tmp_path)
+    report.write([tmp_path], tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "## Requests that a server answers in time" in text and "99 % of them are answered within 0.03 s" in text
+    manifest.write_manifest(tmp_path)
+    assert audit.audit(tmp_path) == []
+    table = pd.read_csv(tmp_path / "server.csv")
+    table.loc[0, "mean_latency_seconds"] /= 2
+    table.to_csv(tmp_path / "server.csv", index=False)
+    assert ("server.csv", "in_system") in {(finding.file, finding.column) for finding in audit.audit(tmp_path)}
+
+
+def test_a_rate_beyond_littles_law_is_implausible():
+    assert latency.against({"requests_per_second": 100.0}, 0.01) == []
+    [reason] = latency.against({"requests_per_second": 200.0}, 0.01)
+    assert reason.startswith("implausible: by Little's law 2 requests are computed at a time")
+
+
 def test_a_fault_that_begins_in_the_timed_calls_is_named(stand_in, tmp_path):
     stand_in(late="engines:CachedLater")
     campaigns.run(tmp_path, frameworks="late", processes=1, **NETWORK)
@@ -121,6 +146,7 @@ def test_work_of_a_call_is_the_forward_pass(stand_in, tmp_path):
 @pytest.mark.parametrize(("keys", "says"), [
     ({"devices": 2}, "mode: inference: a network runs on one device; write devices: 1 and nodes: 1"),
     ({"phases": True}, "phases: looks into a training step; leave it out"),
+    ({"mode": "training", "server": {"latency_seconds": 1}}, "server: requests are answered by trained networks"),
     ({"mode": "serving"}, "input should be 'training' or 'inference'")])
 def test_what_only_training_has_is_refused(keys, says):
     with pytest.raises(WrongUse) as refused:

@@ -212,7 +212,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["verify", "--frameworks", "pytorchh"], "dlbench: framework pytorchh: unknown; did you mean pytorch? Known: "),
     (["verify", "--frameworks", "pytorch==new"], "dlbench: pytorch==new: a release is written as in pytorch=="),
     (["verify", "--precision", "fp8"],
-     "dlbench: dlbench verify: precisions.0: input should be 'fp32', 'tf32', 'bf16' or 'fp16', is 'fp8'"),
+     "dlbench: dlbench verify: precisions.0: input should be 'fp32', 'tf32', 'bf16', 'fp16' or 'int8', is 'fp8'"),
     (["verify", "--device", "gpu"],
      "dlbench: dlbench verify: device: input should be 'auto', 'cpu', 'cuda' or 'both', is 'gpu'"),
     (["verify", "--interpreter", "pytorch"],

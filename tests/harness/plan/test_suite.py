@@ -126,7 +126,7 @@ def test_an_override_with_dots_changes_one_network(load):
     (["batch=-4"], "{file}: batches.0: input should be greater than 0, is -4"),
     (["networks.fcn5.batch=-4"], "{file}: networks.fcn5.batches.0: input should be greater than 0, is -4"),
     (["batch=many"], "{file}: batches.0: input should be a number, is the text 'many'"),
-    (["precision=fp8"], "{file}: precisions.0: input should be 'fp32', 'tf32', 'bf16' or 'fp16', is 'fp8'"),
+    (["precision=fp8"], "{file}: precisions.0: input should be 'fp32', 'tf32', 'bf16', 'fp16' or 'int8', is 'fp8'"),
     (["device=gpu"], "{file}: device: input should be 'auto', 'cpu', 'cuda' or 'both', is 'gpu'"),
     (["skip=[{}]"], "{file}: skip.0: an entry without a value would skip everything"),
     (["skip=[{network: resnet5}]"], "{file}: skip: unknown network resnet5; did you mean resnet56?"),
