@@ -30,8 +30,9 @@ ORDER = {
     "analysis": ["statistics traces", "records", "proof", "trials", "display", "explain", "report",
                  "compare aggregation studies", "audit site"],
 }
-# Writing reports is the command line's job. The rest of the driver reads records only.
-ANALYSIS_FOR_HARNESS = {"analysis.traces", "analysis.records", "analysis.proof", "analysis.trials"}
+# Writing reports is the command line's job. The rest of the driver reads records and counts.
+ANALYSIS_FOR_HARNESS = {"analysis.statistics", "analysis.traces", "analysis.records", "analysis.proof",
+                        "analysis.trials"}
 # From low to high: the contract, files of arrays and what compares them, the tracer, the commands,
 # the start of a worker.
 WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons", "runners.tracer",
