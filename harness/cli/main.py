@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -393,10 +394,14 @@ def main() -> None:
         _end(f"{error.filename}: {error.strerror}; name another file or folder")
 
 
+# Reading the hints of all options takes longer than most refusals.
+_whole_command = lru_cache(partial(typer.main.get_command, app))
+
+
 def _run_app() -> None:
     """Run the command; its own refusals become one message too."""
     try:
-        code = app(standalone_mode=False, prog_name="dlbench")
+        code = _whole_command()(standalone_mode=False, prog_name="dlbench")
     except typer.Abort:
         _end("stopped", 1)
     except Exception as error:

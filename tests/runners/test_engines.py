@@ -63,7 +63,7 @@ def test_an_engine_computes_small_networks(prove, engine, names):
 
 # A compiler's networks: batch norm, and an LSTM, which JAX's tuned tier unrolls.
 @pytest.mark.parametrize(("engine", "tuning", "network"), [
-    ("pytorch", "compiled", "tiny_fcn"), pytest.param("pytorch", "compiled", "tiny_resnet", marks=slow),
+    pytest.param("pytorch", "compiled", "tiny_resnet", marks=slow),
     pytest.param("pytorch", "tuned", "tiny_resnet", marks=slow), ("jax", "tuned", "tiny_lstm")])
 def test_a_tier_of_its_own_computes_the_network_too(prove, engine, tuning, network):
     found = prove(engine, [network], tuning=tuning, residence="device")

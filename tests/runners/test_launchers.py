@@ -10,6 +10,7 @@ import pytest
 from harness.workers.worker import Failed, processes_with
 from tests.conftest import started
 from tests.ready import to_train
+from tests.slow import slow_but
 
 STRATEGIES = {"paddle": "all_reduce", "cntk": "data_parallel"}
 
@@ -31,7 +32,7 @@ def ready(tmp_path):
         assert processes_with(worker.token) == []
 
 
-@pytest.mark.parametrize("framework", STRATEGIES)
+@pytest.mark.parametrize("framework", slow_but(["cntk"], STRATEGIES))
 def test_a_killed_rank_is_named_and_nothing_of_its_launcher_is_left(ready, framework):
     worker = ready(framework)
     worker.ask("run", limit=60, steps=2)
@@ -54,7 +55,7 @@ def test_ranks_of_paddle_that_cannot_reach_one_another_end_with_the_limit_as_one
     assert caught.value.reason.startswith("ranks 0, 1: no answer to 'build' within 8 s; log: ")
 
 
-@pytest.mark.parametrize("framework", STRATEGIES)
+@pytest.mark.parametrize("framework", slow_but(["cntk"], STRATEGIES))
 def test_every_part_of_the_step_runs_and_leaves_the_copies_alike(ready, framework):
     worker = ready(framework)
     for part in ("F", "FB", "FBA", "A", "FBAU"):

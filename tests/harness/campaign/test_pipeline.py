@@ -72,7 +72,7 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
     assert statuses == {"one": "ok", "two": "unsupported", "three": "failed"}
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("jobs", slow_but([3], [1, 3]))
 def test_of_a_trial_that_was_refused_hung_or_failed_its_proof_no_further_process_is_started(tmp_path, stand_in, jobs):
     stand_in(good="reference", refused="processes.wire:Refuses", hung="processes.wire:HangsWhenTimed", hung_in_proof="processes.wire:Hang",
              crashed="import_fails")
@@ -111,7 +111,7 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", slow_but([signal.SIGSTOP], [signal.SIGKILL, signal.SIGSTOP]))
 def test_a_kept_worker_that_died_or_hung_while_it_rested_costs_no_trial(tmp_path, stand_in, monkeypatch, number):
     stand_in(one="reference")
     monkeypatch.setattr(launch, "Worker", partial(Worker, timeouts=Timeouts(silence=2.0)))

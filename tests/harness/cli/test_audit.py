@@ -39,7 +39,7 @@ MANY_BYTES = 25_000
 
 
 def takes_seconds(folder: Path) -> bool:
-    """Tell a campaign of many rows; the small ones hold every kind of record."""
+    """Tell records of many rows; the small ones hold every kind."""
     return sum(path.stat().st_size for path in folder.glob("windows.csv*")) > MANY_BYTES
 
 

@@ -297,7 +297,7 @@ def test_a_command_works_where_nobody_listens_on_stderr():
 
 
 def test_a_crash_in_a_native_library_says_where():
-    crash = "import os, signal; from harness.cli import main; main.app = lambda **options: os.kill(os.getpid(), signal.SIGSEGV); main.main()"
+    crash = "import os, signal; from harness.cli import main; main._run_app = lambda: os.kill(os.getpid(), signal.SIGSEGV); main.main()"
     answer = subprocess.run([sys.executable, "-c", crash], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == -signal.SIGSEGV
     assert "Segmentation fault" in answer.stderr and "in main" in answer.stderr

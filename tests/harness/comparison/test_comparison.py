@@ -102,7 +102,7 @@ def test_a_shown_regression_ends_with_1_and_a_hidden_one_with_3(dlbench, kept, t
 
 
 def test_a_side_that_trains_another_network_is_not_compared_and_ends_with_1(dlbench, sides):
-    code, out, (row,) = live(dlbench, "same", "nesterov")
+    code, out, (row,) = live(dlbench, "same", "nesterov", "processes=3")
     reason = "B: not verified: different from the reference: "
     assert (code, row["verdict"], row["ratio"], row["refusal"]) == (1, "not compared", "", "different")
     assert row["reason"].startswith(reason) and reason in out
@@ -243,5 +243,5 @@ def test_a_threshold_that_is_no_share_is_wrong_use(text):
 def test_interpreters_may_be_named_by_release(stand_in, dlbench, made_up_clock):
     stand_in(one="reference:Simulated")
     release = np.__version__
-    code, _, (row,) = live(dlbench, f"one=={release}", "one", "--interpreter", f"one=={release}={sys.executable}")
+    code, _, (row,) = live(dlbench, f"one=={release}", "one", "processes=3", "--interpreter", f"one=={release}={sys.executable}")
     assert (code, row["verdict"]) == (0, "no difference seen")

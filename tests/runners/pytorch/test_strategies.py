@@ -105,9 +105,9 @@ def test_a_step_is_the_same_with_any_strategy(judge, runner, strategy):
 
 
 # DDP alone, an aggregation beside it, and a hook of DDP (`bf16_compress` is another).
+@slow
 @pytest.mark.parametrize(("strategy", "network"), [
-    pytest.param("ddp", "tiny_resnet", marks=slow), ("one_bit", "tiny_fcn"),
-    ("power_sgd", "tiny_fcn")])
+    ("ddp", "tiny_resnet"), ("one_bit", "tiny_fcn"), ("power_sgd", "tiny_fcn")])
 def test_a_tuned_step_is_the_same(judge, runner, strategy, network):
     found = judge.judge(runner, networks.get(network), {**task_of(strategy), "tuning": "tuned"})
     assert (found.verdict, found.reason) == ("same", "")
@@ -148,7 +148,7 @@ def test_one_bit_that_adds_up_and_does_not_average_is_named(verdict):
     assert found.reason.endswith(": the sum over 2 devices instead of the mean")
 
 
-@pytest.mark.parametrize(("strategy", "tuning"), [*((strategy, "stock") for strategy in STRATEGIES), ("ddp", "tuned")])
+@pytest.mark.parametrize(("strategy", "tuning"), [*((strategy, "stock") for strategy in STRATEGIES), pytest.param("ddp", "tuned", marks=slow)])
 def test_parts_of_a_step_leave_the_weights_alone_but_for_the_update(runner, tmp_path, strategy, tuning):
     feed(runner, tmp_path, {**task_of(strategy), "tuning": tuning})
     before = runner.ask("copies", 300)["hashes"]
