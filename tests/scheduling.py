@@ -15,14 +15,16 @@ SHARED = ("tests/runners/", "tests/harness/proof/")
 FRAMEWORK = re.compile("|".join(sorted({*recipes.names()} - {"reference"})))
 # What takes longest begins first, so that no process works alone at the end.
 LONGEST = ("pytorch", "tensorflow")
-# Files of few tests that take a minute or more. xdist itself begins with what has most tests.
+# Files of few tests that take half a minute or more. xdist itself begins with what has most tests.
 LONG_FILES = (
-    "tests/scripts/test_one_python.py", "tests/harness/comparison/test_wheels.py",
-    "tests/harness/cluster/test_slurm.py", "tests/harness/plan/test_scaling_suite.py",
-    "tests/harness/campaign/test_several_devices.py",
+    "tests/harness/cluster/test_slurm.py", "tests/harness/campaign/test_pipeline.py",
+    "tests/harness/comparison/test_comparison.py", "tests/harness/comparison/test_exit_codes.py",
+    "tests/harness/plan/test_scaling_suite.py", "tests/harness/comparison/test_wheels.py",
+    "tests/scripts/test_one_python.py", "tests/harness/campaign/test_several_devices.py",
     "tests/harness/cluster/test_two_nodes.py", "tests/harness/studies/test_attention.py",
     "tests/harness/studies/test_layers.py", "tests/harness/studies/test_aggregation.py",
-    "tests/harness/campaign/test_hostile.py", "tests/harness/comparison/test_track.py")
+    "tests/harness/campaign/test_hostile.py", "tests/harness/campaign/test_repair.py",
+    "tests/harness/comparison/test_track.py")
 
 
 class FrameworkScheduling(LoadScopeScheduling):
