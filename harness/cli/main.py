@@ -73,7 +73,7 @@ class VerifyOptions:
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="FILE.csv", parser=folder_of, help="Also write the verdicts here.")] = None
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
-    precision: Annotated[str, typer.Option(help="fp32, tf32, bf16 or fp16.")] = "fp32"
+    precision: Annotated[str, typer.Option(help="fp32, tf32, bf16, fp16 or int8.")] = "fp32"
     tuning: Annotated[str, typer.Option(help="stock, compiled, tuned or uncompiled.")] = "stock"
     mode: Annotated[str, typer.Option(help="training, or inference: prove outputs.")] = "training"
     jobs: Annotated[int, typer.Option(min=1, max=MOST_JOBS, help="Checks at a time.")] = 1

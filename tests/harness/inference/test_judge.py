@@ -11,6 +11,7 @@ from harness.inference.judge import InferenceJudge, distances, unit_of
 from harness.inference.reference import Asked, Reference
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Worker
+from runners import int8
 from tests.ready import inference_verdict
 
 NETWORK = "tiny_resnet"
@@ -84,6 +85,41 @@ def test_running_statistics_are_drawn_once_and_lie_away_from_the_moments(judge):
     moments = arrays.mapped(file.parent / f"moments-{NETWORK}.npz")
     apart = [np.abs(found[name] / moments[name] - 1).mean() for name in drawn if "var" in name]
     assert 0.1 < np.mean(apart) < 0.5
+
+
+def test_scales_of_int8_come_from_the_data_of_the_trial(tmp_path):
+    network = networks.get("tiny_cnn")
+
+    def real(network, batch, name):
+        assert name == "cifar10"
+        drawn, targets = arrays.synthetic_batches(network, batch, 2, 1)
+        arrays.save_batches(tmp_path / "real.npz", 100 * drawn, targets)
+        return tmp_path / "real.npz"
+
+    reference = Reference(tmp_path, 1, 2, 300, LiveWorkers(), real)
+    drawn, from_real = (arrays.mapped(reference.weights(Asked(network, 4, "int8", "both_stored", data)))
+                        for data in ("", "cifar10"))
+    scale, zero = drawn["input.quantised"]
+    assert 30 < from_real["input.quantised"][0] / scale < 300 and zero == from_real["input.quantised"][1] == 128
+    added = {name for name in drawn if name.endswith(".quantised")}
+    assert set(drawn) - added == set(arrays.mapped(reference.trained(network)))
+
+
+@pytest.mark.parametrize(("form", "left"), [("both_stored", set()), ("first_added", {"batch_norm3", "batch_norm5", "batch_norm7"})])
+def test_a_summand_that_is_added_first_has_no_scale(judge, form, left):
+    file = arrays.mapped(judge.reference.weights(Asked(networks.get(NETWORK), 4, "int8", form)))
+    every = {name for name, owner in int8.tensors(networks.get(NETWORK).to_json()).items() if name == owner}
+    assert {name.partition(".")[0] for name in file if name.endswith(".quantised")} == every - left
+
+
+def test_zero_is_a_level_of_every_scale():
+    assert int8.scale_of(0.0, 25.5) == (np.float32(0.1), 0)
+    scale, zero = int8.scale_of(-1.28, 0.5)
+    assert (float(scale), zero) == (pytest.approx(0.01), 128)
+    x = np.array([[-1.28, 0.0, 0.004, 0.5, 9.0]])
+    assert int8.rounded_to_levels(x, scale, zero)[0].tolist() == pytest.approx([-1.28, 0, 0, 0.5, 1.27])
+    moved = int8.rounded_to_levels(x, scale, zero, moves=True)[0]
+    assert moved.tolist() == pytest.approx([-1.28, 0, 0.01, 0.5, 1.27])
 
 
 def test_the_compared_rows_are_of_every_batch_and_always_the_same(judge):
