@@ -136,7 +136,7 @@ def _judged(options: argparse.Namespace, seed: int, folder: Path,
             began = time.monotonic()
             worker = worker or _started(framework, options, precision, folder)
             try:
-                worker.ask("serve", LIMIT, name=runner)
+                worker.ask("host", LIMIT, name=runner)
                 worker.ask("hello", LIMIT)
                 verdict = judge.judge(worker, network, task, options.batch, options.between)
             except Failed as failure:

@@ -107,7 +107,7 @@ def worker_for(tmp_path_factory):
         elif isinstance(worker, Ranks):
             task["ranks"] = worker.launch.ranks
         try:
-            worker.ask("serve", 300, name=module)
+            worker.ask("host", 300, name=module)
             yield worker
             with suppress(Failed):  # where it has died or hangs
                 worker.ask("rest", 20)

@@ -14,7 +14,7 @@ def session():
 
 
 class Host(Session):
-    def serve(self, name):
+    def host(self, name):
         """Take the runner `name`, a module or `module:Class`, in the place of the last one."""
         if self.runner_class:
             self.rest()
