@@ -194,11 +194,12 @@ class InferenceJudge:
             forms = (self.reference.outputs(form, calls.file)
                      for form in (asked, asked.unquantised()))
             cost = relative(list(zip(*forms, strict=True)))
-            return "" if verdict.quantization_error > cost / FINER else (
+            # NaN is not finer: the limit refuses it.
+            return "" if not verdict.quantization_error <= cost / FINER else (
                 f"outputs are off by {verdict.quantization_error:.2g} only from those of the "
                 f"network itself, where INT8 is off by {cost:.2g}: the engine did not quantise")
         spread = self.reference.rounding(asked)
-        return "" if verdict.output_error >= spread / FINER else (
+        return "" if not verdict.output_error < spread / FINER else (
             f"outputs are off by {verdict.output_error:.2g} only, where {asked.precision} is off "
             f"by about {spread:.2g}: the engine computed in a finer precision")
 

@@ -1,6 +1,7 @@
 """The proof of inference: right engines pass, and each planted fault is named."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,6 +66,14 @@ def test_large_faults_show_in_bf16_too(verdict, fault):
 
 def test_a_finer_precision_than_declared_is_refused(verdict):
     assert "computed in a finer precision" in verdict("Good", precision="bf16").reason
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_outputs_that_are_no_numbers_are_off(judge, monkeypatch, precision):
+    asked = Asked(networks.get(NETWORK), 4, precision, "both_stored" if precision == "int8" else "")
+    calls = SimpleNamespace(asked=asked, file=judge.reference.proof_inputs(asked))
+    calls.found = [(0, np.full_like(judge.reference.outputs(asked, calls.file)[0], np.nan))]
+    assert judge.compare(calls).reason.startswith("outputs are off by nan")
 
 
 def test_outputs_of_another_shape_are_no_answer(verdict):
