@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.campaign import step_parts
 from harness.campaign.events import Event, Outcome
 from harness.campaign.session import Session
 from harness.plan.planner import Trial
 from harness.proof import copies
 from harness.proof.questions import OF_REFERENCE
 from harness.telemetry.sampler import kept
+from harness.workers import step_parts
 from harness.workers.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
@@ -62,13 +62,17 @@ class Process:
                 row.update(parameters=int(built["parameters"]), settings=settings_of(built),
                            build_seconds=time.monotonic() - began)
                 self._prove(worker)
-                session.feed(worker, trial)
+                self._feed(worker)
             except BaseException:
                 worker.end()
                 session.live.discard([worker])
                 raise
             self.worker = worker
         return self
+
+    def _feed(self, worker: Worker) -> None:
+        """Let the worker take its weights and batches."""
+        self.session.feed(worker, self.trial)
 
     def rehearse(self) -> Outcome:
         """Run the first steps of a new process and end its worker. Nothing is kept but its log."""

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.campaign import step_parts
 from harness.plan.suite import Suite
+from harness.workers import step_parts
 from harness.workers.worker import Failed, Timeouts, Unsupported
 
 SUITE = Suite(windows=2, window_seconds=1.0)
