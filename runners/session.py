@@ -20,7 +20,7 @@ import traceback
 
 import numpy as np
 
-from runners.arrays import Archive, mapped
+from runners.arrays import Archive, mapped, save
 from runners.comparisons import Comparisons
 from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
@@ -121,6 +121,11 @@ class Session:
         self.proving = samples, residence
         self.next_batch = (start + steps) % self.batches
         return {"losses": losses, "hidden": hidden, "first_seconds": self.first_seconds}
+
+    def snapshot(self, out):
+        """Save the present parameters by full name."""
+        save(out, self.runner.parameters())
+        return {}
 
     def copies(self, units=0):
         """Hash the parameters of each device, and say how far `apart` they are if they differ.

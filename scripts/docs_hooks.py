@@ -15,13 +15,14 @@ from mkdocs.structure.files import File
 
 from analysis.site import selection
 from harness.cli.main import app
-from harness.plan.suite import Check, Limits, NetworkChoice, Skip, Suite
+from harness.plan.suite import Check, Limits, NetworkChoice, Skip, Suite, Until
 
 ROOT = Path(__file__).parents[1]
 LOG = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build
 SHOWN = selection.listed(ROOT / "results")
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)[^)#\s]+)(#[^)\s]*)?\)")
-SUITE = {"": Suite, "networks": NetworkChoice, "skip": Skip, "check": Check, "limits": Limits}
+SUITE = {"": Suite, "networks": NetworkChoice, "skip": Skip, "check": Check, "limits": Limits,
+         "until": Until}
 
 
 def on_files(files, config):

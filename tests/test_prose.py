@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")),
          *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
-MOST_WORDS = 14_000
+MOST_WORDS = 14_250
 LONGEST_SENTENCE = 28
 
 

@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 def check(campaign: Campaign) -> list[Finding]:
     """List everything in the records that contradicts something else in them."""
     checks = (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another,
-              _windows, _latencies, _server)
+              _windows, _latencies, _server, _accuracy)
     return [finding for each in checks for finding in each(campaign)]
 
 
@@ -187,7 +187,8 @@ def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _windows(campaign: Campaign) -> Iterator[Finding]:
-    timed_windows = campaign.meta["suite"].get("windows")
+    # Training to a target has as many as the process needs epochs (`_accuracy`).
+    timed_windows = None if reader.target_of(campaign) else campaign.meta["suite"].get("windows")
     windows = dict(list(campaign.windows.groupby(["trial", "process"])))
     for process in campaign.processes.to_dict("records"):
         group = windows.get((process["trial"], process["process"]), campaign.windows.iloc[:0])
@@ -233,6 +234,45 @@ def _server(campaign: Campaign) -> Iterator[Finding]:
         if not math.isclose(row["in_system"], wanted, rel_tol=SUM_OF_CALLS):
             yield Finding("server.csv", f"{_row(row)} rate {row['rate']:.6g}", "in_system",
                           f"{wanted:.6g} by Little's law", f"{row['in_system']:.6g}")
+
+
+def _accuracy(campaign: Campaign) -> Iterator[Finding]:
+    """Epochs follow one another, each with its window, and a process ends where it should."""
+    until = reader.target_of(campaign)
+    if not until:
+        return
+    windows = dict(list(campaign.windows.groupby(["trial", "process"])))
+    for (trial, process), group in campaign.accuracy.groupby(["trial", "process"]):
+        own = windows.get((trial, process), campaign.windows.iloc[:0])
+        timed = _records(own[own["window"] >= 0])
+        rows, step, seconds = _records(group), 0, 0.0
+        for number, row in enumerate(rows):
+            wanted: dict[str, Any] = {"epoch": number + 1,
+                                      "seed": campaign.meta["seed"] + process}
+            if number < len(timed):
+                # Two steps of an epoch are not in its window.
+                whole = timed[number]["steps"] + 2
+                step, seconds = step + whole, seconds + timed[number]["step_seconds"] * whole
+                wanted |= {"step": step, "seconds": seconds}
+            yield from (Finding("accuracy.csv", f"{_row(row)} epoch {row['epoch']}", column,
+                                f"{value:.12g}", f"{row[column]:.12g}")
+                        for column, value in wanted.items()
+                        if not math.isclose(row[column], value, rel_tol=1e-9))
+            if row["test_accuracy"] >= until["target"] and number + 1 < len(rows):
+                yield Finding("accuracy.csv", f"{_row(row)} epoch {row['epoch']}", "test_accuracy",
+                              "no further epoch at the target", str(row["test_accuracy"]))
+    counts = campaign.accuracy.groupby(["trial", "process"])["epoch"].count()
+    last = campaign.accuracy.groupby(["trial", "process"])["test_accuracy"].last()
+    for row in _records(campaign.processes[campaign.processes["status"] == "ok"]):
+        key = (row["trial"], row["process"])
+        own = windows.get(key, campaign.windows.iloc[:0])
+        timed_count = int((own["window"] >= 0).sum())
+        if counts.get(key, 0) != timed_count:
+            yield Finding("accuracy.csv", _row(row), "epoch", f"{timed_count}, one a timed window",
+                          str(counts.get(key, 0)))
+        if not last.get(key, 0.0) >= until["target"]:
+            yield Finding("accuracy.csv", _row(row), "test_accuracy",
+                          f"{until['target']:g} or more at last", str(last.get(key)))
 
 
 def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ import pandas as pd
 
 import networks
 from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
-from analysis.records.reader import STRENGTH, Campaign, infers
+from analysis.records.reader import STRENGTH, Campaign, infers, target_of
 
 PEERS = ("network", "device_kind", "precision", "data")
 # Share of the first loss: below it a loss is noise and relative differences mean nothing.
@@ -56,12 +56,18 @@ def judge(campaign: Campaign) -> dict[str, Judged]:
             # It has no loss. The limit that its proof had says what it could see.
             judged[name] = Judged([*_check(processes), *_parameters(proven, trial)], [])
             continue
+        if target_of(campaign):
+            # Each process is a seed of its own, so their losses need not agree.
+            judged[name] = Judged([*(_check(processes) or _unproven(proven)),
+                                   *_parameters(proven, trial)], [])
+            continue
         compared = not (each and trial.get("dropout"))
         reasons = [*(_check(processes) or (_unproven(proven) if each else [])),
                    *_parameters(proven, trial), *(_processes(losses, trial) if compared else [])]
         judged[name] = Judged(reasons, [*(_dropout(compared) if trial.get("dropout") else []),
                                         *_not_compared(proven)])
-    for peers in _groups(trial for trial in trials.values() if not infers(trial)):
+    alike = [] if target_of(campaign) else trials.values()
+    for peers in _groups(trial for trial in alike if not infers(trial)):
         sound = [trial for trial in peers if not judged[trial["trial"]].reasons
                  and not (each and trial.get("dropout"))]
         apart = _disagreements(sound, curves)

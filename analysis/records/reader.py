@@ -95,10 +95,15 @@ SERVER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "rate": float, "requests": int, "seconds": float,
     "in_system": float, "mean_latency_seconds": float, "latency_seconds": float, "within": int,
 }
+# An epoch of a process that trains to a target: `step` and `seconds` since its start.
+ACCURACY_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "seed": int, "epoch": int, "step": int, "seconds": float,
+    "test_accuracy": float, "test_loss": float, "witness_error": float, "witness_share": float,
+}
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
           "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS,
-          "server": SERVER_COLUMNS}
+          "server": SERVER_COLUMNS, "accuracy": ACCURACY_COLUMNS}
 
 
 def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
@@ -110,7 +115,8 @@ class Campaign:
     """One execution of a suite. Nothing changes it, so what follows from it may be kept.
 
     `processes` has a row per finished process; `windows`, `counters`, `phases`, of several nodes
-    `network` and of inference `latencies` and `server` hold the rows of these processes. `kernels`
+    `network`, of inference `latencies` and `server` and of training to a target `accuracy` hold the
+    rows of these processes. `kernels`
     holds the trace of each trial and `operators` its profile on a CPU, with the same columns. In
     campaigns of earlier releases one worker proved all processes of a trial: they have no
     `proves_each_process`.
@@ -128,6 +134,7 @@ class Campaign:
     network: pd.DataFrame = field(default_factory=partial(_empty, NETWORK_COLUMNS))
     latencies: pd.DataFrame = field(default_factory=partial(_empty, LATENCY_COLUMNS))
     server: pd.DataFrame = field(default_factory=partial(_empty, SERVER_COLUMNS))
+    accuracy: pd.DataFrame = field(default_factory=partial(_empty, ACCURACY_COLUMNS))
     proves_each_process: bool = False
     tells_settings: bool = False
 
@@ -168,6 +175,11 @@ def infers(trial: Mapping[str, Any]) -> bool:
     return trial.get("mode") == "inference"
 
 
+def target_of(campaign: Campaign) -> dict[str, Any]:
+    """Return what the suite says of `until`; {} of a campaign that times training alone."""
+    return campaign.meta["suite"].get("until") or {}
+
+
 def read(folder: str | Path) -> Campaign:
     """Read the campaign in `folder`. Raises BadRecords."""
     folder = Path(folder)
@@ -202,6 +214,7 @@ def read(folder: str | Path) -> Campaign:
                                        ("counters", tables["counters"]), ("phases", phases),
                                        ("network", _last_attempt(tables["network"])),
                                        ("latencies", _last_attempt(tables["latencies"])),
+                                       ("accuracy", _last_attempt(tables["accuracy"], "epoch")),
                                        ("server", tables["server"].drop_duplicates(
                                            ["trial", "process", "rate"], keep="last")))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
@@ -336,11 +349,11 @@ def _ended(traces: pd.DataFrame) -> pd.DataFrame:
     return traces[traces["trial"].isin(whole)]
 
 
-def _last_attempt(windows: pd.DataFrame) -> pd.DataFrame:
+def _last_attempt(windows: pd.DataFrame, counter: str = "window") -> pd.DataFrame:
     """Keep the last attempt of each process: a resumed one begins with its first window again."""
     if windows.empty:
         return windows
-    key, place = [windows["trial"], windows["process"]], windows["window"]
+    key, place = [windows["trial"], windows["process"]], windows[counter]
     if "first" in windows:
         # Of one window's calls there are several rows.
         place = place * 2**32 + windows["first"]

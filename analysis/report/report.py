@@ -19,6 +19,7 @@ from analysis.display.page import Page, Part, Section, Text, tabled
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.report import (
+    accuracy,
     gpu_time,
     plots,
     reasons,
@@ -69,6 +70,10 @@ SECTIONS = (
      "Each framework's fastest verified row of all tiers. Only this table compares across tiers.",
      ""),
     ("settings", "What each tier sets", "", ""),
+    ("to_target", "Time to accuracy",
+     "Until {target} of the test part's labels are right: medians over seeds, with the least and "
+     "the most. Each seed gives all rows the same weights and the same mini-batches. Training time "
+     "leaves testing and feeding out. dlbench tests the weights itself, in float64.", "{epochs}"),
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
     ("requests", "Requests that a server answers in time",
      "The highest rate of requests that come at random, where {served} of them are answered "
@@ -212,7 +217,9 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
             found["requests"] = tables.requests(trials)
         if trials["quantization_error"].notna().any():
             found["quantisation"] = tables.quantisation(trials)
-    elif campaign.proves_each_process:
+    if reader.target_of(campaign):
+        found["to_target"] = accuracy.table(campaign, trials)
+    if not _infers(campaign) and campaign.proves_each_process:
         found |= {"proof": tables.proof(trials)}
     across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
     more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
@@ -235,6 +242,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     goal = meta["suite"].get("server") or {}
     words = {"served": f"{100 * goal.get('share', 0):.3g} %",
              "limit": f"{goal.get('latency_seconds', 0):.3g} s",
+             "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
+             "epochs": " ".join(accuracy.sentences(campaign)),
              "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
              "unscaled": unscaled, "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}
@@ -276,6 +285,9 @@ def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, sca
     if trials["loss_first"].notna().any():
         dropout = {trial["network"] for trial in campaign.trials if trial.get("dropout")}
         figures["losses"] = partial(plots.losses, trials, campaign.windows, dropout)
+    if len(campaign.accuracy):
+        for over in accuracy.AXES:
+            figures[f"accuracy_{over}"] = partial(accuracy.figure, campaign, trials, over)
     for name in ("p50", "p99"):
         measure = f"latency_{name}_seconds"
         if trials.loc[trials["verified"] == "yes", measure].notna().any():

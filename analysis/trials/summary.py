@@ -18,7 +18,7 @@ from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
-from analysis.trials import caveats, counters, latency, phases
+from analysis.trials import accuracy, caveats, counters, latency, phases
 
 # Of campaigns that train on several nodes.
 OF_NODES = ("nodes", "network_tx_bytes_per_step")
@@ -26,6 +26,8 @@ OF_NODES = ("nodes", "network_tx_bytes_per_step")
 OF_REPETITION = ("repeated_on_nodes",)
 # Of campaigns that run trained networks.
 OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS, *reader.OF_ENGINES)
+# Of campaigns that train to a test accuracy.
+OF_TARGET = accuracy.COLUMNS
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -35,7 +37,7 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *reader.STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
-    *OF_REPETITION,
+    *OF_REPETITION, *OF_TARGET,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -66,6 +68,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process),
                **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
+               **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
@@ -204,6 +207,9 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
                  **latency.requests(campaign, trial["trial"])}
         against += latency.against(calls, step.value)
         remarks += latency.remarks(campaign, trial["trial"], dropped)
+    if reader.target_of(campaign):
+        calls = accuracy.columns(campaign, trial["trial"])
+        against += accuracy.against(campaign, trial, calls["witness_share"])
     return {
         "status": "ok", "verified": "no" if against else "yes",
         "reason": "; ".join([*against, *remarks]),

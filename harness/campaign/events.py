@@ -15,7 +15,7 @@ class Event:
     trial: Trial
     process: int
     # checked (before all processes), checking, starting, building, warm-up, timing,
-    # parts of the step, tracing
+    # parts of the step, epoch n, tracing
     phase: str
     window: int = 0  # how many timed windows are done
     # The median of the timed windows so far; in warm-up, of the last window.
@@ -35,6 +35,7 @@ class Outcome:
     phases: list[dict[str, Any]] = field(default_factory=list)
     latencies: list[dict[str, Any]] = field(default_factory=list)
     server: list[dict[str, Any]] = field(default_factory=list)
+    accuracy: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def shortage(self) -> dict[str, Any] | None:

@@ -112,12 +112,6 @@ def timed_inputs(session: Session, trial: Trial) -> Path:
     return session.inputs.batches(networks.get(trial.network), trial.global_batch, trial.data)
 
 
-def process_of(session: Session, trial: Trial, number: int, order: int) -> Process:
-    """Return a process of the kind that the trial's mode asks for."""
-    kind = InferenceProcess if trial.mode == "inference" else Process
-    return kind(session, trial, number, order)
-
-
 def _rows(window: dict[str, Any], nanoseconds: list[int]) -> list[dict[str, Any]]:
     """Return the rows of latencies.csv for one window's calls."""
     same = {key: window[key] for key in ("trial", "process", "window")}

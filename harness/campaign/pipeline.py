@@ -14,8 +14,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from harness.campaign.accuracy import AccuracyProcess
 from harness.campaign.events import Outcome
-from harness.campaign.inference import process_of
+from harness.campaign.inference import InferenceProcess
 from harness.campaign.process import Process, now
 from harness.campaign.session import Session
 from harness.campaign.tracing import Recording
@@ -148,6 +149,13 @@ class Pipeline:
         if len(items) < 2:
             return [job(item) for item in items]
         return list(self.session.live.each(job, items, len(items)))
+
+
+def process_of(session: Session, trial: Trial, number: int, order: int) -> Process:
+    """Return a process of the kind that the suite and the trial's mode ask for."""
+    trains = AccuracyProcess if session.suite.until else Process
+    kind = InferenceProcess if trial.mode == "inference" else trains
+    return kind(session, trial, number, order)
 
 
 def _is_hopeless(outcome: Outcome) -> bool:

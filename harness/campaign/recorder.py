@@ -41,13 +41,14 @@ TABLES: dict[str, Sequence[str]] = {
     "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
     "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS),
     "network": tuple(reader.NETWORK_COLUMNS),
-    "latencies": tuple(reader.LATENCY_COLUMNS), "server": tuple(reader.SERVER_COLUMNS)}
+    "latencies": tuple(reader.LATENCY_COLUMNS), "server": tuple(reader.SERVER_COLUMNS),
+    "accuracy": tuple(reader.ACCURACY_COLUMNS)}
 # What stays of a process whose record no reader would take.
 IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # Keys of a suite that change what is measured and that trials do not show.
-MEASURES = ("mode", "server", "processes", "interval", "processes_most", "windows",
+MEASURES = ("mode", "until", "server", "processes", "interval", "processes_most", "windows",
             "window_seconds", "window_steps", "seed", "check", "telemetry", "phases",
             "keep_workers")
 SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows take seconds
@@ -177,6 +178,7 @@ class Recorder(Folder):
         rows = {"counters": [{**process, **counter} for counter in outcome.counters],
                 "windows": outcome.windows, "phases": outcome.phases,
                 "latencies": outcome.latencies, "server": outcome.server,
+                "accuracy": outcome.accuracy,
                 "network": [row for row in outcome.windows if "network_tx_bytes" in row],
                 "processes": [outcome.row]}
         if fault := _fault_of(rows):

@@ -5,7 +5,7 @@ A side that cannot be built or run is then found before the other one takes its 
 
 from collections.abc import Mapping
 
-from harness.campaign.inference import process_of
+from harness.campaign.pipeline import process_of
 from harness.campaign.session import Plan, Session
 from harness.environments.store import BuildFailed
 from harness.plan.planner import Trial

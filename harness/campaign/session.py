@@ -15,7 +15,7 @@ from typing import Any
 import networks
 from harness.campaign.events import Listener
 from harness.cluster import allocation
-from harness.data import data_sets
+from harness.data import data_sets, divided
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, store, wheels
 from harness.environments.interpreters import NoPython
@@ -64,6 +64,8 @@ class Plan:
     def sources(self) -> dict[str, str]:
         """What each real data set is read from, by name, when this is first asked."""
         names = {trial.data for trial in self.planned} & set(data_sets.names())
+        if self.suite.until:
+            return {name: divided.text_of(name) for name in sorted(names)}
         found = map(data_sets.available, sorted(names))
         return {source.name: source.text for source in found if source}
 
@@ -105,8 +107,9 @@ class Session:
             logs = logs or scratch / "logs"
             judge = Judge(scratch, suite.check.batch, suite.check.steps, suite.seed,
                           suite.limits.check)
+            # A trace trains on any batches, so it need not know how the set is divided.
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs),
-                            sources)
+                            {} if suite.until else sources)
             reference = Reference(scratch, suite.seed, suite.check.batch, suite.limits.check,
                                   judge.live, inputs.batches)
             session = cls(suite, environments, logs, inputs, judge, listener, sampler,

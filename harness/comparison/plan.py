@@ -55,6 +55,9 @@ def prepare(request: Request, allow_dirty: bool = False, progress: Progress = ig
     both = _resolved(request, both, progress)
     sides.refuse_one_build(*both)
     suites = [_suite(request, side) for side in both]
+    if suites[0].until:
+        raise WrongUse(f"{short(request.suite_file)}: until: a comparison times steps alone; leave "
+                       "the key out, or measure with `dlbench run`")
     a, b = (campaign.prepare_side(_with_interpreter(suite, side), short(request.suite_file),
                                   allow_dirty) for suite, side in zip(suites, both, strict=True))
     suite = suites[0].model_copy(update={

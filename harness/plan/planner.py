@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 import networks
+from harness.data import data_sets, divided
 from harness.environments import recipes
 from harness.plan import memory
 from harness.plan.suite import Skip, Suite
@@ -123,7 +124,8 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         strategy=strategy, global_batch=whole, nodes=nodes,
                         ranks=devices if _in_ranks(spec) else nodes,
                     )
-                    reason = _refusal(trial, machine, has_set) or memory.refusal(
+                    reason = _refusal(trial, machine, has_set) or (
+                        _untested(trial) if suite.until else "") or memory.refusal(
                         trial, machine.memory_bytes, machine.device_memory_bytes, suite.check.batch)
                     if reason:
                         trial = replace(trial, status="unsupported", reason=reason)
@@ -149,6 +151,10 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
     """Guess one process's duration from the network's operations."""
     rate = GUESS_FLOPS[trial.device_kind] * (trial.threads if trial.device_kind == "cpu" else 1)
     step = trial.flops_per_step / rate
+    if suite.until:
+        samples = data_sets.samples(trial.data, networks.get(trial.network))
+        steps = suite.until.at_most_epochs * samples / trial.global_batch
+        return GUESS_START_SECONDS + steps * step
     window = max(suite.window_seconds, suite.window_steps * step)
     warm_up = 8 * step + 4 * window
     windows = suite.windows * max(1.5 * suite.window_seconds, window)
@@ -234,6 +240,20 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
         return reason
     if trial.threads > machine.cores:
         return f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
+    return ""
+
+
+def _untested(trial: Trial) -> str:
+    """Return why a trial cannot train to a test accuracy, or ""."""
+    network = networks.get(trial.network)
+    if trial.data not in divided.DIVISIBLE:
+        return (f"until: {trial.data} has no test part here, {', '.join(divided.DIVISIBLE)} has: "
+                "name a network of it, such as fcn5, and data: real")
+    if trial.precision != "fp32":
+        return f"until: steps are held against their gradients in fp32, not in {trial.precision}"
+    if network.has_dropout or network.has_batch_norm:
+        return (f"until: {network.name} has dropout or batch norm, whose training the reference "
+                "does not follow over epochs: name a network without them")
     return ""
 
 

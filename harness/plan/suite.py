@@ -120,6 +120,19 @@ class Server(Strict):
     """Of the requests. 0.99 needs 299 requests for each rate that is tried."""
 
 
+class Until(Strict):
+    """Train until the test part of the data set is answered well enough."""
+
+    metric: Literal["test_accuracy"] = "test_accuracy"
+    """The share of the test part's labels that are right."""
+    target: Annotated[Positive, Field(le=1)]
+    """The least value of the metric that ends a process."""
+    at_most_epochs: Repeats = 40
+    """A process that has not reached the target by then fails."""
+    seeds: Repeats = 5
+    """Processes: each has weights and batches of its own seed, the same in every framework."""
+
+
 class Suite(Strict):
     """What to measure. Unknown keys are errors.
 
@@ -132,6 +145,8 @@ class Suite(Strict):
     """The report's title."""
     mode: Mode = "training"
     """inference: run trained networks and keep the time of every call."""
+    until: Until | None = None
+    """Train to a test accuracy, as in {target: 0.9}, one seed a process."""
     server: Server | None = None
     """In inference: seek the highest rate of random requests as in {latency_seconds: 0.1}."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
@@ -209,6 +224,12 @@ class Suite(Strict):
         for key, value in data.items():
             if value == [None]:
                 raise ValueError(f"{key}: there is no value; {_remedy(cls, key)}")
+        until = data.get("until")
+        if isinstance(until, dict):
+            seeds = until.get("seeds", Until.model_fields["seeds"].default)
+            if data.setdefault("processes", seeds) != seeds:
+                raise ValueError(f"processes: {data['processes']} of them for {seeds} seeds; each "
+                                 "is one seed: write until.seeds, and leave processes out")
         chosen = data.get("networks", networks.names())
         if isinstance(chosen, str):
             chosen = [chosen]
@@ -247,6 +268,8 @@ class Suite(Strict):
         if chosen and max(self.devices) * max(self.nodes) == 1:
             raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to "
                              "aggregate; write devices of 2 or more, or leave strategies out")
+        if self.until:
+            self._refuse_beside_until()
         if self.mode == "inference":
             self._refuse_training()
         elif self.server:
@@ -267,6 +290,19 @@ class Suite(Strict):
             if data not in known:
                 raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
         return self
+
+    def _refuse_beside_until(self) -> None:
+        """Raise ValueError for what is not measured while training to a target."""
+        if self.mode == "inference":
+            raise ValueError("until: a trained network is not trained again; "
+                             "write mode: training, or leave until out")
+        if (self.devices, self.nodes) != ((1,), (1,)):
+            raise ValueError("until: trains on one device; write devices: 1 and nodes: 1, "
+                             "or leave until out")
+        for key in ("phases", "interval", "keep_workers"):
+            if getattr(self, key):
+                raise ValueError(f"{key}: is for training that is timed alone; leave it out, "
+                                 "or leave until out")
 
     def _refuse_training(self) -> None:
         """Raise ValueError for keys that only training has."""

@@ -140,7 +140,9 @@ def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: 
     for row in tables["processes"].rows:
         key, ok = _key(row), row["status"] == "ok"
         windows = rows["windows"][key]
-        if not _follow(windows, int(suite.get("windows", 8)) if ok else None, row["window_steps"]):
+        # A process that trains to a target has a window an epoch.
+        timed = len(rows["accuracy"][key]) if suite.get("until") else int(suite.get("windows", 8))
+        if not _follow(windows, timed if ok else None, row["window_steps"]):
             lost[key] = "windows.csv"
         elif counted and ok and (_place(row) in tables["counters"].touched or not _reach(
                 rows["counters"][key], windows, sources[key[0]])):

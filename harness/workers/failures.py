@@ -14,7 +14,8 @@ class Unsupported(Exception):
 
 
 class Failed(Exception):
-    """A failure; `kind` is different, out_of_memory, crashed, timed_out, diverged or protocol.
+    """A failure; `kind` is different, out_of_memory, crashed, timed_out, diverged, target or
+    protocol.
 
     A worker that `answered` with its failure is still alive.
     """

@@ -1,0 +1,178 @@
+"""Campaigns that train until a test accuracy, on MNIST's shipped digits and a network of 800 weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import networks
+from analysis.audit import audit
+from analysis.records import manifest
+from analysis.report import report
+from analysis.trials import accuracy, summary
+from harness.errors import WrongUse
+from harness.plan import planner
+from harness.plan.suite import Suite
+from harness.validation import validate
+from networks import catalogue
+from networks.builder import Builder
+from tests.harness import campaigns
+
+UNTIL = {"target": 0.85, "at_most_epochs": 6, "seeds": 2}
+SMALL = {"networks": "digits", "batches": 100, "data": "mnist", "processes": 2}
+
+
+@pytest.fixture(autouse=True)
+def digits(monkeypatch):
+    """Put a small network that MNIST feeds beside those of the catalogue."""
+    for registry in ("_makers", "_small"):
+        monkeypatch.setattr(catalogue, registry, getattr(catalogue, registry).copy())
+    monkeypatch.delenv("DLBENCH_DATA", raising=False)
+
+    @catalogue.network("digits", data_set="mnist", batches=(100,), learning_rate=0.015, small=True)
+    def write() -> Builder:
+        """One layer."""
+        builder = Builder((784,))
+        builder.dense(16)
+        builder.relu()
+        builder.dense(10)
+        return builder
+
+    assert networks.get("digits").data_set == "mnist"
+
+
+def refused(rows):
+    """Return the reasons of rows that are not verified. A busy machine makes a timer implausible."""
+    against = rows.loc[rows["verified"] == "no", "reason"]
+    return against[~against.str.startswith("timer: ")].to_dict()
+
+
+def test_frameworks_that_train_alike_need_the_same_epochs_and_the_records_hold(stand_in, tmp_path):
+    stand_in(good="reference:Runner", other="epochs:Counted")
+    found = campaigns.run(tmp_path, frameworks=["good", "other"], until=UNTIL, **SMALL)
+    rows = summary.summarise(found).set_index("framework")
+    assert refused(rows) == {}
+    table = found.accuracy
+    good, other = (table[table["trial"] == trial].drop(columns=["trial", "seconds"]).reset_index(drop=True)
+                   for trial in rows["trial"])
+    pd.testing.assert_frame_equal(good, other)
+    assert (good["witness_error"] < 1e-4).all() and (good["witness_share"] == 1).all()
+    assert set(good["seed"]) == {1, 2}
+    last = good.groupby("seed").tail(1)
+    assert (last["test_accuracy"] >= 0.85).all() and (last["step"] == 40 * last["epoch"]).all()
+    assert (good.drop(last.index)["test_accuracy"] < 0.85).all()
+    assert rows.loc["good", "epochs_to_target"] == last["epoch"].median()
+    assert rows.loc["good", "seconds_to_target_least"] > 0
+    summary.rewrite(tmp_path)
+    report.write([tmp_path], tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "## Time to accuracy" in text and "Too few seeds to tell" in text
+    assert "accuracy_steps.svg" in text and "accuracy_time.svg" in text
+    manifest.write_manifest(tmp_path)
+    assert audit.audit(tmp_path) == []
+    for column, wrong in (("seconds", 99.0), ("step", 7), ("seed", 9), ("test_accuracy", 0.2)):
+        damaged = table.copy()
+        damaged.loc[len(damaged) - 1, column] = wrong
+        damaged.to_csv(tmp_path / "accuracy.csv", index=False)
+        named = {finding.column for finding in audit.audit(tmp_path) if finding.file == "accuracy.csv"}
+        assert column in named
+
+
+@pytest.mark.parametrize(("runner", "reason"), [
+    ("RateDoubles", "different: epoch 2: the steps of this epoch are not those of the network"),
+    ("StandsStill", "different: epoch 2: the steps of this epoch are not those of the network"),
+])
+def test_a_runner_that_trains_otherwise_after_the_proof_is_refused(stand_in, tmp_path, runner, reason):
+    stand_in(bad=f"epochs:{runner}")
+    campaigns.run(tmp_path, frameworks="bad", until={**UNTIL, "target": 0.99, "seeds": 1},
+                  **{**SMALL, "processes": 1})
+    row = campaigns.table(tmp_path)["bad digits"]
+    assert row["status"] == "failed" and row["reason"].startswith(reason)
+
+
+def test_a_target_that_is_not_reached_is_a_failure_with_its_curve(stand_in, tmp_path):
+    stand_in(good="reference:Runner")
+    found = campaigns.run(tmp_path, frameworks="good", **{**SMALL, "processes": 1},
+                          until={"target": 1.0, "at_most_epochs": 2, "seeds": 1})
+    row = campaigns.table(tmp_path)["good digits"]
+    best = found.accuracy["test_accuracy"].max()
+    assert (row["status"], row["reason"]) == (
+        "failed", f"target: a test accuracy of 1 was not reached in 2 epochs: the best was {best:.3g}")
+    assert found.accuracy["epoch"].tolist() == [1, 2]
+    report.write([tmp_path], tmp_path)
+    assert "0 of 1" in (tmp_path / "report.md").read_text()
+
+
+def test_a_runner_that_is_wrong_where_nobody_looks_is_refused_by_its_fewer_epochs(stand_in, tmp_path):
+    stand_in(good="reference:Runner", other="epochs:Counted", fast="epochs:FasterInWindows")
+    until = {"target": 0.88, "at_most_epochs": 20, "seeds": 6}
+    suite = {**SMALL, "processes": 6, "until": until}
+    found = campaigns.run(tmp_path, frameworks=["good", "other", "fast"], **suite)
+    rows = summary.summarise(found).set_index("framework")
+    assert list(refused(rows)) == ["fast"]
+    assert "converges in fewer epochs than all other rows on the same seeds" in rows.loc["fast", "reason"]
+    pair = replace(found, meta={**found.meta, "trials": [trial for trial in found.trials
+                                                         if trial["framework"] != "other"]})
+    reasons = {row["framework"]: row["reason"] for row in summary.summarise(pair).to_dict("records")}
+    assert "nothing tells which is right" in reasons["good"] and "in fewer epochs" in reasons["fast"]
+
+
+def test_a_resumed_campaign_keeps_its_target_and_its_seeds(stand_in, tmp_path):
+    stand_in(good="reference:Runner")
+    whole = campaigns.run(tmp_path, frameworks="good", until=UNTIL, **SMALL)
+    processes = (tmp_path / "processes.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "processes.csv").write_text("".join(processes[:-1]))
+    again = campaigns.run(tmp_path, resume=True, frameworks="good", until=UNTIL, **SMALL)
+    timeless = ["process", "seed", "epoch", "step", "test_accuracy"]
+    pd.testing.assert_frame_equal(whole.accuracy[timeless], again.accuracy[timeless])
+    with pytest.raises(WrongUse, match=r"until is .* now and was"):
+        campaigns.run(tmp_path, resume=True, frameworks="good", until={**UNTIL, "target": 0.8}, **SMALL)
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"mode": "inference"}, "until: a trained network is not trained again"),
+    ({"devices": 2}, "until: trains on one device"),
+    ({"phases": True}, "phases: is for training that is timed alone"),
+    ({"processes": 3}, "processes: 3 of them for 5 seeds"),
+    ({"until": {"target": 2}}, "until.target"),
+])
+def test_what_does_not_go_with_a_target_is_refused(change, reason):
+    with pytest.raises(WrongUse, match=reason.split(":")[0]) as refused:
+        validate({"until": {"target": 0.9}, **change}, Suite, "suite.yaml")
+    assert reason in str(refused.value) and str(refused.value).startswith("suite.yaml")
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    ({"networks": "resnet8", "data": "cifar10"}, "until: cifar10 has no test part here"),
+    ({"data": "host"}, "until: host has no test part here"),
+    ({"precisions": "bf16"}, "until: steps are held against their gradients in fp32, not in bf16"),
+])
+def test_what_cannot_be_tested_is_unsupported(change, reason):
+    suite = validate({"until": {"target": 0.9}, "networks": "digits", "frameworks": "pytorch", "data": "mnist",
+                      **change}, Suite, "suite.yaml")
+    trial, *_ = planner.make_trials(suite, {"pytorch": "2.13.0"}, planner.Machine("cpu", 2, 0), lambda name: True)
+    assert trial.status == "unsupported" and trial.reason.startswith(reason)
+
+
+def test_the_seeds_of_a_suite_are_its_processes():
+    assert validate({"until": {"target": 0.9, "seeds": 7}}, Suite, "suite.yaml").processes == 7
+
+
+def test_the_sentence_tells_shifted_epochs_from_equal_ones():
+    equal = pd.DataFrame({"a": [3, 4, 5, 4, 3], "b": [3, 4, 5, 4, 3], "c": [3, 4, 5, 4, 4]})
+    assert accuracy.sentence(equal).startswith("The rows need the same number of epochs as far as this shows")
+    shifted = equal.assign(c=equal["c"] + 2)
+    assert accuracy.sentence(shifted).startswith("The rows do not need the same number of epochs")
+    assert accuracy.sentence(equal[["a", "b"]]).startswith("Too few seeds to tell")
+    assert np.isclose(shifted["c"].mean() - shifted["a"].mean(), 2.2)
+
+
+def test_the_command_line_refuses_a_comparison_and_several_devices_with_file_and_key(stand_in, dlbench, tmp_path):
+    stand_in(good="reference:Runner")
+    suite, release = tmp_path / "suite.yaml", f"good=={np.__version__}"
+    suite.write_text("frameworks: good\nnetwork: digits\nuntil: {target: 0.9}\n")
+    compared = dlbench("compare", release, release, "--suite", str(suite))
+    assert compared.code == 2 and "suite.yaml: until: a comparison times steps alone; leave the key out" in compared.err
+    several = dlbench("run", str(suite), "devices=2")
+    assert several.code == 2 and "suite.yaml: until: trains on one device; write devices: 1" in several.err
