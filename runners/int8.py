@@ -11,7 +11,7 @@ INPUT = "input"
 # In the file of weights: a tensor's scale and zero point.
 QUANTISED = "quantised"
 PRODUCTS = ("conv2d", "dense")
-# Weights of these have no static INT8 form here. What else has weights stays in float32.
+# These have no static INT8 form here. All other layers with weights stay in float32.
 LEFT_OUT = ("lstm", "tied_dense")
 # They move, select or repeat numbers, so the scale stays.
 PASSING = ("max_pool", "flatten", "dropout", "subsample", "pad_channels", "tokens", "first_token")
@@ -33,7 +33,7 @@ def refusal(network):
 
 
 def arithmetic(network, in_float):
-    """Return what an engine computes in that says so many products are of floating point."""
+    """Name the arithmetic of an engine that computes `in_float` products in floating point."""
     if not in_float:
         return "int8"
     return f"float32 in {in_float} of {len(products(network))} products"
@@ -56,8 +56,8 @@ def folded(network):
 def tensors(network):
     """Map each quantised tensor to the one whose scale it has, in the network's order.
 
-    Quantised are images, and all that a product reads. What only the next operation of a fused
-    kernel reads is not.
+    Images and all that a product reads are quantised. A tensor that only the next operation of a
+    fused kernel reads is not.
     """
     readers, norms = readers_of(network), folded(network)
     ops = {layer["name"]: layer["op"] for layer in network["layers"]}
@@ -134,7 +134,7 @@ def added_first(network):
 def quantised_arrays(network, ranges, summands):
     """Return the arrays to add to a file of weights: a scale and a zero point for each tensor.
 
-    `ranges` are the ends of each tensor by name; of `summands` see `FIRST_ADDED`.
+    `ranges` holds the ends of each tensor by name. `FIRST_ADDED` explains `summands`.
     """
     left = added_first(network) if summands == FIRST_ADDED else ()
     return {name + "." + QUANTISED: np.array(scale_of(*ranges[name]), np.float32)

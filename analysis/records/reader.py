@@ -39,9 +39,9 @@ PROCESS_COLUMNS: Mapping[str, type] = {
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
-# Columns that campaigns of earlier releases do not have.
-# What a process of an engine says beside its times: quantisation's cost, and of what is read first.
+# What a process of an inference engine reports beside its times.
 OF_ENGINES = ("quantization_error", "top1_agreement", "first_call_seconds", "model_bytes")
+# Columns that campaigns of earlier releases do not have.
 LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node",
         *OF_ENGINES)
 WINDOW_COLUMNS: Mapping[str, type] = {

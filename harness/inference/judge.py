@@ -28,8 +28,8 @@ FINER = 32.0
 # From this limit on, a proof could not tell outputs that do not depend on the input.
 BLIND = 0.5
 COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",)}
-# Where a float32 rounding error moves a number to another of INT8's levels, later layers are off by
-# a share of a level each: a run with random rounding is then as far off as a right engine.
+# A float32 rounding error can move a number to another of INT8's levels. Later layers are then off
+# by a share of a level each, and a run with random rounding is as far off as a right engine.
 INT8_FACTOR = 2.0
 # Few rows meet such a number in a network of few layers, so the nearest of them must be nearer.
 NEAREST = 0.25

@@ -27,8 +27,8 @@ from runners import int8
 REFERENCE = "runners.reference.inference"
 # The running statistics are drawn around the moments of so many samples.
 CALIBRATION = 8
-# They lie so far from those of any batch that an engine which takes the batch's own is far off: in
-# standard deviations, and as the logarithm of a factor of the variance.
+# How far the drawn statistics lie from those moments: in standard deviations for the mean, and as
+# the logarithm of a factor for the variance. So an engine that takes the batch's own is far off.
 MEAN_SHIFT, VARIANCE_SPREAD = 0.25, 0.25
 PROOF_BATCHES = 2
 SEED = 1000  # added to the suite's, so that the inputs of the proof are not the timed ones

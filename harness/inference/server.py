@@ -1,8 +1,8 @@
 """A server's requests: they come at random, and the highest rate within a latency bound is sought.
 
 Arrivals are a Poisson process that waits for no answer (open loop), as in MLPerf's Server scenario;
-requests queue for one worker. The rate is found by bisection below what calls one after another
-reach.
+requests queue for one worker. Bisection finds the rate, below the rate of calls that follow one
+another.
 """
 
 import math
@@ -17,7 +17,7 @@ from analysis.statistics import bootstrap
 # Halvings: the rate is known to a thirty-second of the most that calls allow.
 TRIES = 5
 
-# Of a number of requests and a rate a second: arrivals and latencies in seconds.
+# From a number of requests, a rate a second and a seed: arrivals and latencies in seconds.
 Serve = Callable[[int, float, int], tuple[np.ndarray, np.ndarray]]
 
 

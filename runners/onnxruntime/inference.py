@@ -102,7 +102,7 @@ class OnnxRuntime(Engine):
 
 
 def arithmetic_of(task, optimised):
-    """Return what the graph says that the session made of the file; "" but of INT8."""
+    """Return the arithmetic of the session's optimised graph: "" unless the task is in INT8."""
     if task.precision != "int8":
         return ""
     nodes = onnx.load(optimised).graph.node
