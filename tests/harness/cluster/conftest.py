@@ -96,6 +96,10 @@ def wait(answer, seconds: float = 90.0):
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """Start a cluster, or skip with the reason why none can be had here; leave nothing running."""
+    # The nodes reach each other and no index of packages, so what they run is built here.
+    built = subprocess.run([sys.executable, "-m", "harness.start", "env", "build", "reference", "--device", "cpu"],
+                           cwd=CHECKOUT, capture_output=True, text=True, timeout=600)
+    assert built.returncode == 0, built.stdout + built.stderr
     folder = tmp_path_factory.mktemp("slurm")
     started = subprocess.run([SCRIPT, "start", folder], capture_output=True, text=True, env={**os.environ, "CLOCK": "1000"}, timeout=300)
     if started.returncode == 2:
