@@ -26,17 +26,22 @@ WAITING = 0.5
 WAITING_SECONDS = 0.05
 
 
-def reasons(windows: pd.DataFrame, counters: pd.DataFrame | None = None) -> list[str]:
+def reasons(windows: pd.DataFrame, counters: pd.DataFrame | None = None, *,
+            evaluates: bool = False) -> list[str]:
     """Return why the times of a trial are not credible; nothing with too few processes to tell.
 
-    `windows` are those of the trial's ok processes, `counters` the readings around them.
+    `windows` are those of the trial's ok processes, `counters` the readings around them. Where the
+    driver `evaluates` the weights after each window, pauses say nothing of the clock.
     """
     processes = [process for _, process in windows.sort_values("window").groupby("process")]
     if len(processes) < MINIMUM_PROCESSES:
         return []
-    edges = _edges(counters)
-    pauses = [pause(process, edges.get(process["process"].iloc[0], ())) for process in processes]
-    return [reason for reason in (_paces(processes), _pauses(pauses)) if reason]
+    found = [_paces(processes)]
+    if not evaluates:
+        edges = _edges(counters)
+        found.append(_pauses([pause(process, edges.get(process["process"].iloc[0], ()))
+                              for process in processes]))
+    return list(filter(None, found))
 
 
 def paces(process: pd.DataFrame) -> dict[int, float]:

@@ -194,7 +194,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     counted = counters.of_trial(campaign, trial)
     kernels = campaign.rows("kernels", trial["trial"])
     around = campaign.rows("counters", trial["trial"])
-    against = [*judged.reasons, *timer.reasons(windows, around)]
+    target = reader.target_of(campaign)
+    against = [*judged.reasons, *timer.reasons(windows, around, evaluates=bool(target))]
     parts = campaign.rows("phases", trial["trial"])
     parts = parts[parts["process"].isin(ok["process"])]
     units = _units(ok, grouped)
@@ -207,7 +208,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
                  **latency.requests(campaign, trial["trial"])}
         against += latency.against(calls, step.value)
         remarks += latency.remarks(campaign, trial["trial"], dropped)
-    if reader.target_of(campaign):
+    if target:
         calls = accuracy.columns(campaign, trial["trial"])
         against += accuracy.against(campaign, trial, calls["witness_share"])
     return {

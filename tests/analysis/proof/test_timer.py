@@ -68,6 +68,7 @@ def test_a_driver_that_reads_counters_for_long_is_not_taken_for_a_busy_worker():
     for nothing_read in (edges.iloc[:0], edges.assign(kind="fast"), None):  # fast ones are read whether or not there is an answer
         (reason,) = timer.reasons(late, nothing_read)
         assert reason.startswith("timer: after each window the worker is busy for 9")
+    assert timer.reasons(late, evaluates=True) == []
 
 
 @pytest.mark.parametrize("hidden", [True, False])
