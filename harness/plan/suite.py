@@ -360,7 +360,7 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
     if not parents and isinstance(each, dict):
         if meant == "networks" and not isinstance(value, dict):
             names = value if isinstance(value, list) else [value]
-            value = {name: each.get(name) for name in names}
+            value = {name: each.get(name) for name in map(str, names)}
         for choice in each.values():
             if isinstance(choice, dict):
                 _drop(choice, meant)
@@ -376,7 +376,8 @@ def _drop(data: dict[str, Any], key: str) -> None:
 def _value(override: str) -> Any:
     text = override.partition("=")[2]
     try:
-        return plain_yaml.parse(f"[{text}]" if "," in text else text)
+        several = "," in text and not text.lstrip().startswith(("[", "{"))
+        return plain_yaml.parse(f"[{text}]" if several else text)
     except plain_yaml.NotPlain as error:
         raise WrongUse(f"override '{brief(override, 60)}': its value is not YAML "
                        f"({brief(str(error), 150)}); write one value, or several with one "

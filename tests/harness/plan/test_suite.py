@@ -58,6 +58,8 @@ def test_one_value_and_shorthand_keys_stand_for_lists_of_one(load):
     ("frameworks=pytorch==2.12.0,jax", {"frameworks": ("pytorch==2.12.0", "jax")}),
     ("framework=paddle", {"frameworks": ("paddle",)}),
     ("threads=all,2", {"threads": ("all", 2)}),
+    ("threads=[all, 2]", {"threads": ("all", 2)}),
+    ("networks={fcn5: {batch: 8}, lstm32: }", {"networks": {"fcn5": {"batches": (8,)}, "lstm32": {}}}),
     (" processes = 7 ", {"processes": 7}),
     ("limits.window=5", {"limits": Limits(window=5)}),
     ("limits.start=1.5", {"limits": Limits(window=30, start=1.5)}),
