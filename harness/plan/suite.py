@@ -360,7 +360,9 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
     if not parents and isinstance(each, dict):
         if meant == "networks" and not isinstance(value, dict):
             names = value if isinstance(value, list) else [value]
-            value = {name: each.get(name) for name in map(str, names)}
+            if any(isinstance(name, dict | list) for name in names):
+                raise WrongUse(f"override '{key}': write names, or one mapping from names")
+            value = {name: each.get(name) for name in names}
         for choice in each.values():
             if isinstance(choice, dict):
                 _drop(choice, meant)

@@ -138,7 +138,8 @@ def test_an_override_with_dots_changes_one_network(load):
     (["networks.fcn5=512"], "{file}: networks.fcn5: "),
     (["processes"], "override 'processes': write key=value, for example devices=1,2"),
     (["processes.more=3"], "override 'processes.more': 'processes' is not a mapping, so nothing below it can be set"),
-    (["devices=[1,"], "override 'devices=[1,': its value is not YAML (line 1: expected ',' or ']', but got '<stream end>'); write one value, "),
+    (["devices=[1,"], "override 'devices=[1,': its value is not YAML (line 1: expected the node content, but found '<stream end>'); "),
+    (["networks=fcn5,{a: 1}"], "override 'networks': write names, or one mapping from names"),
     (["devices=1,,2"], "override 'devices=1,,2': its value is not YAML (line 1: expected the node content, but found ','); write one value, or several "),
 ])
 def test_a_wrong_override_is_refused_with_file_key_and_remedy(load, tmp_path, overrides: list[str], message: str):
