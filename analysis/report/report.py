@@ -77,15 +77,15 @@ SECTIONS = (
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
     ("requests", "Requests that a server answers in time",
      "The highest rate of requests that come at random, where {served} of them are answered "
-     "within {limit}. They queue for one worker. The rate is known to 3 % of what calls one after "
-     "another reach.", ""),
+     "within {limit}. They queue for one worker. The search ends at an interval of 3 % of the rate "
+     "that calls one after another reach.", ""),
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
-     "The smallest faults that it would have refused, in the weakest of its processes. The columns "
-     "are an error of the learning rate, an error of the scale of a tensor's gradient, and the "
-     "share of the parameters in tensors that could stand still. The error of the scale is that "
-     "of the tensors that hold 95 % of the parameters.",
+     "The smallest faults that the proof would have refused, in the weakest process of the row. "
+     "Learning rate: how wrong it would be. Scale of gradients: how wrong it would be in the "
+     "tensors that hold 95 % of the parameters. Frozen parameters: the share in tensors that "
+     "could stand still.",
      "Not seen: even a missing update could have passed."),
     ("outputs", "How far outputs are off",
      "The largest distance from the float64 reference, in units of how outputs differ between "
