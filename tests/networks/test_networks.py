@@ -20,6 +20,7 @@ PARAMETERS = {
     "fcns": 117_997_696,
     "gpt2_small": 124_439_808,  # openai-community/gpt2, its head tied
     "googlenet": 6_998_552,  # models/bvlc_googlenet without loss1 and loss2
+    "lenet5": 61_706,  # of the form that d2l.ai/chapter_convolutional-neural-networks/lenet.html teaches
     "lstm32": 6_180_624,
     "lstm64": 6_180_624,
     "resnet50": 25_557_032,
@@ -49,7 +50,7 @@ def shapes_of(network, *ops):
     return [layer.output_shape for layer in network.layers if layer.op in ops]
 
 
-def test_the_published_networks_are_fifteen_and_their_small_relatives_apart():
+def test_the_published_networks_are_sixteen_and_their_small_relatives_apart():
     assert networks.names() == sorted(PARAMETERS)
     assert networks.names(small=True) == SMALL
 
@@ -73,6 +74,7 @@ def test_the_parameters_are_those_published(name):
     ("vgg16", (3, 224, 224), 0, (), 1000, 0.01, (16, 32, 64), "synthetic"),
     ("vit_b16", (3, 224, 224), 0, (), 1000, 0.01, (32, 64, 128, 256), "synthetic"),
     ("gpt2_small", (1024,), 50257, (1024,), 50257, 0.01, (8, 32), "ptb"),
+    ("lenet5", (1, 28, 28), 0, (), 10, 0.05, (64, 256), "mnist"),
     ("lstm32", (32,), 10000, (32,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
     ("lstm64", (64,), 10000, (64,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
 ])
@@ -215,8 +217,8 @@ def test_shape_of_knows_the_input_and_every_layer():
 
 
 def test_an_unknown_network_names_those_that_exist():
-    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet'; there are alexnet, .*resnet56, vgg16, vit_b16, resnet8"):
-        networks.get("lenet")
+    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet6'; there are alexnet, .*resnet56, vgg16, vit_b16, resnet8"):
+        networks.get("lenet6")
 
 
 def test_two_networks_cannot_have_one_name():

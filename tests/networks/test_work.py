@@ -21,6 +21,7 @@ FORWARD = {  # sums of output values x window (or features), layer by layer
     "resnet56": (32 * 32 * 16 * 27 + 18 * 32 * 32 * 16 * 144 + 16 * 16 * 32 * 144 + 17 * 16 * 16 * 32 * 288 + 8 * 8 * 64 * 288
                  + 17 * 8 * 8 * 64 * 576 + 64 * 10),
     "resnet50": 4_089_184_256,  # torchvision's resnet50 (v1.5) at 224 x 224
+    "lenet5": 28 * 28 * 6 * 25 + 10 * 10 * 16 * 6 * 25 + 400 * 120 + 120 * 84 + 84 * 10,
     "lstm32": 32 * (2 * 4 * 256 * (256 + 256) + 256 * 10000),
     "caffenet": (55 * 55 * 96 * 3 * 121 + 27 * 27 * 256 * 48 * 25 + 13 * 13 * 384 * 256 * 9 + 13 * 13 * 384 * 192 * 9
                  + 13 * 13 * 256 * 192 * 9 + 9216 * 4096 + 4096 * 4096 + 4096 * 1000),
@@ -39,6 +40,7 @@ FIRST = {  # forward multiply-adds of the layer that reads the input, whose back
     "caffenet": 55 * 55 * 96 * 3 * 121,
     "googlenet": 112 * 112 * 64 * 147,
     "vgg16": 224 * 224 * 64 * 27,
+    "lenet5": 28 * 28 * 6 * 25,
     "lstm32": 0,  # reads a table that is trained
     "gpt2_small": 0,
     "vit_b16": 196 * 768 * 768,
