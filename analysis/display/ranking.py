@@ -33,9 +33,9 @@ DATA = {"device": "batches already on the device",
 
 def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tuple(GROUP),
              times: Callable[[Campaign, str], list[Times]] = times_of) -> pd.DataFrame:
-    """Compare each verified trial with the fastest verified one of its group, which has its `keys`.
+    """Compare each verified trial with the fastest one of those that have the same `keys`.
 
-    `times` collects what is compared of a trial, which `step_seconds` of `trials` estimates.
+    `times` returns the measured times of a trial; `step_seconds` of `trials` is their estimate.
 
     Columns: GROUP, contestant, framework, strategy, trial, relative_speed (1 is the fastest's,
     smaller is slower) with _low and _high, and verdict: fastest, slower, `NO_DIFFERENCE` where the

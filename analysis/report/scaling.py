@@ -37,10 +37,11 @@ NONE_ALONE = (
 
 
 def curves(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return each verified trial on several devices and the trials on one that it compares with.
+    """Compare verified trials on several devices with their trial on one device.
 
-    Columns: those of `trials`, with `batch` of the one device, and `contestant`, `scaling` (weak
-    or strong), `speedup` and `efficiency` with `_low` and `_high`. On one device speedup is 1.
+    Returns a row for each of both. Columns: those of `trials`, where `batch` is that of the one
+    device, `contestant`, `scaling` (weak or strong), and `speedup` and `efficiency` with `_low` and
+    `_high`. On one device the speedup is 1.
     """
     campaign = without_diverged(campaign)
     verified = trials.assign(contestant=ranking.contestants(trials))[trials["verified"] == "yes"]

@@ -18,6 +18,7 @@ from harness.validation import validate
 from networks import catalogue
 from networks.builder import Builder
 from tests.harness import campaigns
+from tests.slow import slow
 
 UNTIL = {"target": 0.85, "at_most_epochs": 6, "seeds": 2}
 # How the reasons begin that speak of the training, not of the clock.
@@ -118,6 +119,22 @@ def test_a_runner_that_is_wrong_where_nobody_looks_is_refused_by_its_fewer_epoch
                                                          if trial["framework"] != "other"]})
     reasons = {row["framework"]: row["reason"] for row in summary.summarise(pair).to_dict("records")}
     assert "nothing tells which is right" in reasons["good"] and "in fewer epochs" in reasons["fast"]
+
+
+@slow
+def test_frameworks_train_lenet5_to_the_same_accuracy_in_as_many_epochs(interpreter_of, tmp_path):
+    frameworks = ["pytorch", "tensorflow", "jax", "mxnet"]
+    for framework in frameworks:
+        interpreter_of(framework)  # skips where it has no environment
+    found = campaigns.run(tmp_path, frameworks=frameworks, networks="lenet5", batches=64, data="mnist",
+                          until={"target": 0.9, "at_most_epochs": 8, "seeds": 2})
+    rows = summary.summarise(found).set_index("framework")
+    assert (rows["status"] == "ok").all() and refused(rows) == {}
+    assert (found.accuracy["witness_error"].dropna() < 1e-3).all()
+    epochs = accuracy.epochs(found, [trial["trial"] for trial in found.trials])
+    assert epochs.shape == (2, 4)
+    # A last epoch may end within rounding of the target.
+    assert (epochs.max(axis=1) - epochs.min(axis=1) <= 1).all()
 
 
 def test_a_resumed_campaign_keeps_its_target_and_its_seeds(stand_in, tmp_path):
