@@ -78,7 +78,8 @@ def sentence(table: pd.DataFrame) -> str:
     means = table.mean()
     seeds = f"{len(table)} seed{'s' if len(table) > 1 else ''}"
     proof = f"permutation test within {seeds}, p = {test.p:.2g}"
-    apart = f"their means are at most {means.max() - means.min():.2g} epochs apart"
+    most = f"{means.max() - means.min():.2g}"
+    apart = f"their means are at most {most} epoch{'' if most == '1' else 's'} apart"
     if test.least > permutation.ALPHA:
         return (f"Too few seeds to tell whether the rows need the same number of epochs: {apart}, "
                 f"and no difference in {seeds} could give less than p = {test.least:.2g}.")
