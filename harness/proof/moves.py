@@ -105,6 +105,7 @@ def compare_running_statistics(case: Case, found: Play, findings: Findings) -> N
         findings.remarks.append(f"running statistics were not compared: {found.hidden}")
         return
     strays = {}
+    _, answer = case.answer(PLAIN)
     for layer in norms:
         for name in ("mean", "variance"):
             full = f"{layer.name}.{name}"
@@ -112,7 +113,6 @@ def compare_running_statistics(case: Case, found: Play, findings: Findings) -> N
             if ours is None or not np.isfinite(ours).all():
                 strays[full] = "no running statistic was answered"
                 continue
-            _, answer = case.answer(PLAIN)
             count = case.batch * math.prod(layer.output_shape[1:])
             error = _statistic_error(ours.astype(np.float64), answer[f"statistic/{full}"],
                                      float(name == "variance"), layer.attributes["running"], count)
