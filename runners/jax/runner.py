@@ -288,10 +288,12 @@ class Runner(protocol.Runner):
     def _canonical(self, parameters):
         """Copy to canonical NumPy arrays by full name: a view of a donated buffer would change."""
         canonical = {}
+        # All copies from the device begin at once, and do not wait for each other.
+        parameters = jax.device_get(parameters)
         for layer, arrays in parameters.items():
             for parameter, array in arrays.items():
                 order = np.argsort(self._stored_axes(layer, parameter, array.ndim))
-                canonical[f"{layer}.{parameter}"] = transposed(np.asarray(array), order)
+                canonical[f"{layer}.{parameter}"] = transposed(array, order)
         return canonical
 
     def _stored_axes(self, layer, parameter, rank):
