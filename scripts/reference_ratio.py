@@ -33,7 +33,7 @@ from analysis.trials import effort, summary
 from harness.campaign import campaign
 from harness.campaign.events import Event, Outcome
 from harness.campaign.session import Plan
-from harness.cli.verify import Printer
+from harness.cli.terminal import Notes
 from harness.environments import store
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
@@ -92,11 +92,10 @@ class Loops:
                 "--window", str(self.window_seconds), "--steps", str(self.window_steps), *more]
 
 
-class TakingTurns(Printer):
+class TakingTurns(Notes):
     """Runs the loop of a trial before or after each of its processes, and writes its windows."""
 
-    def __init__(self, console: Console, plan: Plan, loops: Loops, folder: Path):
-        super().__init__(console)
+    def __init__(self, plan: Plan, loops: Loops, folder: Path):
         self.trials = {trial.trial: trial for trial in plan.trials}
         self.loops, self.folder = loops, folder
         self.seed = plan.suite.seed
@@ -142,7 +141,7 @@ def main(words: Sequence[str] | None = None) -> int:
                       options.seconds, options.window_seconds, options.window_steps)
         for trial in plan.planned:
             loops.command(trial)
-        campaign.run(plan, folder, TakingTurns(console, plan, loops, folder))
+        campaign.run(plan, folder, TakingTurns(plan, loops, folder))
         raw = times(folder)
         (folder / "raw_times.json").write_text(json.dumps(raw, indent=1))
         found = ratios(folder, raw)

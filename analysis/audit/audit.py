@@ -28,7 +28,7 @@ from analysis.records.reader import BadRecords, Campaign
 from analysis.records.text import shortened
 from analysis.report import report
 from analysis.studies.kinds import STUDIES
-from analysis.trials import summary
+from analysis.trials import effort, summary
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
 LONGEST_PART = 300  # of a finding, in characters
@@ -74,6 +74,21 @@ def origin(folder: str | Path) -> str:
     same = ("this checkout is the one that measured" if measured == here
             else f"this checkout is another, {here[:12]}")
     return f"{commit}; source {measured[:12]}{resumed}; {same}"
+
+
+def remarks(folder: str | Path) -> list[str]:
+    """Say what readers of a campaign should know although nothing in it is wrong.
+
+    There is nothing to say of a study, or of records that `audit` cannot read.
+    """
+    if not (Path(folder) / "campaign.json").is_file():
+        return []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return effort.remarks(reader.read(folder))
+    except (BadRecords, KeyError, TypeError, ValueError, AttributeError):
+        return []  # `audit` has named the fault
 
 
 def unchecked(folder: str | Path) -> str:

@@ -105,7 +105,7 @@ def answer(comparison: Comparison) -> pd.DataFrame:
                      for label, caveat in zip(labels(rows), _caveats(rows), strict=True)],
         f"A ({unit})": (rows["step_seconds_a"] / scale).map(number),
         f"B ({unit})": (rows["step_seconds_b"] / scale).map(number),
-        "time of B / A": [_ratio(row) for _, row in rows.iterrows()],
+        "time of B / A": [ratio_text(row) for _, row in rows.iterrows()],
         "verdict": [verdict(row) for _, row in rows.iterrows()],
         f"memory A, B ({size_unit})": [", ".join(filter(None, map(number, pair)))
                                        for pair in memory / size],
@@ -245,11 +245,11 @@ def _regressions(comparison: Comparison) -> list[str]:
     limit = _share(limits[0]) if len(limits) == 1 else "its threshold"
     shown = rows[rows["regression"] == rules.SHOWN]
     known = shown["acknowledged"] != ""
-    listed = "; ".join(f"{row['label']} ({_ratio(row)}{_beyond(row, limits)})"
+    listed = "; ".join(f"{row['label']} ({ratio_text(row)}{_beyond(row, limits)})"
                        for _, row in shown[~known].iterrows())
     said = [f"Regression beyond {limit}: {listed}." if listed
             else f"No {'further ' if known.any() else ''}regression beyond {limit} is shown."]
-    said += [f"Acknowledged regression: {row['label']} ({_ratio(row)}): {row['acknowledged']}."
+    said += [f"Acknowledged regression: {row['label']} ({ratio_text(row)}): {row['acknowledged']}."
              for _, row in shown[known].iterrows()]
     said += [f"No longer acknowledged: {each.framework} {each.network}: {each.text}."
              for each in rules.expired(shown, comparison.rules)]
@@ -284,8 +284,9 @@ def _figures(comparison: Comparison) -> list[page.Figure]:
     return [page.Figure("ratios", draw)]
 
 
-def _ratio(row: "pd.Series[Any]") -> str:
-    value, low, high = row["ratio"], row["ratio_low"], row["ratio_high"]
+def ratio_text(row: "pd.Series[Any]", column: str = "ratio") -> str:
+    """Write a ratio of a row with its interval."""
+    value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return ""
     return f"{value:.3f}" + ("" if pd.isna(low) else f" ({low:.3f} to {high:.3f})")

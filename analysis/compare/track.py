@@ -75,8 +75,9 @@ def write(timeline: Timeline, out: Path) -> list[Path]:
 
 def headline(timeline: Timeline) -> str:
     """Name the regressions."""
-    listed = "; ".join(f"{row['release']} in {row['workload']}, {_span(row, 'change')} times as "
-                       f"long as {row['before']}" for _, row in timeline.regressions.iterrows())
+    listed = "; ".join(
+        f"{row['release']} in {row['workload']}, {report.ratio_text(row, 'change')} times as long "
+        f"as {row['before']}" for _, row in timeline.regressions.iterrows())
     count = timeline.rows["release"].nunique()
     said = f"Slower: {listed}." if listed else f"No release of {count} is shown to be slower."
     refused = int((timeline.rows["verdict"] == NOT_COMPARED).sum())
@@ -143,8 +144,8 @@ def _page(timeline: Timeline) -> Page:
     releases = sorted(rows["release"].unique(), key=order)
     table = pd.DataFrame({
         "workload": rows["workload"], "release": rows["release"],
-        "time / base": [_span(row, "ratio") for _, row in rows.iterrows()],
-        "time / release before": [_span(row, "change") for _, row in rows.iterrows()],
+        "time / base": [report.ratio_text(row, "ratio") for _, row in rows.iterrows()],
+        "time / release before": [report.ratio_text(row, "change") for _, row in rows.iterrows()],
         "verdict": rows["verdict"]})
     refused = rows.loc[rows["verdict"] == NOT_COMPARED, ["workload", "release", "reason"]]
     return Page(f"{timeline.base.partition('==')[0]} from {releases[0]} to {releases[-1]}", [
@@ -157,10 +158,3 @@ def _page(timeline: Timeline) -> Page:
         Section("Where the numbers come from",
                 [*provenance.concerns(meta), page.Facts(provenance.facts(meta))]),
     ])
-
-
-def _span(row: "pd.Series[Any]", column: str) -> str:
-    value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
-    if pd.isna(value):
-        return ""
-    return f"{value:.3f}" + ("" if pd.isna(low) else f" ({low:.3f} to {high:.3f})")

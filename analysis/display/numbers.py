@@ -10,6 +10,7 @@ Units = tuple[tuple[str, float], ...]  # from the largest down
 
 TIME_UNITS: Units = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BYTE_UNITS: Units = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+FLOPS_UNITS: Units = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 JOULE_UNITS: Units = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
 
 

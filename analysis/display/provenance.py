@@ -11,12 +11,16 @@ Meta = Mapping[str, Any]  # what campaign.json or study.json holds
 
 def parts(meta: Meta) -> list[Part]:
     """Show the facts, and folded the environments and the suite."""
-    environments = [Details(
-        f"Environment of {name}: {each['release']}, Python {each['python']}",
-        "\n".join(each.get("packages") or ()), "`campaign.json`")
-        for name, each in meta.get("environments", {}).items()]
     suite = [Details("The resolved suite", json.dumps(meta["suite"], indent=1), "`campaign.json`")]
-    return [Facts(facts(meta)), *environments, *(suite if meta.get("suite") else [])]
+    return [Facts(facts(meta)), *environments(meta, "campaign.json"),
+            *(suite if meta.get("suite") else [])]
+
+
+def environments(meta: Meta, file: str) -> list[Details]:
+    """List the packages of each environment, folded; `file` holds them."""
+    return [Details(f"Environment of {name}: {each['release']}, Python {each['python']}",
+                    "\n".join(each.get("packages") or ()), f"`{file}`")
+            for name, each in meta.get("environments", {}).items()]
 
 
 def concerns(meta: Meta) -> list[Part]:
@@ -28,7 +32,7 @@ def facts(meta: Meta) -> list[tuple[str, str]]:
     """List what was run, on what and when, as (name, value); what was not recorded is left out."""
     machine = meta["machine"]
     cpu, memory, system = (machine.get(part, {}) for part in ("cpu", "memory", "system"))
-    size = machine.get("memory_bytes") or memory.get("total_bytes")
+    size = memory.get("total_bytes")
     processor = [cpu.get("model"), _count(cpu, "physical", "cores"),
                  _count(cpu, "logical", "hardware threads")]
     listed = [
@@ -58,5 +62,4 @@ def commit(meta: Meta) -> str:
 
 
 def _count(cpu: Meta, key: str, unit: str) -> str:
-    count = cpu.get(key) or cpu.get(f"{key}_cores")
-    return f"{count} {unit}" if count else ""
+    return f"{cpu[key]} {unit}" if cpu.get(key) else ""

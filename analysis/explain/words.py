@@ -6,7 +6,7 @@ Every number is one of `analysis.explain.gap.Gap`; only shares and units are com
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.display.numbers import best_unit, number, percent, span
+from analysis.display.numbers import FLOPS_UNITS, best_unit, number, percent, span
 from analysis.explain.gap import LABELS, PRODUCTS, UNNAMED, Gap, Side
 from analysis.traces import kernels
 from analysis.trials.breakdown import RESIDUAL
@@ -27,7 +27,6 @@ TUNED_REMEDIES = {
     kernels.COPY: REMEDIES[kernels.COPY],
     kernels.IDLE: "a larger batch hides what the host does",
 }
-FLOPS_UNITS = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 # Parts are put into words from this share of the difference on.
 LARGE = 0.1
 # Products that run at this multiple of the fp32 peak have fewer bits.

@@ -90,7 +90,6 @@ class Machine(Part):
     cpu: Processor | None = None
     memory: Memory | None = None
     system: System | None = None
-    memory_bytes: Count | None = None
     gpus: list[Gpu] | None = None
 
 

@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.display.numbers import TIME_UNITS, Units, best_unit, number, percent, with_span
+from analysis.display.numbers import (
+    FLOPS_UNITS,
+    TIME_UNITS,
+    best_unit,
+    number,
+    percent,
+    with_span,
+)
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import KEY, Records
 from analysis.statistics import bootstrap
 from analysis.studies import attention_plot, report
+from analysis.studies.attention_plot import PASSES
 from analysis.studies.report import Part
 
 Row = Mapping[Hashable, Any]
@@ -28,10 +36,8 @@ NAMES: Mapping[tuple[str, str], str] = {
     ("pytorch", "flash"): "PyTorch flash", ("pytorch", "cudnn"): "PyTorch cuDNN",
     ("pytorch", "flex"): "PyTorch flex", ("jax", "xla"): "JAX XLA", ("jax", "cudnn"): "JAX cuDNN",
     ("tensorflow", "keras"): "Keras on TensorFlow"}
-PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 MASKS = {"no": "none", "yes": "causal"}
 SETTING = ["length", "width", "heads", "batch", "causal", "precision", "pass"]
-SPEED_UNITS: Units = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 RESULTS = ("o", "dq", "dk", "dv")
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 BACKWARD = 2.5
@@ -133,7 +139,7 @@ def slices(table: pd.DataFrame, base: Mapping[str, Any]
 
 def frameworks(study: Records, able: pd.DataFrame) -> pd.DataFrame:
     """Compare each framework's fastest implementation by setting, JAX's with PyTorch's."""
-    unit, scale = best_unit(able["speed"], SPEED_UNITS)
+    unit, scale = best_unit(able["speed"], FLOPS_UNITS)
     rows = []
     for _, group in able.groupby("point", sort=False):
         best = fastest_of_each(group)
@@ -172,7 +178,7 @@ def answer(study: Records, able: pd.DataFrame) -> str:
     point = next((name for name in (ASKED, study.meta["settings"].get("base")) if name in ratios),
                  next(iter(ratios)))
     ratio, best = ratios[point]
-    unit, scale = best_unit([best["pytorch"]["speed"]], SPEED_UNITS)
+    unit, scale = best_unit([best["pytorch"]["speed"]], FLOPS_UNITS)
     said = ", ".join(f"{best[bench]['name']} {number(best[bench]['speed'] / scale)}"
                      for bench in ("pytorch", "jax"))
     values = [each.value for each, _ in ratios.values()]
@@ -189,7 +195,7 @@ def fastest(study: Records, able: pd.DataFrame) -> pd.DataFrame:
     """Name the fastest implementation of each setting, if its interval lies below the next one's.
     """
     time_unit, time_scale = best_unit(able["seconds"], TIME_UNITS)
-    unit, scale = best_unit(able["speed"], SPEED_UNITS)
+    unit, scale = best_unit(able["speed"], FLOPS_UNITS)
     rows = []
     for _, group in able.groupby("point", sort=False):
         first, *others = group.sort_values("seconds").to_dict("records")
@@ -281,7 +287,7 @@ def _roof_text(peaks: Mapping[str, float]) -> str:
     if "memory" not in peaks:
         return "PyTorch measures the peaks; without it there is no roofline."
     products = {name: value for name, value in peaks.items() if name != "memory"}
-    unit, scale = best_unit(products.values(), SPEED_UNITS)
+    unit, scale = best_unit(products.values(), FLOPS_UNITS)
     listed = ", ".join(f"{number(value / scale)} {unit} in {name}"
                        for name, value in products.items())
     return (f"Measured here by PyTorch: square products {listed}; memory "

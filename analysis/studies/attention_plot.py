@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.display import palette, style
-from analysis.display.numbers import best_unit, number
+from analysis.display.numbers import FLOPS_UNITS, best_unit, number
 
-UNITS = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 MASKS = {"no": "no mask", "yes": "causal mask"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
@@ -31,7 +30,7 @@ def maps(rows: pd.DataFrame, column: str, heading: str) -> Figure:
     values = list(dict.fromkeys(rows[column]))
     panels = [(kind, mask) for kind in PASSES for mask in MASKS
               if ((rows["pass"] == kind) & (rows["causal"] == mask)).any()]
-    unit, scale = best_unit(rows["speed"], UNITS)
+    unit, scale = best_unit(rows["speed"], FLOPS_UNITS)
     has_peak = bool(rows["share"].notna().any())
     colours = rows["share"] if has_peak else rows["speed"] / rows["speed"].max()
     across = min(2, len(panels))
@@ -86,7 +85,7 @@ def _cells(axes: Axes, cells: pd.DataFrame, labels: tuple[list[Any], list[Any]],
 def roofline(able: pd.DataFrame, base: Mapping[str, Any], peaks: Mapping[str, float]) -> Figure:
     """Draw speed against operations per byte under the roof of the base's precision."""
     rows = able[able["precision"] == base["precision"]]
-    unit, scale = best_unit(rows["speed"], UNITS)
+    unit, scale = best_unit(rows["speed"], FLOPS_UNITS)
     peak, memory = peaks[base["precision"]], peaks["memory"]
     kinds = [kind for kind in PASSES if (rows["pass"] == kind).any()]
     names = list(dict.fromkeys(rows["name"]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from analysis.records import pages
 from analysis.records.text import BadRecords
@@ -10,10 +11,15 @@ from analysis.studies import attention, conv, gemm, layers
 STUDIES: Mapping[str, Callable[..., Path]] = {
     "gemm": gemm.write, "conv": conv.write, "layers": layers.write,
     "attention": attention.write}
+# These show what the frameworks of recorded campaigns call: the option `campaigns`.
+OF_CAMPAIGNS = ("gemm", "conv")
 
 
-def write(folders: Sequence[Path], out: Path) -> Path:
-    """Write the page of a study, or of several of one kind, and return it. Raises BadRecords."""
+def write(folders: Sequence[Path], out: Path, **options: Any) -> Path:
+    """Write the page of a study, or of several of one kind, and return it. Raises BadRecords.
+
+    `options` go to the study's own `write`.
+    """
     found = set()
     for folder in folders:
         file = folder / "study.json"
@@ -25,4 +31,4 @@ def write(folders: Sequence[Path], out: Path) -> Path:
         known = ", ".join(STUDIES)
         raise BadRecords(f"{folders[0] / 'study.json'}: report writes pages of one study: {known}; "
                          f"found {', '.join([name, *found])}")
-    return STUDIES[name](folders, out)
+    return STUDIES[name](folders, out, **options)

@@ -42,14 +42,11 @@ def write(records: Records, title: str, parts: Sequence[Part], out: Path, plots:
         packed.pack(out / RAW[0])
     meta = records.meta
     raw = [packed.find(records.folder / name).name for name in RAW]
-    environments = [page.Details(f"Environment of {name}: {each['release']}, Python "
-                                 f"{each['python']}", "\n".join(each["packages"]), "`study.json`")
-                    for name, each in meta["environments"].items()]
     source = page.Section("Where the numbers come from", [
         *provenance.concerns(meta), page.Facts(facts(records)), page.Files("Raw", raw),
         page.Text("A time is the median over processes of each process's median window. Its "
                   "95 % confidence interval needs three or more processes.", note=True),
-        *environments])
+        *provenance.environments(meta, "study.json")])
     sections = [_section(part, out) for part in parts]
     written = page.write(page.Page(title, [*sections, source]), out, "report", plots)
     manifest.write_manifest(out)

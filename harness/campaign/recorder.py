@@ -27,22 +27,8 @@ from harness.errors import WrongUse
 from harness.records import repair
 
 SCHEMA = reader.SCHEMA
-PROCESS_COLUMNS = (
-    "trial", "process", "order", "status", "reason", "window_steps", "parameters", "check",
-    "check_reason", "loss_error", "gradient_error", "trajectory_error", "peak_memory_bytes",
-    "build_seconds", "proof_seconds", "started", "release", "device_name", "log", "copies_error",
-    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "settings", "output_error",
-    "output_limit", "node", "quantization_error", "top1_agreement", "first_call_seconds",
-    "model_bytes")
-WINDOW_COLUMNS = ("trial", "process", "window", "steps", "last_step", "start", "stop", "seconds",
-                  "step_seconds", "loss")
 TABLES: dict[str, Sequence[str]] = {
-    "processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS,
-    "counters": tuple(reader.COUNTER_COLUMNS), "kernels": tuple(reader.KERNEL_COLUMNS),
-    "operators": tuple(reader.KERNEL_COLUMNS), "phases": tuple(reader.PHASE_COLUMNS),
-    "network": tuple(reader.NETWORK_COLUMNS),
-    "latencies": tuple(reader.LATENCY_COLUMNS), "server": tuple(reader.SERVER_COLUMNS),
-    "accuracy": tuple(reader.ACCURACY_COLUMNS)}
+    name: tuple(columns) for name, columns in reader.TABLES.items()}
 # What stays of a process whose record no reader would take.
 IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000

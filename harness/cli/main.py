@@ -254,7 +254,6 @@ def audit(folders: Annotated[list[Path], typer.Argument(
     Exit 1 if something differs.
     """
     from analysis.audit import audit
-    from analysis.audit.remarks import remarks
     from harness.records import signature
 
     total = 0
@@ -269,7 +268,7 @@ def audit(folders: Annotated[list[Path], typer.Argument(
         for file, row, column, expected, found in findings:
             place = ", ".join(filter(None, [file, row, column]))
             say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
-        for remark in remarks(folder):
+        for remark in audit.remarks(folder):
             say(f"  remark: {remark}")
         signed = f"signed by {name}" if name else ""
         for note in filter(None, [signed, audit.unchecked(folder), audit.origin(folder)]):

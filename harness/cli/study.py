@@ -2,9 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -288,19 +287,14 @@ def show_study(
         help="Of several parts: the folder of the whole.")] = None,
 ) -> None:
     """Make the page of a recorded study again, for example with the kernels of a later campaign."""
-    from analysis.studies import attention, conv, gemm, layers
+    from analysis.studies import kinds
 
-    kernels = campaigns or []
-    pages: dict[str, Callable[..., Path]] = {
-        "gemm": partial(gemm.write, campaigns=kernels),
-        "conv": partial(conv.write, campaigns=kernels), "layers": layers.write,
-        "attention": attention.write}
     try:
         name = StudyRecorder(folders[0]).meta()["study"]
     except (OSError, ValueError, KeyError) as error:
         raise WrongUse(f"{folders[0]}: no study ({error}); name a folder that `dlbench study` wrote"
                        ) from None
-    if name not in pages:
+    if name not in kinds.STUDIES:
         raise WrongUse(f"{folders[0]}: `dlbench study {name} --again` makes this page again")
     target = out or folders[0]
     if len(folders) > 1:
@@ -309,7 +303,8 @@ def show_study(
         merge(folders, target)
     elif target != folders[0]:
         raise WrongUse(f"--out {target}: a study's page stays beside its records; omit --out")
-    say(f"Page: {pages[name]([target], target)}")
+    options = {"campaigns": campaigns} if campaigns and name in kinds.OF_CAMPAIGNS else {}
+    say(f"Page: {kinds.write([target], target, **options)}")
 
 
 def _measure(study: Study, place: Place, options: OperationOptions, noun: str) -> Path:

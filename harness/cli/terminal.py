@@ -40,7 +40,7 @@ class Notes(Listener):
     """Prints a campaign's notes, such as an environment being built."""
 
     def note(self, text: str) -> None:
-        say(text)
+        dim(text)
 
 
 def new_folder(name: str) -> Path:

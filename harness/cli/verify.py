@@ -17,8 +17,8 @@ from rich.table import Table
 
 import networks
 from harness.campaign.campaign import prepare
-from harness.campaign.events import Listener
 from harness.campaign.session import Session
+from harness.cli.terminal import Notes
 from harness.errors import WrongUse
 from harness.inference import judge
 from harness.inference.reference import Asked
@@ -37,16 +37,6 @@ OF_INFERENCE = ("framework", "network", "parameters", "output_error", "output_li
 COLOURS = {"same": "green", "different": "bold red", "failed": "bold red",
            "unsupported": "yellow"}
 ONE_PROCESS = {"data": "device", "batches": 2, "processes": 1, "telemetry": False}
-
-
-class Printer(Listener):
-    """Prints notes about environments."""
-
-    def __init__(self, console: Console):
-        self.console = console
-
-    def note(self, text: str) -> None:
-        self.console.print(text, style="dim", markup=False, highlight=False)
 
 
 def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict[str, Any]]:
@@ -69,7 +59,7 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
     for trial in plan.trials:
         if trial.status != "planned":
             keep(trial, Verdict("unsupported", trial.reason))
-    with Session.open(plan, Printer(console)) as session:
+    with Session.open(plan, Notes()) as session:
         verdicts = session.live.each(partial(prove, session), plan.planned, jobs)
         for trial, verdict in zip(plan.planned, verdicts, strict=True):
             keep(trial, verdict)

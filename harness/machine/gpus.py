@@ -119,9 +119,9 @@ def _gpu(handle: Any, root: Path) -> dict[str, Any]:
         "power_limit_watts": limit and limit / 1000,
         "power_limit_default_watts": default_limit and default_limit / 1000,
         "temperature_celsius": ask("nvmlDeviceGetTemperature", handle, pynvml.NVML_TEMPERATURE_GPU),
-        "ecc": _first(ask("nvmlDeviceGetEccMode", handle)),
+        "ecc": _flag(ask("nvmlDeviceGetEccMode", handle)),
         "persistence": _flag(ask("nvmlDeviceGetPersistenceMode", handle)),
-        "mig": _first(ask("nvmlDeviceGetMigMode", handle)),
+        "mig": _flag(ask("nvmlDeviceGetMigMode", handle)),
         "pcie_generation": ask("nvmlDeviceGetCurrPcieLinkGeneration", handle),
         "pcie_generation_max": ask("nvmlDeviceGetMaxPcieLinkGeneration", handle),
         "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth", handle),
@@ -167,10 +167,6 @@ def _process_name(pid: int) -> str | None:
     return name
 
 
-def _first(pair: Any) -> bool | None:
-    """The current mode of NVML's (current, pending)."""
-    return None if pair is None else bool(pair[0])
-
-
 def _flag(value: Any) -> bool | None:
-    return None if value is None else bool(value)
+    """A mode, or the current one of NVML's (current, pending)."""
+    return None if value is None else bool(value[0] if isinstance(value, Sequence) else value)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pynvml
@@ -96,8 +96,10 @@ def main() -> None:
     ended = threading.Event()
     threading.Thread(target=_end_with_input, args=(ended,), daemon=True).start()
     gpus = int(sys.argv[1])
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
-        with opened(gpus, os.environ.get("CUDA_VISIBLE_DEVICES")) if gpus else _none() as found:
+        with ExitStack() as stack:
+            found = stack.enter_context(opened(gpus, visible)) if gpus else []
             _tell([Host(), *found], ended)
     except pynvml.NVMLError:
         _tell([Host()], ended)
@@ -106,11 +108,6 @@ def main() -> None:
 def _end_with_input(ended: threading.Event) -> None:
     sys.stdin.read()
     ended.set()
-
-
-@contextmanager
-def _none() -> Iterator[list[Any]]:
-    yield []
 
 
 def _tell(sources: Sequence[Any], ended: threading.Event) -> None:

@@ -5,12 +5,12 @@ When a total cannot be trusted between two readings, `add` returns why and goes 
 
 from collections.abc import Mapping
 
+from analysis.proof.plausibility import LANE_BYTES_PER_SECOND
+
 # A counter may show traffic late, so it may move by this much more than the link can carry.
 LATENCY_SECONDS = 0.02
 # A trapezoid over a longer gap is a guess.
 LONGEST_POWER_GAP_SECONDS = 0.5
-# PCI Express: 1e9 transfers a second and lane, by generation.
-GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
 
 class Total:
@@ -73,12 +73,10 @@ class Integral(Total):
 def pcie_bytes_per_second(generation: int | None, width: int | None) -> float:
     """Return what a PCI Express link carries at most in one direction (unknown: the fastest link).
 
-    Transfers x lanes x line code: 8b/10b in generations 1 and 2, then 128b/130b (PCI Express Base
-    Specification). The counters count packet headers too, so they are not subtracted.
+    The counters count packet headers too, so they are not subtracted.
     """
-    generation = generation if generation in GIGATRANSFERS else max(GIGATRANSFERS)
-    code = 8 / 10 if generation < 3 else 128 / 130
-    return GIGATRANSFERS[generation] * 1e9 * (width or 16) * code / 8
+    lane = LANE_BYTES_PER_SECOND.get(generation or 0, max(LANE_BYTES_PER_SECOND.values()))
+    return lane * (width or 16)
 
 
 def joined(reasons: Mapping[str, str]) -> str:

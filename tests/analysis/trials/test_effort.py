@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.audit import audit
-from analysis.audit.remarks import remarks
+from analysis.audit.audit import remarks
 from analysis.records import manifest, reader
 from analysis.report import report
 from analysis.trials import effort, summary
