@@ -34,6 +34,7 @@ QUESTIONS = {  # key: the question, and how to read its answers
              "Loss, gradients and optimizer steps against a reference. No times."),
     "other": ("What else was found?", ""),
 }
+USUAL = ("fp32", "stock")
 TEXTS = ("explain.md", "compare.md", "report.md", "study.md")
 
 
@@ -117,16 +118,17 @@ def readme(results: Path) -> str:
     lines = [
         "# Published results", "",
         "`dlbench publish --index` writes this page from the records. `dlbench audit DIR` checks a "
-        "folder, `dlbench report DIR` makes its tables, plots and pages again, and "
-        "[docs/](../docs/index.md) explains how to read them and what they show.", "",
-        "| folder | what it measured | hardware | frameworks | rows verified | date |",
-        "| --- | --- | --- | --- | --- | --- |"]
+        "folder, `dlbench report DIR` makes its tables, plots and pages again. "
+        "[What they show](../docs/findings/index.md).", "",
+        f"folder | what it measured ({', '.join(USUAL)} unless said) | hardware | frameworks | "
+        "rows verified",
+        "---|---|---|---|---"]
     for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         cells = (_campaign_line if (folder / "campaign.json").exists() else _folder_line)(folder)
         place = next((f"{folder.name}/{name}" for name in TEXTS if (folder / name).exists()),
                      folder.name)
         row = [f"[{folder.name}]({place})", *cells]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        lines.append(" | ".join(cell.replace("|", "\\|") for cell in row).rstrip("| "))
     if any(MARK in line for line in lines):
         lines += ["", f"{MARK} The report of the folder says which rows, since when, and why."]
     return "\n".join(lines) + "\n"
@@ -138,21 +140,20 @@ def _campaign_line(folder: Path) -> list[str]:
               for name in ("network", "precision", "tuning", "strategy")]
     wires = [f"{name}={value}" for name, value in meta.get("variables", {}).items()
              if name == "NCCL_P2P_DISABLE"]
-    what = "; ".join([_title(meta), *filter(None, listed), *wires])
+    told = [text for text in listed if text not in ("", *USUAL)]
+    what = "; ".join([_title(meta), *told, *wires])
     devices = sorted(set(rows["devices"].astype(int)))
     count = f"{', '.join(map(str, devices))} x " if devices[-1] > 1 else ""
     on = " and ".join(hardware(meta["machine"], kind) for kind in rows["device_kind"].unique())
     verified = f"{(rows['verified'] == 'yes').sum()} of {len(rows)}"
-    told = (rows["caveat"] != "").sum() if "caveat" in rows else 0
-    verified += f", {told} with a caveat {MARK}" if told else ""
+    marked = (rows["caveat"] != "").sum() if "caveat" in rows else 0
+    verified += f", {marked} with a caveat {MARK}" if marked else ""
     verified += "" if meta["finished"] else ", interrupted"
-    frameworks = _several(rows["framework"] + " " + rows["release"])
-    return [what, count + on, frameworks, verified, str(meta["started"])[:10]]
+    return [what, count + on, _several(rows["framework"]), verified]
 
 
 def _folder_line(folder: Path) -> list[str]:
     """Return the cells of a folder that is no campaign: a study, a script's tables, verdicts."""
-    on, day = _facts(folder)
     what, frameworks, verified = title_of(folder), "", ""
     if (folder / "verdicts.csv").exists():
         rows = packed.text_table(folder / "verdicts.csv")
@@ -165,16 +166,13 @@ def _folder_line(folder: Path) -> list[str]:
     elif explained := sorted(folder.glob("*/explain.md")):
         titles = {title_of(path.parent).partition(":")[0] for path in explained}
         what = titles.pop() if len(titles) == 1 else "Why frameworks differ"
-        what += f": {_several(path.parent.name for path in explained)}"
-    if not day:
-        day = folder.name[-10:]
+        what += f": {len(explained)} pairs"
     pages = [*folder.glob("study.json"), *sorted(folder.glob("*/campaign.json"))]
     if pages and not frameworks:
         meta = _meta(pages[0])
-        pairs = [(trial["framework"], trial["release"]) for trial in meta.get("trials", ())]
-        pairs += [(name, each.get("release", "")) for name, each in meta.get("workers", {}).items()]
-        frameworks = _several(" ".join(pair).strip() for pair in pairs)
-    return [what, on, frameworks, verified, day]
+        used = [trial["framework"] for trial in meta.get("trials", ())]
+        frameworks = _several([*used, *meta.get("workers", {})])
+    return [what, _facts(folder)[0], frameworks, verified]
 
 
 def _title(meta: Mapping[str, Any]) -> str:
