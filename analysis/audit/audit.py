@@ -27,7 +27,7 @@ from analysis.records import manifest, packed, pages, reader, study_reader
 from analysis.records.reader import BadRecords, Campaign
 from analysis.records.text import shortened
 from analysis.report import report
-from analysis.studies.kinds import STUDIES
+from analysis.studies import kinds
 from analysis.trials import effort, summary
 
 TOLERANCE = 1e-9  # relative, of derived numbers: libraries differ in the last digits
@@ -132,11 +132,11 @@ def _study(folder: Path) -> list[Finding]:
         name = meta["study"]
         if name == "aggregation":
             return findings + _aggregation(folder)
-        if name not in STUDIES:
+        if name not in kinds.STUDIES:
             return findings  # only its hashes can be checked
-        findings += [Finding(*fault) for fault in study_reader.faults(study_reader.read([folder]))]
+        findings += [Finding(*fault) for fault in study_reader.faults(study_reader.read(folder))]
         with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
-            STUDIES[name]([folder], Path(made), plots=False)
+            kinds.write(folder, Path(made), plots=False)
             for path in sorted(Path(made).glob("tables/*")):
                 name = f"tables/{path.name.removesuffix(packed.SUFFIX)}"
                 findings += _compare(folder, name, packed.read_text(path), _cells)

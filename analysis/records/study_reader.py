@@ -1,13 +1,13 @@
 """Reads a study's folder: study.json, points.csv (what was computed) and measurements.csv.
 
 A row of measurements.csv is a candidate at a point in a process; docs/reference/records.md defines
-the columns. Several folders may be parts of one study, measured on several devices. Estimates are
-made as for campaigns: over processes first, then over the windows of each.
+the columns. Estimates are made as for campaigns: over processes first, then over the windows of
+each.
 """
 
 import csv
 import io
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,17 +52,31 @@ class Records:
     measurements: pd.DataFrame
 
 
-def read(folders: Sequence[str | Path]) -> Records:
-    """Read a study or its parts. Raises BadRecords if a file is missing or parts do not match."""
-    parts = [_read(Path(folder)) for folder in folders]
-    first = parts[0]
-    for part in parts[1:]:
-        if (part.meta["study"], *part.points) != (first.meta["study"], *first.points):
-            raise BadRecords(f"{part.folder}: holds the study {part.meta['study']} with other "
-                             f"columns than {first.folder}; name the parts of one study")
-    points = pd.concat([part.points for part in parts])
-    measurements = pd.concat([part.measurements for part in parts], ignore_index=True)
-    return Records(first.folder, first.meta, points[~points.index.duplicated()], measurements)
+def read(folder: Path) -> Records:
+    """Read a study. Raises BadRecords if a file is missing or holds something else."""
+    page = folder / "study.json"
+    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
+    if meta.get("schema") != SCHEMA:
+        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
+                         f"{SCHEMA}; use the dlbench that wrote it")
+    pages.check_page(page, meta, pages.StudyPage)
+    # Typed by what stands there: each study has columns of its own.
+    reader.read_table(folder / "points.csv", {"point": str})
+    points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
+                         keep_default_na=False)
+    file = folder / "measurements.csv"
+    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS
+             if name not in LATE}
+    table = reader.read_table(file, kinds)
+    table = table.assign(**{name: "" for name in LATE if name not in table})
+    for name in NUMBERS:
+        table[name] = pd.to_numeric(table[name], errors="coerce")
+    try:
+        seconds = [np.array(text.split(), float) for text in table["seconds"]]
+    except ValueError as error:
+        raise BadRecords(f"{file}: column seconds: {error}; restore it from a copy") from None
+    table["seconds"] = pd.Series(seconds, dtype=object)
+    return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
 
 
 def finished(folder: Path) -> set[tuple[str, int, str]]:
@@ -170,32 +184,6 @@ def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:
             "seconds_low": found.low, "seconds_high": found.high, "processes": found.processes,
             "error": max(error, default=np.nan), "rank": min(rank, default=np.nan),
             "workspace_bytes": max(workspace, default=np.nan)}
-
-
-def _read(folder: Path) -> Records:
-    page = folder / "study.json"
-    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
-    if meta.get("schema") != SCHEMA:
-        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
-                         f"{SCHEMA}; use the dlbench that wrote it")
-    pages.check_page(page, meta, pages.StudyPage)
-    # Typed by what stands there: each study has columns of its own.
-    reader.read_table(folder / "points.csv", {"point": str})
-    points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
-                         keep_default_na=False)
-    file = folder / "measurements.csv"
-    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS
-             if name not in LATE}
-    table = reader.read_table(file, kinds)
-    table = table.assign(**{name: "" for name in LATE if name not in table})
-    for name in NUMBERS:
-        table[name] = pd.to_numeric(table[name], errors="coerce")
-    try:
-        seconds = [np.array(text.split(), float) for text in table["seconds"]]
-    except ValueError as error:
-        raise BadRecords(f"{file}: column seconds: {error}; restore it from a copy") from None
-    table["seconds"] = pd.Series(seconds, dtype=object)
-    return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
 
 
 def _rows(file: Path) -> list[dict[str, str]]:

@@ -24,7 +24,7 @@ from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import KEY, Records
 from analysis.statistics import bootstrap
-from analysis.studies import attention_plot, report
+from analysis.studies import attention_plot
 from analysis.studies.attention_plot import PASSES
 from analysis.studies.report import Part
 
@@ -52,19 +52,17 @@ COUNTED = ("Operations: 4 B H T^2 D forward, 2.5 times as many backward; half of
            "is the one whose result was compared. In a map, a dash is what is not offered.")
 
 
-def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
-    """Write the report of an attention study and return its page."""
-    study = study_reader.read(folders)
-    found = study_reader.estimates(study)
+def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> list[Part]:
+    """Return the parts of the page."""
     table, peaks = speeds(found), peaks_of(found)
     able = table[table["status"] == "ok"]
-    parts = [Part("How far is JAX behind PyTorch?", answer(study, able),
-                  {"frameworks": frameworks(study, able)})]
+    page = [Part("How far is JAX behind PyTorch?", answer(study, able),
+                 {"frameworks": frameworks(study, able)})]
     if len(able):
         base = base_of(study, table)
         maps = {f"by_{column}": partial(attention_plot.maps, rows, column, heading)
                 for column, heading, rows in slices(table, base)}
-        parts += [
+        page += [
             Part("Implementation by implementation", COUNTED, {"fastest": fastest(study, able)},
                  maps, {"speeds": shown(able)}),
             Part("Roofline", _roof_text(peaks),
@@ -73,12 +71,12 @@ def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
             Part("How exact", "Largest relative L2 error against float64 of any setting, over the "
                  "first and the last head (of sequences beyond 2,048 only the last).",
                  {"errors": errors(study)})]
-    parts.append(Part("What was really called", "A GPU's kernels by CUPTI, the longest first; on a "
+    page.append(Part("What was really called", "A GPU's kernels by CUPTI, the longest first; on a "
                       "CPU the framework's operators. A candidate that calls another's kernel is "
                       "different, and has no times.", {"called": called(study)}))
     if len(refused := study_reader.refused(found)):
-        parts.append(Part("Not measured, and why", tables={"refused": refused}))
-    return report.write(study, "Attention over implementations and frameworks", parts, out, plots)
+        page.append(Part("Not measured, and why", tables={"refused": refused}))
+    return page
 
 
 def speeds(found: pd.DataFrame) -> pd.DataFrame:

@@ -14,8 +14,9 @@ import pandas as pd
 
 import networks
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, Units, best_unit, number, percent
-from analysis.records import reader, study_reader
-from analysis.studies import conv_plot, fft_sweep, report
+from analysis.records import reader
+from analysis.records.study_reader import Records
+from analysis.studies import conv_plot, fft_sweep
 from analysis.studies.report import Part
 from analysis.traces.convolution_kernels import family
 from analysis.traces.kernels import CONVOLUTION
@@ -31,32 +32,29 @@ STRATEGIES = ("fastest", "within 8 MiB", "no workspace", "library's first")
 TRIAL = ("framework", "network", "batch", "precision", "tuning")
 
 
-def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = (),
-          plots: bool = True) -> Path:
-    """Write the report of a study, with what the frameworks of `campaigns` chose."""
-    study = study_reader.read(folders)
-    found = study_reader.estimates(study)
+def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> list[Part]:
+    """Return the parts of the page, with what the frameworks of `campaigns` chose."""
     layers = per_layer(found, study.meta["settings"]["batches"])
     recorded = [reader.read(folder) for folder in campaigns]
-    parts = fft_sweep.parts(found) if study.meta["settings"]["sweep"] else _layer_parts(
+    shown = fft_sweep.parts(found) if study.meta["settings"]["sweep"] else _layer_parts(
         found, layers)
     called = pd.concat([pd.DataFrame(), *map(chosen, recorded)])
     if len(called):
-        parts.append(Part(
+        shown.append(Part(
             "What frameworks chose", "Convolution kernels in a mini-batch, by their names, from "
             "the traces of campaigns. A name does not tell its layer.", {"chosen": called}))
     saved = pd.concat([pd.DataFrame(), *(savings(each, layers) for each in recorded)])
     if len(saved):
-        parts.append(Part(
+        shown.append(Part(
             "What the fastest algorithms would save", "The convolution kernels of a mini-batch in "
             "a campaign's trace, beside the sum of the fastest legacy algorithms here. A negative "
             "value means that the framework calls newer engines or fuses.", {"savings": saved}))
-    parts.append(Part("Support and numerical error", "Relative L2 error against float64, of layers "
+    shown.append(Part("Support and numerical error", "Relative L2 error against float64, of layers "
                       "with random numbers.", {"errors": errors(found)}))
     if len(odd := wrong(found)):
-        parts.append(Part("Failed, or too far from float64", "Not timed, and in no table above.",
+        shown.append(Part("Failed, or too far from float64", "Not timed, and in no table above.",
                           {"wrong": odd}))
-    return report.write(study, "Convolution algorithms", parts, out, plots)
+    return shown
 
 
 def _layer_parts(found: pd.DataFrame, layers: pd.DataFrame) -> list[Part]:

@@ -19,7 +19,6 @@ from analysis.display import style
 from analysis.display.numbers import TIME_UNITS, best_unit, number, percent, with_span
 from analysis.records import reader, study_reader
 from analysis.records.study_reader import Records
-from analysis.studies import report
 from analysis.studies.report import Part
 from analysis.traces.kernels import PRODUCT
 from networks import work
@@ -36,21 +35,18 @@ COLOURS = dict(zip(WAYS, ("#8c8c8c", "#0072b2", "#d55e00", "#009e73", "#56b4e9",
                    strict=True))
 
 
-def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Path] = (),
-          plots: bool = True) -> Path:
-    """Write the report of a study, with what the frameworks of `campaigns` call."""
-    study = study_reader.read(folders)
-    found = study_reader.estimates(study)
+def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> list[Part]:
+    """Return the parts of the page, with what the frameworks of `campaigns` call."""
     steps = per_product(found, study.meta["settings"]["batches"])
-    parts = []
+    shown = []
     if len(_article(found)):
-        parts.append(Part(
+        shown.append(Part(
             "The article's product: 2016 and here", "C = A B^T with A 1024 x 26752 and B 2048 x "
             "26752. `copied` first writes the transposed operand into a new matrix and then "
             "multiplies NN; its time includes that.",
             {"article": article(study, found)}, {"article": partial(draw_article, found)}))
     if len(steps):
-        parts.append(Part(
+        shown.append(Part(
             "What transposition costs a mini-batch", "All matrix products of one training step, "
             "forward and backward, each convolution as the product of its unfolded input. They run "
             "back to back and their operands stay in place. As needed: with canonical weights; all "
@@ -58,15 +54,15 @@ def write(folders: Sequence[str | Path], out: Path, campaigns: Sequence[str | Pa
             {"products": steps}))
     called = pd.concat([pd.DataFrame(), *(calls(reader.read(folder)) for folder in campaigns)])
     if len(called):
-        parts.append(Part(
+        shown.append(Part(
             "What frameworks call", "Kernels of matrix products in a mini-batch, by the letters in "
             "their names (column-major, as BLAS counts; x W^T is tn), from the traces of "
             "campaigns, beside what dense and recurrent layers need.", {"calls": called}))
-    parts.append(Part("Ratio by shape and precision", "One point a shape: time of the layout over "
+    shown.append(Part("Ratio by shape and precision", "One point a shape: time of the layout over "
                       "that of NN.", figures={"ratios": partial(draw_ratios, found)}))
     if len(refused := study_reader.refused(found)):
-        parts.append(Part("Not measured, and why", tables={"refused": refused}))
-    return report.write(study, "What a transposed operand costs", parts, out, plots)
+        shown.append(Part("Not measured, and why", tables={"refused": refused}))
+    return shown
 
 
 def article(study: Records, found: pd.DataFrame) -> pd.DataFrame:

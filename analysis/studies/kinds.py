@@ -1,34 +1,31 @@
-"""The studies whose pages are made from their records alone, by name."""
+"""The studies of operations by name: the title of each page, and the function that fills it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from analysis.records import pages
+import pandas as pd
+
+from analysis.records import pages, study_reader
+from analysis.records.study_reader import Records
 from analysis.records.text import BadRecords
-from analysis.studies import attention, conv, gemm, layers
+from analysis.studies import attention, conv, gemm, layers, report
+from analysis.studies.report import Part
 
-STUDIES: Mapping[str, Callable[..., Path]] = {
-    "gemm": gemm.write, "conv": conv.write, "layers": layers.write,
-    "attention": attention.write}
-# These show what the frameworks of recorded campaigns call: the option `campaigns`.
-OF_CAMPAIGNS = ("gemm", "conv")
+# Each takes the records, their estimates, and campaigns whose kernels two of the pages show.
+STUDIES: Mapping[str, tuple[str, Callable[[Records, pd.DataFrame, Sequence[Path]], list[Part]]]] = {
+    "gemm": ("What a transposed operand costs", gemm.parts),
+    "conv": ("Convolution algorithms", conv.parts),
+    "layers": ("Single layers over the frameworks", layers.parts),
+    "attention": ("Attention over implementations and frameworks", attention.parts)}
 
 
-def write(folders: Sequence[Path], out: Path, **options: Any) -> Path:
-    """Write the page of a study, or of several of one kind, and return it. Raises BadRecords.
-
-    `options` go to the study's own `write`.
-    """
-    found = set()
-    for folder in folders:
-        file = folder / "study.json"
-        meta = pages.read_page(file, "")
-        pages.check_page(file, meta, pages.StudyPage)
-        found.add(meta["study"])
-    name = found.pop()
-    if found or name not in STUDIES:
-        known = ", ".join(STUDIES)
-        raise BadRecords(f"{folders[0] / 'study.json'}: report writes pages of one study: {known}; "
-                         f"found {', '.join([name, *found])}")
-    return STUDIES[name](folders, out, **options)
+def write(folder: Path, out: Path, campaigns: Sequence[Path] = (), plots: bool = True) -> Path:
+    """Write the page of a study into `out` and return it. Raises BadRecords."""
+    file = folder / "study.json"
+    name = str(pages.read_page(file, "name a folder that `dlbench study` wrote").get("study"))
+    if name not in STUDIES:
+        raise BadRecords(f"{file}: `dlbench study {name} --again` makes this page again")
+    title, parts_of = STUDIES[name]
+    study = study_reader.read(folder)
+    parts = parts_of(study, study_reader.estimates(study), campaigns)
+    return report.write(study, title, parts, out, plots)

@@ -13,7 +13,7 @@ from analysis.display import palette, style
 from analysis.display.numbers import TIME_UNITS, best_unit, number, with_span
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
-from analysis.studies import report
+from analysis.records.study_reader import Records
 from analysis.studies.report import Part
 
 # Why a difference may be one of tiers.
@@ -23,14 +23,12 @@ TIER = ("JAX compiles the call. TensorFlow runs a tf.function without XLA, as in
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
-def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
-    """Write the report of a layers study and return its page."""
-    study = study_reader.read(folders)
-    found = study_reader.estimates(study)
+def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> list[Part]:
+    """Return the parts of the page."""
     able = (found["status"] == "ok").any()
     missing = pd.concat([study_reader.refused(found).astype(str),
                          absent(study.meta["settings"]["refused"])]).fillna("")
-    parts = [
+    return [
         Part("Layer by layer", "Time of one layer alone: forward, and forward with the gradients "
              "of all its float inputs. Output and gradients equalled those of the NumPy float64 "
              "reference before the layer was timed. " + TIER,
@@ -43,7 +41,6 @@ def write(folders: Sequence[str | Path], out: Path, plots: bool = True) -> Path:
              "gradient.", {"errors": errors(found)}),
         Part("Not measured, and why", tables={"refused": missing}),
     ]
-    return report.write(study, "Single layers over the frameworks", parts, out, plots)
 
 
 def by_layer(found: pd.DataFrame) -> pd.DataFrame:

@@ -210,20 +210,20 @@ def run(options: RunOptions) -> None:
 def report(
     folders: Annotated[list[Path], typer.Argument(
         metavar="DIR...", parser=folder_of,
-        help="Campaigns, or studies of one kind, as dlbench wrote them.")],
+        help="Campaigns, or a study, as dlbench wrote them.")],
     out: Annotated[Path | None, typer.Option(
         "--out", metavar="DIR", parser=folder_of,
         help="Default: the records' folder; of several, `report` beside the first.")] = None,
 ) -> None:
-    """Make tables, plots and a page from the records of campaigns or studies."""
+    """Make tables, plots and a page from the records of campaigns or of a study."""
     from analysis.studies import kinds
 
     out = out or (folders[0] if len(folders) == 1 else folders[0].parent / "report")
-    if not all((folder / "study.json").is_file() for folder in folders):
+    if len(folders) > 1 or not (folders[0] / "study.json").is_file():
         _report(folders, out)
         return
     with writing(out):
-        say(f"Page: {kinds.write(folders, out)}")
+        say(f"Page: {kinds.write(folders[0], out)}")
 
 
 @app.command()

@@ -159,23 +159,18 @@ class AggregationOptions(StudyOptions):
 @command(study_app, "gemm")
 def study_gemm(options: GemmOptions) -> None:
     """Time NN, NT, TN, TT and transpose-then-multiply for every matrix product of the networks."""
-    import analysis.studies.gemm as pages
-
     place, campaigns = options.place(["pytorch"]), options.campaigns or []
     names = words(options.networks) or networks.names()
     batches = gemm.batches_of(names, options.batch, campaigns)
     effort = Effort(options.processes, window_seconds=options.window_seconds, once_seconds=0.1)
     study = gemm.study_of(place.device_kind, batches, words(options.precisions), options.largest,
                           effort)
-    folder = _measure(study, place, options, "products")
-    say(f"Page: {pages.write([folder], folder, campaigns)}")
+    _measure(study, place, options, "products", campaigns)
 
 
 @command(study_app, "conv")
 def study_conv(options: ConvOptions) -> None:
     """Time every convolution algorithm, with its workspace and its error against float64."""
-    import analysis.studies.conv as pages
-
     place, campaigns = options.place(["pytorch"]), options.campaigns or []
     cpu, sweep, batches = place.device_kind == "cpu", options.sweep, {}
     if sweep:
@@ -194,8 +189,7 @@ def study_conv(options: ConvOptions) -> None:
     settings = {"batches": batches, "sweep": sweep, "sample": options.sample,
                 "part": options.part, "largest_gflop": largest}
     study = Study("conv", [bench], effort, settings, conv.tolerance_of)
-    folder = _measure(study, place, options, "convolutions")
-    say(f"Page: {pages.write([folder], folder, campaigns)}")
+    _measure(study, place, options, "convolutions", campaigns)
 
 
 @command(study_app, "layers")
@@ -204,8 +198,6 @@ def study_layers(options: LayersOptions) -> None:
 
     Outputs and gradients are checked first.
     """
-    import analysis.studies.layers as pages
-
     frameworks = layers.known_frameworks(words(options.frameworks))
     place = options.place(frameworks)
     precisions = words(options.precisions) or layers.PRECISIONS[:1 if place.device_kind == "cpu"
@@ -216,8 +208,7 @@ def study_layers(options: LayersOptions) -> None:
     effort = Effort(options.processes, window_seconds=options.window_seconds)
     benches = [layers.bench_of(name, points, place.threads) for name in frameworks]
     study = Study("layers", benches, effort, {"refused": layers.REFUSED}, layers.tolerance_of)
-    folder = _measure(study, place, options, f"layers in {len(benches)} frameworks")
-    say(f"Page: {pages.write([folder], folder)}")
+    _measure(study, place, options, f"layers in {len(benches)} frameworks")
 
 
 @command(study_app, "attention")
@@ -226,8 +217,6 @@ def study_attention(options: AttentionOptions) -> None:
 
     Results are checked first, and the kernels' names afterwards.
     """
-    import analysis.studies.attention as pages
-
     frameworks = known(words(options.frameworks), attention.FRAMEWORKS, "--frameworks")
     place = options.place(frameworks)
     given: dict[str, Any] = {
@@ -244,8 +233,7 @@ def study_attention(options: AttentionOptions) -> None:
         benches = [attention.bench_of(name, points, place, kept) for name in frameworks]
         study = Study("attention", benches, effort, {"base": points[0]["point"]},
                       attention.tolerance_of, attention.fault_of_calls)
-        folder = _measure(study, place, options, f"settings in {len(benches)} frameworks")
-    say(f"Page: {pages.write([folder], folder)}")
+        _measure(study, place, options, f"settings in {len(benches)} frameworks")
 
 
 @command(study_app, "aggregation")
@@ -289,13 +277,6 @@ def show_study(
     """Make the page of a recorded study again, for example with the kernels of a later campaign."""
     from analysis.studies import kinds
 
-    try:
-        name = StudyRecorder(folders[0]).meta()["study"]
-    except (OSError, ValueError, KeyError) as error:
-        raise WrongUse(f"{folders[0]}: no study ({error}); name a folder that `dlbench study` wrote"
-                       ) from None
-    if name not in kinds.STUDIES:
-        raise WrongUse(f"{folders[0]}: `dlbench study {name} --again` makes this page again")
     target = out or folders[0]
     if len(folders) > 1:
         if target in folders:
@@ -303,18 +284,20 @@ def show_study(
         merge(folders, target)
     elif target != folders[0]:
         raise WrongUse(f"--out {target}: a study's page stays beside its records; omit --out")
-    options = {"campaigns": campaigns} if campaigns and name in kinds.OF_CAMPAIGNS else {}
-    say(f"Page: {kinds.write([target], target, **options)}")
+    say(f"Page: {kinds.write(target, target, campaigns or [])}")
 
 
-def _measure(study: Study, place: Place, options: OperationOptions, noun: str) -> Path:
-    """Run a study of operations and return its folder."""
+def _measure(study: Study, place: Place, options: OperationOptions, noun: str,
+             campaigns: Sequence[Path] = ()) -> None:
+    """Run a study of operations and write its page."""
+    from analysis.studies import kinds
+
     folder = options.out or new_folder(study.name)
     say(f"{len(study.benches[0].points)} {noun} in {study.effort.processes} processes, "
         f"records in {folder}")
     with interruptible(folder, "--resume"):
         run(study, place, folder, options.resume, Notes())
-    return folder
+    say(f"Page: {kinds.write(folder, folder, campaigns)}")
 
 
 def _refuse_measuring(options: AggregationOptions) -> None:

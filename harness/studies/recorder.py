@@ -57,12 +57,13 @@ def open_study(folder: Path, page: Mapping[str, Any], points: Mapping[str, Mappi
 
 
 def merge(folders: Sequence[Path], out: Path) -> None:
-    """Merge the parts of a study into one folder. Raises BadRecords if they do not match.
+    """Merge the parts of a study into one folder. Raises WrongUse if they do not match.
 
     The page is the first part's; it names them all.
     """
-    study_reader.read(folders)
-    pages = [StudyRecorder(folder).meta() for folder in folders]
+    pages = [study_reader.read(folder).meta for folder in folders]
+    if len({page["study"] for page in pages}) > 1:
+        raise WrongUse(f"{', '.join(map(str, folders))}: different studies; name parts of one")
     ends = [page["finished"] for page in pages]
     page = {**pages[0], "name": out.name, "started": min(page["started"] for page in pages),
             "finished": None if None in ends else max(ends),

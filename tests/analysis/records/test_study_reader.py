@@ -11,7 +11,7 @@ import networks
 from analysis.audit import audit
 from analysis.records import packed, reader, study_reader
 from analysis.records.reader import BadRecords
-from analysis.studies import conv, fft_sweep
+from analysis.studies import conv, fft_sweep, kinds
 from analysis.studies import gemm as gemm_study
 from analysis.traces.convolution_kernels import Family, family
 from networks import work
@@ -46,7 +46,7 @@ def gemm(tmp_path):
 
 
 def test_the_article_s_ratio_has_its_interval(gemm):
-    read = study_reader.read([gemm])
+    read = study_reader.read(gemm)
     table = gemm_study.article(read, study_reader.estimates(read))
     here = table[table["where"] == "here"].iloc[0]
     assert here["NT / NN"].startswith("1.50 (")
@@ -55,7 +55,7 @@ def test_the_article_s_ratio_has_its_interval(gemm):
 
 
 def test_what_transposition_costs_a_step_adds_up(gemm):
-    steps = gemm_study.per_product(study_reader.estimates(study_reader.read([gemm])), {"tiny_fcn": 4})
+    steps = gemm_study.per_product(study_reader.estimates(study_reader.read(gemm)), {"tiny_fcn": 4})
     layouts = steps["layout"].value_counts().to_dict()
     assert layouts == {"NT": 4, "TN": 4, "NN": 3}
     (row,) = gemm_study.by_network(steps).to_dict("records")
@@ -81,7 +81,7 @@ def test_kernels_of_a_campaign_are_counted_beside_what_the_network_needs(tmp_pat
 
 
 def test_an_audit_of_a_study_finds_what_was_changed(gemm):
-    gemm_study.write([gemm], gemm)
+    kinds.write(gemm, gemm)
     assert audit.audit(gemm) == []
     table = gemm / "tables" / "networks.csv"
     table.write_text(table.read_text().replace("5.55 s", "5.54 s"))
@@ -89,14 +89,14 @@ def test_an_audit_of_a_study_finds_what_was_changed(gemm):
 
 
 def test_large_tables_are_gzipped_and_read_audited_and_linked_as_before(gemm, monkeypatch):
-    before = study_reader.estimates(study_reader.read([gemm]))
+    before = study_reader.estimates(study_reader.read(gemm))
     monkeypatch.setattr(packed, "LARGE_BYTES", 500)
     for _ in range(2):  # the second time from packed records
-        page = gemm_study.write([gemm], gemm).read_text()
+        page = kinds.write(gemm, gemm).read_text()
     names = {path.name for path in gemm.rglob("*.gz")}
     assert names >= {"measurements.csv.gz", "products.csv.gz"} and not (gemm / "measurements.csv").exists()
     assert 'href="measurements.csv.gz"' in page and 'href="tables/products.csv.gz"' in page
-    pd.testing.assert_frame_equal(study_reader.estimates(study_reader.read([gemm])), before)
+    pd.testing.assert_frame_equal(study_reader.estimates(study_reader.read(gemm)), before)
     assert audit.audit(gemm) == []
     table = gemm / "tables" / "products.csv.gz"
     table.write_bytes(gzip.compress(gzip.decompress(table.read_bytes()).replace(b"NT", b"TT", 1)))
@@ -117,15 +117,15 @@ def test_a_gzipped_table_is_unpacked_for_whoever_appends(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("column", "value"), [("status", "fine"), ("seconds", ""), ("seconds", "-1 1"), ("point", "1x1x1-fp32"),
                                                ("candidate", "nt")])
 def test_raw_rows_that_cannot_be_are_found(gemm, column, value):
-    assert study_reader.faults(study_reader.read([gemm])) == []
+    assert study_reader.faults(study_reader.read(gemm)) == []
     table = pd.read_csv(gemm / "measurements.csv", dtype=str, keep_default_na=False)
     table.loc[0, column] = value
     table.to_csv(gemm / "measurements.csv", index=False)
-    assert {fault[2] for fault in study_reader.faults(study_reader.read([gemm]))} >= {"point" if column == "candidate" else column}
+    assert {fault[2] for fault in study_reader.faults(study_reader.read(gemm))} >= {"point" if column == "candidate" else column}
 
 
 def test_a_whole_gemm_page_is_written_and_hashed(gemm):
-    page = gemm_study.write([gemm], gemm)
+    page = kinds.write(gemm, gemm)
     assert "2016 and here" in page.read_text()
     assert (gemm / "SHA256SUMS").exists() and (gemm / "plots" / "ratios.svg").exists()
 
@@ -200,7 +200,7 @@ def test_what_failed_or_is_wrong_is_counted_with_its_first_reason():
 
 
 def test_the_gain_is_the_best_other_over_the_best_fft(swept):
-    gains = fft_sweep.gains(study_reader.estimates(study_reader.read([swept]))).sort_values("gain")
+    gains = fft_sweep.gains(study_reader.estimates(study_reader.read(swept))).sort_values("gain")
     assert gains[["r", "y", "candidate", "candidate_other", "gain"]].values.tolist() == [
         [3, 8, "FFT", "GEMM", 0.5], [13, 32, "FFT_TILING", "DIRECT", 24.0]]  # a layer with no FFT has no gain
     table = fft_sweep.by_kernel(gains)
@@ -228,13 +228,13 @@ def test_the_three_passes_of_a_layer_add_up_where_all_were_measured():
 
 
 def test_a_sweep_s_page_has_its_maps(swept):
-    assert "Largest gain in fma: 24.0 times" in conv.write([swept], swept).read_text()
+    assert "Largest gain in fma: 24.0 times" in kinds.write(swept, swept).read_text()
     assert (swept / "plots" / "sweep_forward_fma.png").exists()
 
 
 def test_a_folder_that_holds_no_study_is_named(tmp_path):
     with pytest.raises(BadRecords, match=r"study\.json: no such file; name a folder that `dlbench study` wrote"):
-        study_reader.read([tmp_path])
+        study_reader.read(tmp_path)
 
 
 @pytest.mark.parametrize(("kernel", "algorithm", "kind"), [

@@ -49,7 +49,7 @@ def folder(tmp_path):
 
 
 def able_of(folder):
-    read = study_reader.read([folder])
+    read = study_reader.read(folder)
     table = attention.speeds(study_reader.estimates(read))
     return read, table, table[table["status"] == "ok"]
 
@@ -93,7 +93,7 @@ def test_the_fastest_is_said_to_be_faster_where_the_interval_excludes_1(tmp_path
 
 
 def test_the_report_shows_errors_kernels_and_refusals_and_passes_the_audit(folder):
-    page = attention.write([folder], folder).read_text()
+    page = kinds.write(folder, folder).read_text()
     report = (folder / "report.md").read_text()
     assert "How far is JAX behind PyTorch?" in page and "only on Sundays" in report
     assert "| PyTorch flash | bf16 | forward | 3 | flash_fwd; other |" in report
@@ -101,7 +101,7 @@ def test_the_report_shows_errors_kernels_and_refusals_and_passes_the_audit(folde
     assert "square products 800 TFLOP/s in bf16; memory 4,000 GB/s" in report
     assert audit.audit(folder) == []
     before = (folder / "report.md").read_bytes()
-    kinds.write([folder], folder)
+    kinds.write(folder, folder)
     assert (folder / "report.md").read_bytes() == before
     assert findings.of_study(folder).startswith("At B 8, T 1024") and findings.of_study(folder).endswith("1.43 times as long.")
     table = pd.read_csv(folder / "tables" / "fastest.csv")
@@ -139,5 +139,5 @@ def test_a_study_of_an_earlier_release_has_no_kernels_and_is_read(folder, tmp_pa
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     older.to_csv(copy / "measurements.csv", index=False)
-    read = study_reader.read([copy])
+    read = study_reader.read(copy)
     assert set(read.measurements["kernels"]) == {""} == set(read.measurements["errors"])

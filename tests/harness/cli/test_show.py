@@ -52,7 +52,7 @@ def test_several_parts_need_a_folder_of_the_whole(tmp_path):
 
 def test_a_folder_without_a_study_and_one_of_another_kind_are_refused(tmp_path):
     result = CliRunner().invoke(app, ["study", "show", str(tmp_path)])
-    assert result.exit_code != 0 and "no study" in str(result.exception)
+    assert "study.json: no such file; name a folder that `dlbench study` wrote" in str(result.exception)
     (tmp_path / "study.json").write_text(json.dumps({"study": "aggregation"}))
     result = CliRunner().invoke(app, ["study", "show", str(tmp_path)])
     assert "`dlbench study aggregation --again` makes this page again" in str(result.exception)

@@ -1,7 +1,6 @@
 """A study's driver, with a worker of arithmetic: windows, tolerance, order, deaths, resumption."""
 
 import dataclasses
-import json
 import random
 
 import pytest
@@ -102,7 +101,7 @@ def walk(folder, workers, points=POINTS):
 
 def test_a_point_that_ends_the_worker_is_a_failed_row_and_the_others_are_measured(folder):
     walk(folder, [Arithmetic({"a": 0.1}, deadly="size 2") for _ in range(2)])
-    found = reading.estimates(reading.read([folder])).set_index("point")
+    found = reading.estimates(reading.read(folder)).set_index("point")
     assert found["status"].to_dict() == {"size 1": "ok", "size 2": "failed", "size 3": "ok"}
     assert found.loc["size 2", "reason"] == "crashed: signal SIGSEGV"
     assert found.loc["size 3", "size"] == 3 and found.loc["size 3", "seconds"] == 0.1
@@ -114,7 +113,7 @@ def test_a_point_that_fails_whole_gets_the_next_one_another_worker(folder):
     workers = [broken, sound]
     walk(folder, workers)
     assert workers == []
-    assert sorted(reading.estimates(reading.read([folder]))["status"]) == ["failed", "ok", "ok"]
+    assert sorted(reading.estimates(reading.read(folder))["status"]) == ["failed", "ok", "ok"]
 
 
 def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
@@ -123,7 +122,7 @@ def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
 
     study = study_of()
     studies._run_process(study, 0, study.benches[0], refuse, open_study(folder, {}, BY_NAME), lambda _: None)
-    found = reading.estimates(reading.read([folder]))
+    found = reading.estimates(reading.read(folder))
     assert set(found["reason"]) == {"no wheel for this device"} and len(found) == 3
 
 
@@ -131,7 +130,7 @@ def test_a_framework_without_this_device_is_rows_and_not_the_end(tmp_path, monke
     monkeypatch.setattr(recipes, "unsupported", lambda *_: "only on Sundays")
     place = studies.place_of(["pytorch"], "cpu", 1, {}, False)
     studies.run(study_of(), place, tmp_path / "study", False, Listener())
-    assert set(reading.estimates(reading.read([tmp_path / "study"]))["reason"]) == {"only on Sundays"}
+    assert set(reading.estimates(reading.read(tmp_path / "study"))["reason"]) == {"only on Sundays"}
 
 
 def test_a_study_goes_on_only_on_the_machine_that_began_it(tmp_path, monkeypatch):
@@ -147,7 +146,7 @@ def test_a_study_goes_on_only_on_the_machine_that_began_it(tmp_path, monkeypatch
 def test_where_workers_keep_dying_the_rest_is_given_up_and_says_so(folder, monkeypatch):
     monkeypatch.setattr(studies, "DEATHS", 1)
     walk(folder, [DeadlyEverywhere({"a": 0.1}) for _ in POINTS])
-    reasons = sorted(reading.estimates(reading.read([folder]))["reason"])
+    reasons = sorted(reading.estimates(reading.read(folder))["reason"])
     assert reasons == ["crashed: given up after 2 points that failed as a whole", *["crashed: signal SIGSEGV"] * 2]
 
 
@@ -167,15 +166,6 @@ def test_other_points_are_not_a_study_to_go_on_with(folder):
         open_study(folder, {}, {"size 9": {"point": "size 9", "size": 9}})
 
 
-def test_parts_of_a_study_are_read_as_one(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("part")
-    open_study(other, json.loads((folder / "study.json").read_text()), {"size 9": {"point": "size 9", "size": 9}})
-    walk(folder, [Arithmetic({"a": 0.1})], POINTS[:1])
-    records = open_study(other, {}, {"size 9": {"point": "size 9", "size": 9}})
-    records.append([{"bench": "pytorch", "process": 0, "point": "size 9", "candidate": "a", "status": "ok", "seconds": "0.2"}])
-    assert reading.estimates(reading.read([folder, other])).set_index("size")["seconds"].to_dict() == {1: 0.1, 9: 0.2}
-
-
 def test_rows_are_added_under_the_header_of_an_earlier_release(folder):
     file = folder / "measurements.csv"
     header = file.read_text().replace(",errors,kernels", "")
@@ -183,7 +173,7 @@ def test_rows_are_added_under_the_header_of_an_earlier_release(folder):
     open_study(folder, {}, BY_NAME).append([{"bench": "pytorch", "process": 0, "point": "size 1", "candidate": "a", "status": "ok",
                                              "error": "0.1", "seconds": "0.5", "errors": "o=0.1", "kernels": "flash"}])
     assert file.read_text() == header + "pytorch,0,size 1,a,ok,,0.1,,,,,0.5\n"
-    assert reading.estimates(reading.read([folder]))["seconds"].tolist() == [0.5]
+    assert reading.estimates(reading.read(folder))["seconds"].tolist() == [0.5]
 
 
 class Seen(Arithmetic):
@@ -208,7 +198,7 @@ def seen(folder, worker, process=0):
     study = dataclasses.replace(study_of(), called=fault)
     records = open_study(folder, {}, BY_NAME)
     studies._run_process(study, process, study.benches[0], lambda: worker, records, lambda _: None)
-    return reading.read([folder]).measurements.drop_duplicates("candidate").set_index("candidate")
+    return reading.read(folder).measurements.drop_duplicates("candidate").set_index("candidate")
 
 
 def test_what_calls_another_candidate_s_kernel_is_different_and_has_no_times(folder):
@@ -216,7 +206,7 @@ def test_what_calls_another_candidate_s_kernel_is_different_and_has_no_times(fol
     assert found["status"].to_dict() == {"honest": "ok", "silent": "different"}
     assert found["kernels"].to_dict() == {"honest": "honest; more", "silent": "other"}
     assert found.loc["silent", "reason"] == "it called other" and not len(found.loc["silent", "seconds"])
-    assert reading.faults(reading.read([folder])) == [
+    assert reading.faults(reading.read(folder)) == [
         ("measurements.csv", f"line {line}", "error", "the error of what was timed", "nan") for line in (2, 4, 6)]
 
 
