@@ -8,11 +8,11 @@ points of images are skipped, because NVIDIA's print a banner where the protocol
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.environments.commands import ask
 from harness.validation import CHECKOUT
 
 # The first that answers is used.
@@ -70,7 +70,7 @@ class Container:
     def end(self, name: str) -> None:
         """End the container. Apptainer's processes are the worker's own and end with it."""
         if self.engine != "apptainer":
-            _ask([self.engine, "kill", name])
+            ask([self.engine, "kill", name], PROBE_SECONDS)
 
     def to_json(self) -> dict[str, str]:
         """Return what a record says of it: all but the host's folders."""
@@ -83,7 +83,7 @@ def engine() -> tuple[str | None, str]:
     for name in ENGINES:
         if not shutil.which(name):
             continue
-        found = _ask([name, *PROBES[name]])
+        found = ask([name, *PROBES[name]], PROBE_SECONDS)
         if found.returncode == 0:
             return name, ""
         faults.append(f"{name} does not answer ({_last_line(found.stderr)})")
@@ -102,7 +102,7 @@ def pinned(name: str, image: str, folder: Path) -> str | None:
     if name == "apptainer":
         file = image_file(image, folder)
         return str(file) if file.exists() else None
-    found = _ask([name, "image", "inspect", image])
+    found = ask([name, "image", "inspect", image], PROBE_SECONDS)
     if found.returncode != 0:
         return None
     described = json.loads(found.stdout)[0]
@@ -111,14 +111,6 @@ def pinned(name: str, image: str, folder: Path) -> str | None:
 
 def image_file(image: str, folder: Path) -> Path:
     return folder / (image.replace("/", "_").replace(":", "_") + ".sif")
-
-
-def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS,
-                              stdin=subprocess.DEVNULL, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
 
 
 def _last_line(text: str) -> str:

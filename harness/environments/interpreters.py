@@ -7,12 +7,12 @@ cannot make virtual environments without python3-venv.
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.environments.commands import ask, clean_variables
 from harness.environments.places import root
 from harness.environments.recipes import DRIVER, spell
 from harness.errors import WrongUse, brief
@@ -85,16 +85,14 @@ def _in_uv(version: str) -> list[Path]:
     uv = shutil.which("uv")
     if not uv:
         return []
-    answer = _run([uv, "python", "find", "--no-project", version])
-    found = answer.stdout.strip() if answer and answer.returncode == 0 else ""
+    answer = ask([uv, "python", "find", "--no-project", version], PROBE_SECONDS, clean_variables())
+    found = answer.stdout.strip() if answer.returncode == 0 else ""
     return [Path(found)] if found else []
 
 
 def probe(candidate: Path, version: str) -> tuple[Path | None, str]:
     """Run `candidate`. Returns (the interpreter behind it, ""), or (None, what is wrong)."""
-    answer = _run([str(candidate), "-c", PROBE])
-    if answer is None:
-        return None, "does not run"
+    answer = ask([str(candidate), "-c", PROBE], PROBE_SECONDS, clean_variables())
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
         return None, lines[0] if lines[0].startswith("pyenv") else lines[-1]
@@ -102,16 +100,6 @@ def probe(candidate: Path, version: str) -> tuple[Path | None, str]:
     if found != version:
         return None, f"is Python {found}"
     return Path(executable), ""
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    variables = {name: value for name, value in os.environ.items()
-                 if name not in ("PYTHONPATH", "PYTHONHOME")}
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS,
-                              env=variables, stdin=subprocess.DEVNULL, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
 
 
 def _patch(version: str) -> int:

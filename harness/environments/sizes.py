@@ -5,12 +5,13 @@ pip's own dry run lists the files; a server tells their sizes. Where either cann
 
 import json
 import re
-import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from harness.environments.commands import ask
 
 # Older ones download everything in a dry run too.
 PIP = (23, 3)
@@ -24,11 +25,11 @@ def describe(python: Path, arguments: Sequence[str], variables: Mapping[str, str
     """Return "12 packages, 211 MB to download (torch 176 MB)", or "" where that is not known."""
     pip = [str(python), "-m", "pip"]
     if _version(pip, variables) < PIP:
-        _answer([*pip, "install", "--quiet", "--upgrade", "pip"], variables)
+        ask([*pip, "install", "--quiet", "--upgrade", "pip"], SECONDS, variables)
         if _version(pip, variables) < PIP:
             return ""
-    report = _answer([*pip, "install", "--dry-run", "--ignore-installed", "--quiet", "--report",
-                      "-", *arguments], variables)
+    report = ask([*pip, "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-",
+                  *arguments], SECONDS, variables).stdout
     try:
         listed = {each["metadata"]["name"]: each["download_info"]["url"]
                   for each in json.loads(report)["install"]}
@@ -46,16 +47,8 @@ def describe(python: Path, arguments: Sequence[str], variables: Mapping[str, str
 
 
 def _version(pip: list[str], variables: Mapping[str, str]) -> tuple[int, int]:
-    said = re.match(r"pip (\d+)\.(\d+)", _answer([*pip, "--version"], variables))
+    said = re.match(r"pip (\d+)\.(\d+)", ask([*pip, "--version"], SECONDS, variables).stdout)
     return (int(said[1]), int(said[2])) if said else (0, 0)
-
-
-def _answer(command: list[str], variables: Mapping[str, str]) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS,
-                              env=dict(variables), stdin=subprocess.DEVNULL, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def _size(url: str) -> int:

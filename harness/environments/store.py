@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments import containers, interpreters, recipes, sizes, uv
+from harness.environments.commands import clean_variables
 from harness.environments.containers import Container
 from harness.environments.interpreters import NoPython, Python
 from harness.environments.places import root
@@ -252,7 +253,7 @@ def _make(folder: Path, recipe: Recipe, device: Device, python: Python,
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     for index in indexes:
         options += ["--extra-index-url", index]
-    if size := sizes.describe(_python(folder), [*options, *packages], _clean_variables()):
+    if size := sizes.describe(_python(folder), [*options, *packages], clean_variables()):
         progress(f"{folder.name}: {size}")
     pip = [str(_python(folder)), "-m", "pip", "install"]
     _logged([*pip, *options, *packages], log, progress)
@@ -270,7 +271,7 @@ def _logged(command: list[str], log: Path, progress: Progress) -> None:
         log.open("a", encoding="utf-8") as file,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, text=True, errors="replace",
-                         env=_clean_variables(), close_fds=False) as process,
+                         env=clean_variables(), close_fds=False) as process,
     ):
         assert process.stdout is not None
         try:
@@ -296,7 +297,7 @@ def _logged(command: list[str], log: Path, progress: Progress) -> None:
 def _describe(folder: Path, framework: str, release: str, device: Device,
               recipe: Recipe) -> Environment:
     """Probe the new environment. Raises BuildFailed if it has another release."""
-    answer = _probe([str(_python(folder)), "-c", PROBE], _clean_variables())
+    answer = _probe([str(_python(folder)), "-c", PROBE], clean_variables())
     installed = _installed_release(recipes.load(framework).distributions, answer["packages"])
     if installed != release.partition("+")[0]:
         raise BuildFailed(f"{folder.name}: release {release} was asked for, {installed} was "
@@ -392,9 +393,3 @@ def _lock(name: str, progress: Progress) -> Iterator[None]:
 
 def _python(folder: Path) -> Path:
     return folder / "bin" / "python"
-
-
-def _clean_variables() -> dict[str, str]:
-    """Return the variables without those that lead a foreign Python to our packages."""
-    return {name: value for name, value in os.environ.items()
-            if name not in ("PYTHONPATH", "PYTHONHOME")}

@@ -6,11 +6,11 @@ on PATH, and the Pythons. `UV_PYTHON_INSTALL_MIRROR` names another place to fetc
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harness.environments.commands import ask
 from harness.environments.interpreters import NoPython, Python, find
 from harness.environments.recipes import spell
 from harness.errors import brief
@@ -40,11 +40,6 @@ def bring(versions: Sequence[str], folder: Path, absent: NoPython,
 
 def _run(command: list[str], **variables: str) -> str:
     """Run `command`; return "" or the last line of what it says is wrong."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60 * MINUTES,
-                              env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
-                              check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+    done = ask(command, 60 * MINUTES, {**os.environ, **variables})
     lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
     return "" if done.returncode == 0 else lines[-1].strip()
