@@ -16,7 +16,7 @@ from harness.campaign.events import Outcome
 from harness.campaign.process import settings_of
 from harness.campaign.recorder import MEASURES, Recorder
 from harness.errors import WrongUse
-from harness.plan.planner import Machine, Trial, make_trials
+from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import Suite
 
 SUITE = Suite(frameworks="reference", networks=["tiny_fcn", "tiny_lstm"], batches=4, threads=1, processes=2, windows=1)
@@ -35,12 +35,12 @@ def open_records(tmp_path) -> Recorder:
     return Recorder.create(tmp_path, META)
 
 
-def resume(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Recorder:
-    return resume_here(folder, trials, suite={**META["suite"], **changes})
+def resume(folder: Path, **changes: Any) -> Recorder:
+    return resume_here(folder, suite={**META["suite"], **changes})
 
 
-def resume_here(folder: Path, trials: list[Trial] = TRIALS, **changes: Any) -> Recorder:
-    return Recorder.resume(folder, [trial.trial for trial in trials], {**HERE, **changes})
+def resume_here(folder: Path, **changes: Any) -> Recorder:
+    return Recorder.resume(folder, [trial.trial for trial in TRIALS], {**HERE, **changes})
 
 
 def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
@@ -188,17 +188,6 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(WrongUse) as caught:
         Recorder.create(folder, META)
     assert str(caught.value) == f"{folder} cannot be written (Not a directory): name another folder with --out"
-
-
-@pytest.mark.parametrize(("trials", "changes", "reason"), [
-    (TRIALS[:1], {}, f"the suite plans other trials now ({LSTM} ...): "),
-    (TRIALS, {"seed": 7}, "seed is 7 now and was 1: "),
-])
-def test_other_trials_or_other_measures_cannot_resume(open_records, trials: list[Trial], changes: dict[str, Any], reason: str):
-    with pytest.raises(WrongUse) as caught:
-        resume(open_records.folder, trials, **changes)
-    assert str(caught.value) == (f"{open_records.folder}: {reason}resume with the suite and overrides that began this campaign, "
-                                 "or begin another with --out")
 
 
 def test_a_campaign_that_goes_on_with_more_at_a_time_says_the_most_that_got_ready_so(open_records):

@@ -200,17 +200,6 @@ def test_a_finished_campaign_resumes_to_the_same_records_with_more_patience(begu
     assert {name: (begun / name).read_bytes() for name in files} == files
 
 
-def test_a_folder_that_holds_a_campaign_is_refused_before_anything_is_built(begun, stand_in):
-    built = stand_in(one="reference")
-    before = (begun / "campaign.json").read_text()
-    with pytest.raises(WrongUse) as caught:
-        run(begun, frameworks="one", processes=1)
-    assert str(caught.value) == (f"{begun} holds a campaign already: go on with --resume, or name "
-                                 "another folder with --out")
-    assert built == []
-    assert (begun / "campaign.json").read_text() == before
-
-
 def test_an_empty_folder_cannot_be_resumed(tmp_path, stand_in):
     built = stand_in(one="reference")
     with pytest.raises(
