@@ -22,7 +22,7 @@ SOURCE_KINDS = (".py", ".yaml", ".j2")
 def write_manifest(folder: str | Path) -> Path:
     """Write the hash of every file in `folder`, logs too, into its SHA256SUMS; return its path."""
     manifest = Path(folder) / MANIFEST
-    lines = [f"{_sha256(Path(folder) / name)}  {name}\n" for name in _names(Path(folder))]
+    lines = [f"{sha256(Path(folder) / name)}  {name}\n" for name in _names(Path(folder))]
     unfinished = manifest.with_name(f".{MANIFEST}.{os.getpid()}")
     unfinished.write_text("".join(lines), encoding="utf-8")
     unfinished.replace(manifest)
@@ -46,7 +46,7 @@ def check_manifest(folder: str | Path) -> list[tuple[str, str, str]]:
     for name in sorted(set(listed) - set(present)):
         faults.append((name, f"SHA-256 {listed[name]}", "no such file"))
     for name in present:
-        found = _sha256(Path(folder) / name)
+        found = sha256(Path(folder) / name)
         if name not in listed:
             faults.append((name, f"to be listed in {MANIFEST}", f"SHA-256 {found}"))
         elif listed[name] != found:
@@ -65,7 +65,7 @@ def source_hash(checkout: Path = CHECKOUT) -> str:
         for path in sorted((checkout / folder).rglob("*")):
             if path.suffix in SOURCE_KINDS and path.is_file():
                 name = path.relative_to(checkout).as_posix()
-                digest.update(f"{name}\0{_sha256(path)}\n".encode())
+                digest.update(f"{name}\0{sha256(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -103,7 +103,8 @@ def _names(folder: Path) -> list[str]:
                   if path.name not in (MANIFEST, SIGNATURE) and not path.name.startswith("."))
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the hash of a file, which is read in pieces."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

@@ -5,7 +5,6 @@ SHA-256 is not in `configs/data.yaml` is refused. Nothing is fetched unless aske
 """
 
 import gzip
-import hashlib
 import http.client
 import importlib.metadata
 import importlib.util
@@ -25,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from analysis.records.manifest import sha256
 from harness.data.arrays import RING_BYTES, Arrays, batch_bytes
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT, OWN, Strict, did_you_mean, read_yaml, short, validate
@@ -173,7 +173,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> lis
             path = folder / file.name
             _refuse_special(path)
             if path.exists():
-                _check(path, file, _sha256(path))
+                _check(path, file, sha256(path))
                 progress(f"{short(path)}: here already")
             else:
                 progress(f"{short(path)}: from {file.url}")
@@ -193,7 +193,7 @@ def _download(file: File, path: Path) -> None:
             part = Path(out.name)
             while chunk := answer.read(CHUNK_BYTES):
                 out.write(chunk)
-        _check(part, file, _sha256(part), shown=file.url)
+        _check(part, file, sha256(part), shown=file.url)
         # Temporary files are private to their owner, data folders are not.
         part.chmod(0o644)
         part.replace(path)
@@ -274,7 +274,7 @@ def _read(name: str, paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
     """Read and check files: uint8 images [N, C, H, W] and labels, or all words and nothing."""
     known = {file.name: file for part in _data_set(name).parts for file in part.files}
     for path in paths:
-        _check(path, known[path.name], _sha256(path))
+        _check(path, known[path.name], sha256(path))
     return READERS[name](paths) if paths else _shipped_digits()
 
 
@@ -285,14 +285,6 @@ def _check(path: Path, file: File, found: str, shown: str = "") -> None:
         raise WrongUse(f"{shown or short(path)}: not the file that {short(CONFIG)} names: SHA-256 "
                        f"expected {file.sha256}, got {found}; {remedy}, "
                        "or correct the entry if this file is meant")
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _read_mnist(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
