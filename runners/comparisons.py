@@ -44,9 +44,11 @@ class Comparisons:
         """
         asked = self.asked
         if asked.get("keep"):
-            # A copy: a framework may lend the memory in which it trains.
+            # A copy: a framework may lend the memory in which it trains. What was not read, because
+            # it must not move, is that of the start.
             parameters = {name: np.array(value) for name, value in parameters.items()}
-            self.kept[asked["keep"]].append(parameters)
+            self.kept[asked["keep"]].append(
+                dict(self.start, **parameters) if "only" in asked else parameters)
         found = {"shapes": {name: np.array(np.shape(value), np.float64)
                             for name, value in parameters.items()}}
         whole = asked.get("whole", [])

@@ -216,7 +216,8 @@ class Session:
 
     def _left(self, statistics, compare):
         """Return what a step left behind, by kind and name: sums of it if it is compared here."""
-        parameters = self.runner.parameters()
+        only = (compare or {}).get("only")
+        parameters = self.runner.parameters_of(only) if only else self.runner.parameters()
         found = {"parameters": parameters} if compare is None else \
             self.comparisons.after_step(parameters)
         return dict(found, statistics=statistics)

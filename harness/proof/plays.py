@@ -5,7 +5,7 @@ compares its parameters with what they should be (`runners.comparisons`) and sav
 `docs/method/sameness.md` says what each play shows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,7 +115,8 @@ class Trainer:
         if compare is None:
             shapes = [{name: np.array(value.shape) for name, value in each.items()}
                       for each in parameters]
-        _refuse_misfits(network, shapes, statistics)
+        read = (compare or {}).get("only") or network.parameter_shapes
+        _refuse_misfits(network, read, shapes, statistics)
         sums = [{kind: _sums(found, f"{step}/{kind}/", count) for kind, count in NUMBERS.items()}
                 for step in range(1, steps + 1)]
         return Play(answer["losses"], answer.get("hidden", ""), parameters, statistics, sums)
@@ -143,7 +144,7 @@ class Asking:
                 "gradients": {"file": file, "rate": self.rate, "parts": self.parts}}
 
     def zero(self) -> dict[str, Any]:
-        return {"keep": ZERO, **self.whole}
+        return {"keep": ZERO, **(self.whole or {"only": self.case.trained_from(ZERO)})}
 
     def calibrated(self) -> dict[str, Any]:
         """Compare what must not move; the head comes whole."""
@@ -156,8 +157,9 @@ class Asking:
 
     def own(self, kind: str, step: int) -> dict[str, Any]:
         """Compare a step without momentum from what a step of a kept play left."""
-        return {"from": (kind, step),
-                "momentum": {"of": kind, "step": step, "names": self.case.trained_from(kind),
+        names = self.case.trained_from(kind)
+        return {"from": (kind, step), **({"only": names} if kind == ZERO else {}),
+                "momentum": {"of": kind, "step": step, "names": names,
                              "momentum": self.case.network.momentum}}
 
 
@@ -181,17 +183,17 @@ def played(worker: Worker, case: Case, residence: str, steps: int, limit: float
                                   f"{step}/parameters/", asking.own(kind, step))
                     for step in range(1, steps)]
 
+        # In an order in which each play begins with the batch that comes next: else the worker
+        # trains a step to get there.
         dropout = question.network.has_dropout
         plain = of(PLAIN, 1 if dropout else steps, asking.gradients(PLAIN))
-        answer = trainer.last
-        smooth = of(SMOOTH, 1, asking.gradients(SMOOTH)) if SMOOTH in question.kinds else None
+        own = [] if dropout else own_steps_of(PLAIN, trainer.last)
         calibrated = of(CALIBRATED, 1, asking.calibrated())
         again, zero = of(PLAIN, 1, asking.again()) if dropout else None, None
         if trains_from_zero(question.network):
             zero = of(ZERO, steps, asking.zero())
             own = own_steps_of(ZERO, trainer.last)
-        else:
-            own = [] if dropout else own_steps_of(PLAIN, answer)
+        smooth = of(SMOOTH, 1, asking.gradients(SMOOTH)) if SMOOTH in question.kinds else None
         yield Plays(plain, calibrated, smooth, zero, own, again, trainer.first_seconds)
 
 
@@ -220,10 +222,11 @@ def _arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     return found
 
 
-def _refuse_misfits(network: networks.Network, shapes: list[Arrays],
+def _refuse_misfits(network: networks.Network, read: Iterable[str], shapes: list[Arrays],
                     statistics: list[Arrays]) -> None:
     for found in shapes:
-        for name, shape in network.parameter_shapes.items():
+        for name in read:
+            shape = network.parameter_shapes[name]
             if name not in found:
                 raise Misfit(f"no parameter of {name} was answered")
             if (came := tuple(map(int, found[name]))) != shape:

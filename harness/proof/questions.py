@@ -116,11 +116,13 @@ class Questions:
     def answer(self, question: Question, kind: str, steps: int = 1) -> tuple[float, Answer]:
         """Return the reference's loss and mapped arrays for one kind of weights.
 
-        `gradient/` holds batch 0's, `statistic/` the running statistics after one step and
-        `parameter/` the parameters after `steps` steps. Raises Failed.
+        `gradient/` holds the first batch's, where logits are zero only the head's; `statistic/` the
+        running statistics after one step and `parameter/` the parameters after several `steps`.
+        Raises Failed.
         """
-        file = self.file_of_answer(question, kind, steps)
-        answer = self._asked(file, question, kind, "answer", steps=steps, out=str(file))
+        file, head = self.file_of_answer(question, kind, steps), head_of(question.network)
+        alone = {"head": head.name} if head and kind == CALIBRATED else {}
+        answer = self._asked(file, question, kind, "answer", steps=steps, out=str(file), **alone)
         return answer["losses"][0], arrays.mapped(file)
 
     def file_of_answer(self, question: Question, kind: str, steps: int = 1) -> Path:

@@ -199,6 +199,12 @@ class Runner(protocol.Runner):
     def parameters(self):
         return self._canonical(self.state["parameters"])
 
+    def parameters_of(self, names):
+        held = self.state["parameters"]
+        return self._canonical({layer: {key: array for key, array in arrays.items()
+                                        if f"{layer}.{key}" in names}
+                                for layer, arrays in held.items()})
+
     def statistics(self):
         held = held_by(0, self.state["statistics"]) if self.mesh else self.state["statistics"]
         return self._canonical(held)

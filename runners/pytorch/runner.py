@@ -200,7 +200,11 @@ class Runner(protocol.Runner):
         return self.last_loss.item()
 
     def parameters(self):
-        return {name: to_numpy(parameter) for name, parameter in self._parameters().items()}
+        return self.parameters_of(self.names)
+
+    def parameters_of(self, names):
+        return {name: to_numpy(parameter) for name, parameter in self._parameters().items()
+                if name in names}
 
     def statistics(self):
         return {f"{name}.{kind}": to_numpy(array)

@@ -3,8 +3,11 @@
 Python 3.6 syntax, like the reference itself.
 """
 
+from itertools import takewhile
+
 import numpy as np
 
+from runners.arrays import Archive, mapped
 from runners.protocol import Task
 from runners.reference import rounded, rounded_transformers, runner, transformers
 from runners.reference.operations import softmax_cross_entropy
@@ -32,30 +35,33 @@ class Answers(Built):
 
     def ask(self, weights, samples, first):
         """Load weights, and feed samples (N, devices, s, ...) from batch `first` on."""
-        with np.load(weights) as arrays:
-            self.drawn = {name: arrays[name] for name in arrays.files}
-        with np.load(samples) as arrays:
-            self.ring = [np.roll(each, -first, axis=0).reshape((len(each), -1) + each.shape[3:])
-                         for each in (arrays["inputs"], arrays["targets"])]
+        self.drawn, arrays = mapped(weights), mapped(samples)
+        self.ring = [np.roll(each, -first, axis=0).reshape((len(each), -1) + each.shape[3:])
+                     for each in (arrays["inputs"], arrays["targets"])]
         self._prepare(self.runner)
         return {}
 
-    def answer(self, steps, out):
-        """Save gradients of the first batch, and what training leaves behind.
+    def answer(self, steps, out, head=""):
+        """Save the gradients of the first batch, and the running statistics after one step.
 
-        Those are the running statistics after one step and the parameters after `steps` steps.
+        With several `steps` also the parameters that they leave. With the name of the last layer
+        that trains only its gradients: nothing below it is differentiated.
         """
-        found = {"gradient/" + name: value for name, value in self.runner.gradients().items()}
-        losses = []
-        for step in range(steps):
-            self.runner.step()
-            losses.append(self.runner.loss())
-            if step == 0:
-                found.update(("statistic/" + name, value)
-                             for name, value in self.runner.statistics().items())
-        found.update(("parameter/" + name, value)
-                     for name, value in self.runner.parameters().items())
-        np.savez(out, **found)
+        loss, gradients = self.runner.differentiate(*self.runner.ring[0])
+        if head:
+            gradients = takewhile(lambda each: each[0].startswith(head + "."), gradients)
+        with Archive(out) as archive:
+            for name, gradient in gradients:
+                archive.add("gradient/" + name, gradient)
+            if not head:
+                self.runner.track()
+                for name, value in self.runner.statistics().items():
+                    archive.add("statistic/" + name, value)
+            losses = [loss]
+            if steps > 1:
+                losses = self._train(steps)
+                for name, value in self.runner.weights.items():
+                    archive.add("parameter/" + name, value)
         return {"losses": losses}
 
     def spread(self, precision, runs, seed):
@@ -128,6 +134,15 @@ class Answers(Built):
         exact = gradient(self.runner)
         found = [sum_of(gradient(other), exact) / sum_of(exact, exact) for _ in range(runs)]
         return {"mean": float(np.mean(found)), "deviation": float(np.std(found, ddof=1))}
+
+    def _train(self, steps):
+        """Train from the weights that were loaded; return the loss of each step."""
+        self._prepare(self.runner)
+        losses = []
+        for _ in range(steps):
+            self.runner.step()
+            losses.append(self.runner.loss())
+        return losses
 
     def _rounded_once(self, precision, seed):
         """As `_once`, by a reference that rounds at random. It is freed before the next one."""

@@ -231,8 +231,10 @@ class Runner(protocol.Runner):
         return self.task.ranks * float(np.sum(self._local(self.last_loss)))
 
     def parameters(self):
-        return {name: self._canonical(name, variable)
-                for name, variable in self.variables.items()}
+        return self.parameters_of(self.variables)
+
+    def parameters_of(self, names):
+        return {name: self._canonical(name, self.variables[name]) for name in names}
 
     def statistics(self):
         running = {}
