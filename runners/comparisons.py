@@ -28,7 +28,7 @@ class Comparisons:
 
     def begin(self, asked, start):
         """Begin a play from the arrays `start`, which no runner may change."""
-        self.asked, self.start = asked, start
+        self.asked, self.start, self.first = asked, start, True
         if asked.get("keep"):
             self.kept[asked["keep"]] = [start]
 
@@ -40,9 +40,9 @@ class Comparisons:
         """Return what the file of answers says of a step, by kind and name.
 
         `shapes` is of all parameters. What is missing or has another shape is not compared: the
-        driver refuses it.
+        driver refuses it. Gradients show in the first step alone: later ones have momentum.
         """
-        asked = self.asked
+        asked, first, self.first = self.asked, self.first, False
         if asked.get("keep"):
             # A copy: a framework may lend the memory in which it trains. What was not read, because
             # it must not move, is that of the start.
@@ -57,7 +57,7 @@ class Comparisons:
         fitting = {name for name, value in self.start.items()
                    if name in parameters and np.shape(parameters[name]) == value.shape}
         for kind in ("gradients", "changes", "masks", "momentum"):
-            if kind in asked:
+            if kind in asked and (first or kind != "gradients"):
                 found.update(getattr(self, "_" + kind)(asked[kind], parameters, fitting))
         return found
 

@@ -134,8 +134,9 @@ class Pipeline:
         self._end_group()
 
     def _end_group(self) -> None:
-        """Keep the group's workers for the next one, or end them; end those left in the pool."""
-        ended = self.session.pool.clear()
+        """Keep the workers that processes still to come can use, and end the others."""
+        waiting = [trial for trial, _, _ in self.waiting] if self.keep else []
+        ended = self.session.pool.clear(waiting)
         for worker, trial in self.timed:
             if self.keep and self.waiting and not worker.ended and not leaves_traces(trial):
                 self.session.pool.put(worker, trial)

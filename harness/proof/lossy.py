@@ -51,7 +51,7 @@ def compare_later_moves(case: Case, worker: Worker, residence: str, time_limit: 
     """Refuse if the steps after a strategy's whole ones moved too little. Raises Failed."""
     question, whole, allowed = case.question, *LATER[case.strategy]
     with AnswerFolder(question.folder) as folder:
-        trainer = Trainer(worker, question, residence, time_limit, folder)
+        trainer = Trainer(worker, case, residence, time_limit, folder)
         ours = trainer.train(question.file(PLAIN), 0, LATER_STEPS).parameters[-1]
         early, late = (case.answer(PLAIN, steps)[1] for steps in (whole, LATER_STEPS))
         errors = distances.later_errors(case.network, whole,

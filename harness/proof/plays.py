@@ -6,7 +6,7 @@ compares its parameters with what they should be (`runners.comparisons`) and sav
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -78,10 +78,13 @@ class Plays:
 class Trainer:
     """Lets a worker that has built a network train, and reads what it saves in `folder`."""
 
-    def __init__(self, worker: Worker, question: Question, residence: str, limit: float,
+    def __init__(self, worker: Worker, case: Case, residence: str, limit: float,
                  folder: AnswerFolder):
         self.worker = worker
-        self.question = question
+        self.question = case.question
+        # Several that train on the same cores wait busily for each other's threads.
+        self.turn: AbstractContextManager[Any] = \
+            case.questions.turn if case.task["device"] == "cpu" else nullcontext()
         self.residence = residence
         self.limit = limit
         self.folder = folder
@@ -101,10 +104,11 @@ class Trainer:
         """
         self.files += 1
         asked = {} if compare is None else {"compare": compare}
-        answer = self.worker.ask("train", self.limit, weights=str(weights or ""), start=start,
-                                 steps=steps, samples=str(self.question.file("samples")),
-                                 out=str(self.last), residence=self.residence, prefix=prefix,
-                                 **asked)
+        with self.turn:
+            answer = self.worker.ask("train", self.limit, weights=str(weights or ""), start=start,
+                                     steps=steps, samples=str(self.question.file("samples")),
+                                     out=str(self.last), residence=self.residence, prefix=prefix,
+                                     **asked)
         self.first_seconds = answer.get("first_seconds", 0.0)
         network = self.question.network
         with self.folder.open(self.last.name, _most_bytes(network, steps, compare)) as file:
@@ -172,7 +176,7 @@ def played(worker: Worker, case: Case, residence: str, steps: int, limit: float
     """
     question, asking = case.question, Asking(case)
     with AnswerFolder(question.folder) as folder:
-        trainer = Trainer(worker, question, residence, limit, folder)
+        trainer = Trainer(worker, case, residence, limit, folder)
 
         def of(kind: str, steps: int, compare: dict[str, Any]) -> Play:
             return trainer.train(question.file(kind), FIRST_BATCH[kind], steps, compare=compare)

@@ -103,6 +103,7 @@ class Questions:
         self.known: dict[Path, dict[str, Any]] = {}
         self.norms: dict[Path, float] = {}
         self.locks: dict[Path, threading.Lock] = {}
+        self.turn = threading.Lock()  # of workers that train on the same cores
 
     def question(self, network: networks.Network, samples: int, devices: int,
                  draw: int) -> Question:

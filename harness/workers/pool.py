@@ -6,6 +6,7 @@ worker builds every network anew. Workers in the pool hold no network. A trial t
 is the last one of its worker.
 """
 
+from collections.abc import Iterable
 from threading import Lock
 
 from analysis.trials.phases import AFTER_BACKWARD
@@ -31,18 +32,23 @@ class WorkerPool:
         """Take a worker with this trial's settings that has not served it, or None."""
         with self.lock:
             for worker in self.idle:
-                earlier = self.served[worker]
-                new = trial.trial not in [each.trial for each in earlier]
-                if new and _settings(earlier[0]) == _settings(trial):
+                if self._serves(worker, trial):
                     self.idle.remove(worker)
                     return worker
         return None
 
-    def clear(self) -> list[Worker]:
-        """Take all idle workers."""
+    def clear(self, waiting: Iterable[Trial] = ()) -> list[Worker]:
+        """Take the idle workers that none of the waiting trials can use."""
         with self.lock:
-            left, self.idle = self.idle, []
+            useful = [worker for worker in self.idle
+                      if any(self._serves(worker, trial) for trial in waiting)]
+            left, self.idle = [each for each in self.idle if each not in useful], useful
         return left
+
+    def _serves(self, worker: Worker, trial: Trial) -> bool:
+        earlier = self.served[worker]
+        new = trial.trial not in [each.trial for each in earlier]
+        return new and _settings(earlier[0]) == _settings(trial)
 
 
 def leaves_traces(trial: Trial) -> bool:
