@@ -47,12 +47,21 @@ class Engine(protocol.Runner):
         """Return the precision that the engine says it computes in; "" if it does not say."""
         return ""
 
-    def output(self):
-        """Return the last call's outputs as float32: (B, K) or (B, T, K)."""
+    def output(self, rows):
+        """Return these rows of the last call's outputs as float32: (n, K) or (n, T, K).
+
+        All of them may not fit into the host's memory, so a GPU's are chosen there.
+        """
 
 
 class Inference(Session):
     """The commands of inference. Those of training, which an engine lacks, are refused."""
+
+    @staticmethod
+    def timed_run(engine, calls):
+        """Wait for each call's outputs, as when calls are timed."""
+        moments = timed_calls(engine, calls)
+        return moments[0], moments[-1]
 
     def build(self, weights, **task):
         self.rest()
@@ -83,7 +92,7 @@ class Inference(Session):
 
     def output(self, rows, out):
         """Save these rows of the last call's outputs."""
-        save(out, {"outputs": np.asarray(self.runner.output(), np.float32)[rows]})
+        save(out, {"outputs": np.asarray(self.runner.output(rows), np.float32)})
         return {}
 
 

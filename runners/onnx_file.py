@@ -27,6 +27,8 @@ GATES = (0, 3, 1, 2)
 class Graph:
     """Collects nodes and constants; an operation below adds those of one layer."""
 
+    opset = OPSET
+
     def __init__(self, network, arrays, batch, kind):
         self.network, self.arrays, self.batch = network, arrays, batch
         self.kind, self.type = KINDS[kind], helper.tensor_dtype_to_np_dtype(KINDS[kind])
@@ -242,7 +244,7 @@ def model_from(graph, operations):
                                        [batch, *network["input_shape"]])],
         [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, shape)],
         list(graph.constants.values()))
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)],
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", graph.opset)],
                               ir_version=IR_VERSION, producer_name="dlbench")
     assert_shapes(model, network)
     read = [name for name in graph.read if not name.endswith(STATISTICS)]

@@ -33,6 +33,9 @@ OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource
 class Session:
     """The commands, one method each; holds the runner between them."""
 
+    # Of the steps that a trace or a profile records.
+    timed_run = staticmethod(timed_run)
+
     def __init__(self, runner_class, rank=0):
         self.runner_class = runner_class
         self.rank = rank
@@ -167,7 +170,7 @@ class Session:
         from runners import tracer
 
         try:
-            traced = tracer.trace(self.runner, self.task.device, steps)
+            traced = tracer.trace(self.runner, self.task.device, steps, self.timed_run)
         except Unsupported:
             # The steps of the other ranks wait for this rank's gradients.
             timed_run(self.runner, steps)
@@ -181,7 +184,7 @@ class Session:
         if self.task.device != "cpu":
             raise Unsupported("operators are profiled on a CPU; a GPU's kernels are traced")
         window = []
-        spans = self.runner.profile(lambda: window.extend(timed_run(self.runner, steps)))
+        spans = self.runner.profile(lambda: window.extend(self.timed_run(self.runner, steps)))
         with open(out, "w") as file:
             json.dump({"steps": steps, "wall_seconds": window[1] - window[0], "spans": spans}, file)
         return {}

@@ -17,7 +17,7 @@ KINDS = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
 MEMORIES = {"H": "host", "D": "device", "A": "array"}
 
 
-def trace(runner, device, steps):
+def trace(runner, device, steps, timed=timed_run):
     """Run `steps` steps of a runner on `device` and return what the device did meanwhile.
 
     If a process drives several devices, only the first one's activities are returned.
@@ -35,7 +35,7 @@ def trace(runner, device, steps):
     recorded = []
     kinds = start_recording(cupti, recorded)
     try:
-        start, stop = timed_run(runner, steps)
+        start, stop = timed(runner, steps)
         # 1: also buffers that are not full yet.
         cupti.activity_flush_all(1)
     finally:

@@ -20,10 +20,10 @@ def to_train(worker, folder, limit=60, name="tiny_fcn", batch=2, residence="host
 
 
 def inference_verdict(judge, worker, name, batch, residence="host", summands="", **task):
-    """Build an engine of a trained network on the CPU and let `judge` prove it."""
+    """Build an engine of a trained network, on the CPU if no device is named, and prove it."""
     network = networks.get(name)
-    task = {"precision": "fp32", "tuning": "stock", **task}
+    task = {"precision": "fp32", "tuning": "stock", "device": "cpu", **task}
     asked = Asked(network, batch, task["precision"], summands)
-    built = worker.ask("build", 600, network=network.to_json(), batch=batch, device="cpu",
-                       threads=1, weights=str(judge.reference.weights(asked)), **task)
+    built = worker.ask("build", 600, network=network.to_json(), batch=batch, threads=1,
+                       weights=str(judge.reference.weights(asked)), **task)
     return judge.prove(worker, asked, built, residence)

@@ -9,6 +9,7 @@ import numpy as np
 
 from runners.inference import STATISTICS, Engine, Inference, trained
 from runners.jax.layers import forward
+from runners.jax.profile import NAMELESS, meanings_of, operators_of
 from runners.jax.runner import Runner as Trainer
 
 
@@ -62,5 +63,15 @@ class Jax(Engine):
     def peak_memory(self):
         return self.trainer.peak_memory()
 
-    def output(self):
-        return np.asarray(self.outputs)
+    def output(self, rows):
+        return np.asarray(self.outputs[np.array(rows)])
+
+    def meanings(self, kernels):
+        return meanings_of(self._program(), kernels) if any(map(NAMELESS.match, kernels)) else {}
+
+    def profile(self, run):
+        return operators_of(run, self._program())
+
+    def _program(self):
+        batch = jax.device_put(self.batch(0), self.device)
+        return self.run.lower(self.parameters, self.statistics, batch).compile().as_text()

@@ -84,8 +84,8 @@ class OpenVino(Engine):
     # A call returns when its outputs are there.
     synchronize = staticmethod(protocol.nothing)
 
-    def output(self):
-        return self.request.get_output_tensor().data
+    def output(self, rows):
+        return self.request.get_output_tensor().data[rows]
 
 
 def refuse_what_is_missing(task, capabilities):

@@ -79,8 +79,8 @@ class PyTorch(Engine):
     synchronize = Trainer.synchronize
     peak_memory = Trainer.peak_memory
 
-    def output(self):
-        return to_numpy(self.outputs)
+    def output(self, rows):
+        return to_numpy(self.outputs[rows])
 
     def _run(self, inputs):
         kind = AUTOCAST.get(self.task.precision)

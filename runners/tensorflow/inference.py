@@ -70,8 +70,9 @@ class TensorFlow(Engine):
 
     peak_memory = Trainer.peak_memory
 
-    def output(self):
-        return np.asarray(self.outputs, np.float32)
+    def output(self, rows):
+        chosen = tf.gather(self.outputs, rows) if self.on_device else self.outputs[rows]
+        return np.asarray(chosen, np.float32)
 
     def _where(self):
         return tf.device(self.devices[0])

@@ -19,6 +19,8 @@ ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
 # How an engine with INT8 kernels adds.
 INT8 = {name: recipes.load(name).int8_summands for name in ("onnxruntime", "openvino")}
 BATCH = 4
+# ONNX Runtime's path for CUDA with the provider of processors.
+ON_CPU = "tests.faults.engines.onnxruntime_cuda"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def judge(tmp_path_factory):
 def prove(judge, tmp_path):
     """Prove networks in one worker of an engine: verdicts by name, or the refusal in words."""
 
-    def ask(engine, names, module="", residence="host", summands="", **task):
+    def ask(engine, names, module="", residence="host", summands="", device="cpu", **task):
         task = {"precision": "fp32", "tuning": "stock", **task}
         environment = environment_of(engine)
         trial = Trial(engine, environment.release, names[0], BATCH, 1, "cpu", 1, **task,
@@ -42,7 +44,7 @@ def prove(judge, tmp_path):
             for name in names:
                 try:
                     verdict = inference_verdict(judge, worker, name, BATCH, residence, summands,
-                                                **task)
+                                                device=device, **task)
                     found[name] = verdict.reason or verdict.verdict
                 except Unsupported as refusal:
                     found[name] = f"unsupported: {refusal}"
@@ -116,6 +118,30 @@ def test_a_precision_that_an_engine_lacks_here_is_unsupported(prove):
     assert found.startswith("unsupported: bf16 on a CPU: ONNX Runtime's kernels there")
     found = prove("openvino", ["tiny_fcn"], precision="tf32")["tiny_fcn"]
     assert found.startswith("unsupported: TF32 is a format of NVIDIA's tensor cores")
+
+
+@pytest.mark.parametrize("residence", ["device", "host"])
+@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+def test_the_path_for_cuda_computes_networks_on_another_provider(prove, tuning, residence):
+    found = prove("onnxruntime", ["tiny_resnet", "tiny_gpt", "tiny_lstm"], f"{ON_CPU}:OnCpu", residence, device="cuda",
+                  tuning=tuning)
+    assert found == dict.fromkeys(["tiny_resnet", "tiny_gpt", "tiny_lstm"], "same")
+
+
+@pytest.mark.parametrize(("fault", "precision", "says"), [
+    ("OnCpu", "fp16", "same"),
+    ("Silent", "fp16", "the engine computed in a finer precision"),
+    ("Silent", "tf32", "the engine computed in a finer precision"),
+    ("OnCpu", "bf16", "unsupported: CPUExecutionProvider: [ONNXRuntimeError] : 9 : NOT_IMPLEMENTED"),
+    ("FallsBack", "fp32", "fallback to CPU EP has been explicitly disabled by the user")])
+def test_on_cuda_a_precision_is_what_was_asked_for_or_refused(prove, fault, precision, says):
+    found = prove("onnxruntime", ["tiny_resnet"], f"{ON_CPU}:{fault}", "device", device="cuda", precision=precision)
+    assert says in found["tiny_resnet"]
+
+
+def test_a_build_without_cuda_says_which_providers_it_has(prove):
+    found = prove("onnxruntime", ["tiny_fcn"], device="cuda")["tiny_fcn"]
+    assert found.startswith("unsupported: CUDAExecutionProvider: this build of ONNX Runtime has ") and "CPUExecutionProvider" in found
 
 
 def test_autocast_under_the_name_of_fp32_is_found(prove):
