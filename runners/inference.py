@@ -48,7 +48,7 @@ class Engine(protocol.Runner):
         return ""
 
     def output(self, rows):
-        """Return these rows of the last call's outputs as float32: (n, K) or (n, T, K).
+        """Return these rows of the last call's outputs, seen as (B, K) or (B T, K), as float32.
 
         All of them may not fit into the host's memory, so a GPU's are chosen there.
         """
@@ -127,6 +127,11 @@ def open_loop(engine, arrivals, clock=time.monotonic, sleep=time.sleep):
         engine.synchronize()
         answered[request] = clock() - start
     return start, answered
+
+
+def flat(outputs):
+    """Return outputs as rows: (B, K) or (B T, K)."""
+    return outputs.reshape(-1, outputs.shape[-1])
 
 
 def trained(arrays):

@@ -29,7 +29,7 @@ from harness.workers.worker import Failed, Unsupported
 
 WARM_UP_STEPS = 16  # enough to compile, choose algorithms and fill the allocator's pools
 STEPS = 10
-OUT, MOST_BYTES = "trace.json", 2**30
+OUT, CALLS, MOST_BYTES = "trace.json", "calls.npz", 2**30
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Pass:
 
 
 def wanted(suite: Suite, trial: Trial) -> bool:
-    return suite.trace and trial.device_kind == "cuda" and trial.mode == "training"
+    return suite.trace and trial.device_kind == "cuda"
 
 
 class Recording:
@@ -76,8 +76,15 @@ class Recording:
             session.greet(self.worker, trial)
             session.build(self.worker, trial)
             session.feed(self.worker, trial)
-            self.worker.ask("run", session.suite.limits.window, steps=WARM_UP_STEPS)
+            self._warm_up()
         return self
+
+    def _warm_up(self) -> None:
+        limit = self.session.suite.limits.window
+        if self.trial.mode == "training":
+            self.worker.ask("run", limit, steps=WARM_UP_STEPS)
+        else:
+            self.worker.ask("infer", limit, calls=WARM_UP_STEPS, out=str(self.folder.path(CALLS)))
 
     def rows(self) -> list[dict[str, Any]]:
         """Record a few steps and end the worker; return rows, or one with the reason."""

@@ -309,10 +309,9 @@ class Suite(Strict):
         if (self.devices, self.nodes) != ((1,), (1,)):
             raise ValueError("mode: inference: a network runs on one device; "
                              "write devices: 1 and nodes: 1, or leave them out")
-        for key in ("phases", "profile"):
-            if getattr(self, key):
-                raise ValueError(f"{key}: looks into a training step; leave it out, "
-                                 "or write mode: training")
+        if self.phases:
+            raise ValueError("phases: looks into a training step; leave it out, "
+                             "or write mode: training")
 
     def _refuse_many(self) -> None:
         """Raise ValueError for more combinations than anyone waits for."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runners.inference import STATISTICS, Engine, Inference, trained
+from runners.inference import STATISTICS, Engine, Inference, flat, trained
 from runners.jax.layers import forward
 from runners.jax.profile import NAMELESS, meanings_of, operators_of
 from runners.jax.runner import Runner as Trainer
@@ -64,7 +64,7 @@ class Jax(Engine):
         return self.trainer.peak_memory()
 
     def output(self, rows):
-        return np.asarray(self.outputs[np.array(rows)])
+        return np.asarray(flat(self.outputs)[np.array(rows)])
 
     def meanings(self, kernels):
         return meanings_of(self._program(), kernels) if any(map(NAMELESS.match, kernels)) else {}

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 
 from runners import int8, onnx_bf16, onnx_file, onnx_int8, protocol
-from runners.inference import Engine, Inference
+from runners.inference import Engine, Inference, flat
 from runners.onnxruntime import cuda
 from runners.protocol import Unsupported
 
@@ -127,7 +127,7 @@ class OnnxRuntime(Engine):
     synchronize = staticmethod(protocol.nothing)
 
     def output(self, rows):
-        return self.graphs.rows(rows) if self.on_device else self.outputs[rows]
+        return self.graphs.rows(rows) if self.on_device else flat(self.outputs)[rows]
 
     def profile(self, run):
         """Profile a session of the same options: each node of the optimised graph is a span."""

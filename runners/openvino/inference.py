@@ -8,7 +8,7 @@ import numpy as np
 import openvino as ov
 
 from runners import int8, onnx_file, onnx_int8, protocol
-from runners.inference import Engine, Inference
+from runners.inference import Engine, Inference, flat
 from runners.protocol import Unsupported
 
 TYPES = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
@@ -85,7 +85,7 @@ class OpenVino(Engine):
     synchronize = staticmethod(protocol.nothing)
 
     def output(self, rows):
-        return self.request.get_output_tensor().data[rows]
+        return flat(self.request.get_output_tensor().data)[rows]
 
 
 def refuse_what_is_missing(task, capabilities):

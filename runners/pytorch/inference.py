@@ -78,9 +78,10 @@ class PyTorch(Engine):
 
     synchronize = Trainer.synchronize
     peak_memory = Trainer.peak_memory
+    profile = Trainer.profile
 
     def output(self, rows):
-        return to_numpy(self.outputs[rows])
+        return to_numpy(self.outputs.flatten(0, -2)[rows])
 
     def _run(self, inputs):
         kind = AUTOCAST.get(self.task.precision)

@@ -28,10 +28,10 @@ class Answers(answers.Built):
         np.savez(out, **self.runner._moments(saved))
         return {}
 
-    def outputs(self, weights, inputs, out):
-        """Save the float64 outputs for `inputs` (n, ...)."""
+    def outputs(self, weights, inputs, out, places=()):
+        """Save the float64 outputs for `inputs` (n, ...), of a sequence those of some places."""
         load(self.runner, mapped(weights))
-        np.savez(out, outputs=outputs_of(self.runner, mapped(inputs)["inputs"]))
+        np.savez(out, outputs=outputs_of(self.runner, mapped(inputs)["inputs"], places))
         return {}
 
     def ranges(self, weights, inputs, out):
@@ -122,9 +122,10 @@ def running_norm(a, w, x):
     return x * factor[:, None, None] + (w["shift"] - mean * factor)[:, None, None], None
 
 
-def outputs_of(built, samples):
+def outputs_of(built, samples, places=()):
     """Return the last layer's outputs, one sample at a time: a batch would hold all layers."""
-    return np.concatenate([built.forward(built._place(sample[None]))[0] for sample in samples])
+    found = (built.forward(built._place(sample[None]))[0] for sample in samples)
+    return np.concatenate([y[:, list(places)] if places else y for y in found])
 
 
 def errors_of(found, exact):

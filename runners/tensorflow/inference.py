@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
-from runners.inference import Engine, Inference, trained
+from runners.inference import Engine, Inference, flat, trained
 from runners.tensorflow.layers import build_model, canonical_shape, full_name, layouts, to_keras
 from runners.tensorflow.runner import Runner as Trainer
 from runners.tensorflow.runner import lstm_options, prepare_devices, tiers
@@ -69,10 +69,13 @@ class TensorFlow(Engine):
         tf.test.experimental.sync_devices()
 
     peak_memory = Trainer.peak_memory
+    profile = Trainer.profile
 
     def output(self, rows):
-        chosen = tf.gather(self.outputs, rows) if self.on_device else self.outputs[rows]
-        return np.asarray(chosen, np.float32)
+        if not self.on_device:
+            return flat(self.outputs)[rows]
+        shape = [-1, self.outputs.shape[-1]]
+        return np.asarray(tf.gather(tf.reshape(self.outputs, shape), rows), np.float32)
 
     def _where(self):
         return tf.device(self.devices[0])
