@@ -74,20 +74,22 @@ class Loops:
     seconds: float
     window_seconds: float
     window_steps: int
+    mode: str = "training"
 
     def command(self, trial: Trial) -> list[str]:
         """Return the command of a trial's loop. Raises WrongUse if there is none."""
         name, tiers = TIERS.get(trial.framework, (trial.framework, {trial.tuning: trial.tuning}))
         network, *more = NETWORKS.get(trial.network, (trial.network,))
         file = self.folder / name / f"{network}.py"
-        if not file.is_file() or trial.tuning not in tiers:
-            raise WrongUse(f"{file}: no loop of {trial.framework} {trial.tuning}, "
+        runs = file.with_name(f"{self.mode}.py")
+        if not file.is_file() or not runs.is_file() or trial.tuning not in tiers:
+            raise WrongUse(f"{file}, {runs.name}: no loop of {trial.framework} {trial.tuning}, "
                            f"{trial.network}: choose other --networks, --frameworks or --tiers")
         interpreter = self.interpreters.get(trial.framework) or store.build(
             trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu",
             print).interpreter
         return [str(interpreter), str(LOOPS / "loop.py"), str(file), "--batch", str(trial.batch),
-                "--precision", trial.precision, "--tier", tiers[trial.tuning],
+                "--mode", self.mode, "--precision", trial.precision, "--tier", tiers[trial.tuning],
                 "--device", trial.device_kind, "--seconds", str(self.seconds),
                 "--window", str(self.window_seconds), "--steps", str(self.window_steps), *more]
 
@@ -138,7 +140,7 @@ def main(words: Sequence[str] | None = None) -> int:
         interpreters = named(options.interpreter)
         plan = _plan(options, interpreters)
         loops = Loops(options.loops, {**interpreters, **named(options.loop_interpreter)},
-                      options.seconds, options.window_seconds, options.window_steps)
+                      options.seconds, options.window_seconds, options.window_steps, options.mode)
         for trial in plan.planned:
             loops.command(trial)
         campaign.run(plan, folder, TakingTurns(plan, loops, folder))
@@ -266,7 +268,7 @@ def _plan(options: argparse.Namespace, interpreters: Mapping[str, Path]) -> Plan
         options.frameworks, options.networks = (list(dict.fromkeys(side))
                                                 for side in zip(*pairs, strict=True))
     wanted = {
-        "title": "Rows beside reference loops", "frameworks": options.frameworks,
+        "title": "Rows beside reference loops", "mode": options.mode, "frameworks": options.frameworks,
         "networks": {name: {"batches": options.batches} for name in options.networks},
         "precisions": options.precisions, "tunings": options.tiers, "device": options.device,
         "data": "device", "processes": options.processes, "windows": options.windows,
@@ -289,6 +291,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
         epilog=HOW_LONG)
     parser.add_argument("--pairs", type=_words, default=[], metavar="FRAMEWORK/NETWORK",
                         help="with commas, in the place of --frameworks and --networks")
+    parser.add_argument("--mode", choices=("training", "inference"), default="training",
+                        help="inference: pytorch and jax have loops")
     parser.add_argument("--frameworks", type=_words, default=list(TIERS), help="with commas")
     parser.add_argument("--networks", type=_words, default=["resnet50", "lstm32"])
     parser.add_argument("--batches", type=lambda text: [int(each) for each in _words(text)],

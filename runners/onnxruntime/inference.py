@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from runners import int8, onnx_bf16, onnx_file, onnx_int8, protocol
+from runners import int8, onnx_file, onnx_int8, protocol
 from runners.inference import Engine, Inference, flat
-from runners.onnxruntime import cuda
+from runners.onnxruntime import bf16, cuda
 from runners.protocol import Unsupported
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -58,7 +58,7 @@ class OnnxRuntime(Engine):
         """Return the model that the session reads, and how many trained numbers it holds."""
         task = self.task
         if task.precision in ("int8", "bf16"):
-            form = onnx_int8 if task.precision == "int8" else onnx_bf16
+            form = onnx_int8 if task.precision == "int8" else bf16
             return form.model_of(task.network, arrays, task.batch)
         return onnx_file.model_of(task.network, arrays, task.batch, KINDS[task.precision])
 

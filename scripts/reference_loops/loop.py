@@ -1,7 +1,7 @@
 """Times one reference loop, as in `python loop.py pytorch/resnet50.py --batch 256 --tier tuned`.
 
-A folder holds the loops of one framework. Each file builds a network, and the folder's training.py
-trains it. The timed windows are lines of JSON on stdout; whatever a framework prints goes to
+A folder holds the loops of one framework. Each file builds a network; the folder's training.py
+trains it, and inference.py runs it as a trained one (--mode inference). The timed windows are lines of JSON on stdout; whatever a framework prints goes to
 stderr. The loops import nothing of dlbench.
 """
 
@@ -22,11 +22,11 @@ def main():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # In place of this folder, whose folders are named as frameworks are.
     sys.path[0] = str(options.loop.resolve().parent)
-    training = importlib.import_module("training")
-    if options.tier not in training.TIERS:
-        sys.exit(f"{options.loop}: no tier {options.tier}: choose from {training.TIERS}")
+    runs = importlib.import_module(options.mode)
+    if options.tier not in runs.TIERS:
+        sys.exit(f"{options.loop}: no tier {options.tier}: choose from {runs.TIERS}")
     network = importlib.import_module(options.loop.stem)
-    run = training.prepare(*network.build(options), options)
+    run = runs.prepare(*network.build(options), options)
     for window in measure(run, options):
         print(json.dumps(window), file=answers, flush=True)
 
@@ -35,14 +35,19 @@ def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("loop", type=Path)
     parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
+    parser.add_argument("--mode", choices=("training", "inference"), default="training")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp16"), default="fp32",
+                        help="fp16 is for inference: training would need a scale of the loss")
     parser.add_argument("--tier", default="stock")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--seconds", type=float, default=3.0, help="of all timed windows")
     parser.add_argument("--window", type=float, default=0.5, help="least seconds of a window")
     parser.add_argument("--steps", type=int, default=10, help="least steps of a window")
     parser.add_argument("--words", type=int, default=32, help="length of an LSTM's sequence")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.mode == "training" and options.precision == "fp16":
+        parser.error("--precision fp16: write --mode inference")
+    return options
 
 
 def measure(run, options):

@@ -8,6 +8,7 @@ from onnx.reference import ReferenceEvaluator
 import networks
 from harness.data import arrays
 from runners import onnx_file
+from runners.onnxruntime import bf16
 from runners.protocol import Different, Task, Unsupported
 from runners.reference import inference, runner
 
@@ -31,7 +32,10 @@ def trained(network):
 
 def evaluated(network, weights, kind="fp32"):
     inputs = arrays.synthetic_batches(network, BATCH, 1, 1)[0][0]
-    model, count = onnx_file.model_of(network.to_json(), weights, BATCH, kind)
+    if kind == "bf16":
+        model, count = bf16.model_of(network.to_json(), weights, BATCH)
+    else:
+        model, count = onnx_file.model_of(network.to_json(), weights, BATCH, kind)
     assert count == network.parameter_count
     onnx.checker.check_model(model, full_check=True)
     built = runner.Runner(Task(network.to_json(), BATCH, dropout=False))
@@ -51,6 +55,22 @@ def test_the_evaluator_of_onnx_computes_the_network(name):
 def test_a_file_in_fp16_is_off_by_what_fp16_rounds():
     network = networks.get("tiny_vit")
     assert 1e-4 < evaluated(network, trained(network), "fp16") < 0.02
+
+
+@pytest.mark.parametrize("name", ["tiny_bottleneck", "tiny_cnn", "tiny_gpt", "tiny_resnet", "tiny_vit"])
+def test_a_file_in_bf16_is_off_by_what_bf16_rounds(name):
+    network = networks.get(name)
+    assert 2e-3 < evaluated(network, trained(network), "bf16") < 0.2
+
+
+def test_a_file_in_bf16_has_no_operator_that_cuda_has_not_in_bf16():
+    network = networks.get("tiny_resnet")
+    model, _ = bf16.model_of(network.to_json(), trained(network), BATCH)
+    ops = [node.op_type for node in model.graph.node]
+    assert "BatchNormalization" not in ops and ops.count("Conv") == sum(layer.op == "conv2d" for layer in network.layers)
+    with pytest.raises(Unsupported, match="layer lstm1: ONNX Runtime's CUDA provider has no LSTM in bf16"):
+        network = networks.get("tiny_lstm")
+        bf16.model_of(network.to_json(), trained(network), BATCH)
 
 
 def test_every_published_network_has_an_operator_for_each_layer():

@@ -11,6 +11,7 @@ from analysis.audit import audit
 from harness.errors import WrongUse
 from scripts import reference_ratio
 from scripts.reference_ratio import LOOPS, NETWORKS, TIERS, run_loop
+from tests.conftest import environment_of
 
 # A fake clock, so that a step takes exactly as long as the test says.
 LOOP = """
@@ -101,6 +102,24 @@ def test_every_framework_has_a_loop_of_each_network_and_tier():
         for name in ("resnet50", "alexnet", "fcn5", "gpt2_small", "vit_b16",
                      *(each[0] for each in NETWORKS.values())):
             assert "def build(options):" in (LOOPS / folder / f"{name}.py").read_text()
+        if (trained := LOOPS / folder / "inference.py").exists():
+            assert assigned(trained, "TIERS") == assigned(LOOPS / folder / "training.py", "TIERS")
+    assert [folder for folder, _ in TIERS.values() if (LOOPS / folder / "inference.py").exists()] == ["pytorch", "jax"]
+
+
+def test_inference_without_a_loop_is_wrong_use_and_a_trained_network_is_timed_call_by_call(tmp_path, capsys):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "tiny_fcn.py").write_text(LOOP)
+    (tmp_path / "reference" / "training.py").write_text(TRAINING)
+    wanted = [*SHORT, "--loops", str(tmp_path), "--mode", "inference", "--frameworks", "onnxruntime", "--networks", "resnet50"]
+    assert reference_ratio.main([*wanted, "--interpreter", f"onnxruntime={environment_of('onnxruntime').interpreter}"]) == 2
+    assert "inference.py: no loop of onnxruntime stock, resnet50" in capsys.readouterr().err
+    command = [str(environment_of("pytorch").interpreter), str(LOOPS / "loop.py"), str(LOOPS / "pytorch" / "lstm.py"), "--mode",
+               "inference", "--batch", "1", "--device", "cpu", "--seconds", "0.02", "--window", "0.01", "--words", "4"]
+    windows, reason = run_loop(command, tmp_path / "log")
+    assert windows and not reason and all(window["seconds"] > 0 for window in windows)
+    (windows, reason) = run_loop([*command, "--mode", "training", "--precision", "fp16"], tmp_path / "log")
+    assert windows == [] and reason.endswith("--precision fp16: write --mode inference")
 
 
 def test_no_loop_imports_dlbench():

@@ -27,11 +27,12 @@ class Bottleneck(nn.Module):
 
 class ResNet50(nn.Module):
     dtype: object
+    trained: bool
 
     @nn.compact
     def __call__(self, x):
         conv = partial(nn.Conv, use_bias=False, dtype=self.dtype)
-        norm = partial(nn.BatchNorm, use_running_average=False, momentum=0.9, epsilon=1e-5,
+        norm = partial(nn.BatchNorm, use_running_average=self.trained, momentum=0.9, epsilon=1e-5,
                        dtype=self.dtype)
         x = nn.relu(norm()(conv(64, (7, 7), 2, padding=[(3, 3), (3, 3)])(x)))
         x = nn.max_pool(x, (3, 3), strides=(2, 2), padding="SAME")
@@ -45,4 +46,4 @@ class ResNet50(nn.Module):
 def build(options):
     dtype = training.dtype_of(options)
     images = jax.random.normal(jax.random.key(1), (options.batch, 224, 224, 3), dtype)
-    return ResNet50(dtype), images, jnp.arange(options.batch) % 1000, 0.01
+    return ResNet50(dtype, options.mode == "inference"), images, jnp.arange(options.batch) % 1000, 0.01

@@ -14,9 +14,9 @@ TUNED = {"xla_gpu_triton_gemm_any": True, "xla_gpu_enable_latency_hiding_schedul
 
 def dtype_of(options):
     """Return the type in which layers compute; parameters are float32."""
-    matmul = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
-    jax.config.update("jax_default_matmul_precision", matmul[options.precision])
-    return jnp.bfloat16 if options.precision == "bf16" else jnp.float32
+    matmul = {"fp32": "highest", "tf32": "tensorfloat32"}
+    jax.config.update("jax_default_matmul_precision", matmul.get(options.precision, "default"))
+    return {"bf16": jnp.bfloat16, "fp16": jnp.float16}.get(options.precision, jnp.float32)
 
 
 def cudnn_attention(options):

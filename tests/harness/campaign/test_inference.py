@@ -60,6 +60,14 @@ def test_calls_that_were_cut_or_changed_do_not_pass_an_audit(stand_in, tmp_path)
                                    if finding.column == "nanoseconds"}
 
 
+def test_calls_are_profiled_and_two_engines_name_their_operators(tmp_path):
+    found = campaigns.run(tmp_path, frameworks=["pytorch", "onnxruntime"], processes=1, profile=True, windows=2, window_seconds=0.02,
+                          **{**NETWORK, "networks": "tiny_resnet"})
+    for trial in found.trials:
+        seconds = found.rows("operators", trial["trial"]).groupby("class")["seconds_per_step"].sum()
+        assert 0 < seconds["convolution"] < seconds["busy"] <= seconds["wall"] and "unclassified" not in seconds
+
+
 def test_int8_is_a_row_of_its_own_with_its_cost_and_training_has_none(stand_in, tmp_path):
     stand_in(good="engines:Good", runner="reference:Runner")
     found = campaigns.run(tmp_path, frameworks="good", processes=1, precisions=["fp32", "int8"],

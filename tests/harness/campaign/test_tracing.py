@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import networks
+from analysis.proof import evidence
 from analysis.records import reader
 from harness.campaign import campaign, tracing
 from harness.campaign.events import Listener
@@ -18,6 +19,7 @@ from harness.campaign.session import Session
 from harness.data.inputs import Inputs
 from harness.environments import recipes
 from harness.environments.store import BuildFailed, Environment
+from harness.inference.reference import Reference
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.workers.alive import LiveWorkers
@@ -36,13 +38,14 @@ def session(tmp_path, monkeypatch):
     """Make a session of one framework whose workers run `module`: `session("processes.traced")`."""
 
     def make(module, variables=None, **suite):
-        runner = SimpleNamespace(runner=f"tests.faults.{module}", parallel=parallel_of(module))
+        runner = SimpleNamespace(runner=f"tests.faults.{module}", engine=f"tests.faults.{module}", parallel=parallel_of(module))
         monkeypatch.setattr(recipes, "load", lambda name, folder=None: runner)
         suite = Suite.model_validate({"networks": "tiny_fcn", **suite})
         variables = {"PYTHONPATH": FAKE_CUPTI} if variables is None else variables
         ready = {f"good=={np.__version__}": Environment("good", np.__version__, "cuda", Path(sys.executable), "key", "3.11", (), variables, "built")}
-        return Session(suite, ready, tmp_path / "logs", Inputs(tmp_path, 1),
-                       SimpleNamespace(live=LiveWorkers()))
+        live = LiveWorkers()
+        return Session(suite, ready, tmp_path / "logs", Inputs(tmp_path, 1), SimpleNamespace(live=live),
+                       references=Reference(tmp_path, 1, 2, 60, live))
 
     return make
 
@@ -61,6 +64,16 @@ def test_a_traced_trial_is_rows_of_kernels_copies_busy_and_idle_time(session):
     assert seconds.pop("wall") > 0
     assert seconds.tolist() == pytest.approx([250e-9, 100e-9, 10e-9, 310e-9, (span - 310) * 1e-9])
     assert rows["exposed_seconds_per_step"].tolist()[:3] == pytest.approx([250e-9, 50e-9, 10e-9])  # the kernel hides half the copy
+
+
+def test_a_trial_in_inference_is_traced_call_by_call(session):
+    trial = replace(TRIAL, mode="inference")
+    rows = pd.DataFrame(tracing.trace(session("processes.traced:Engine"), trial).again())
+    assert rows[["class", "count_per_step", "bytes_per_step"]].fillna(-1).values.tolist()[:3] == [
+        ["matrix product", 1, -1], ["copy", 1, COPIED], ["memset", 1, 8]]
+    assert tracing.wanted(Suite(), trial)
+    [against] = evidence.reasons_against({"precision": "bf16"}, rows)
+    assert against.startswith("declared bf16, but 100 % of the product time ran in fp32")
 
 
 @pytest.mark.parametrize(("module", "reason"), [
