@@ -183,6 +183,51 @@ class Builder:
         attributes = {"heads": heads, "causal": causal}
         return self._add("attention", [after], (length, features // 3), attributes)
 
+    def linear(self, units: int, after: str | None = None) -> str:
+        """y = x W^T: a dense layer without a bias."""
+        length, features = self._tokens(after, "linear")
+        return self._add("linear", [after], (length, units), {"units": units},
+                         {"weight": (units, features)})
+
+    def rms_norm(self, epsilon: float, after: str | None = None) -> str:
+        """Divide each row by sqrt(its mean square + epsilon), then scale (arXiv 1910.07467)."""
+        shape = self._tokens(after, "rms_norm")
+        return self._add("rms_norm", [after], shape, {"epsilon": epsilon}, {"scale": shape[1:]})
+
+    def rotary(self, heads: int, base: float = 10000.0, after: str | None = None) -> str:
+        """Turn features i and i + D/2 of each head by t base^(-2 i / D) at token t, from t = 0.
+
+        RoFormer (arXiv 2104.09864), with the pairs of GPT-NeoX and of Llama in Transformers.
+        """
+        shape = self._tokens(after, "rotary")
+        if heads < 1 or shape[1] % (2 * heads):
+            raise ValueError(f"rotary after {after or self.last}: {shape[1]} features are not "
+                             f"pairs of {heads} heads")
+        return self._add("rotary", [after], shape, {"heads": heads, "base": base})
+
+    def grouped_attention(self, heads: int, queries: str, keys: str, values: str) -> str:
+        """softmax(Q K^T / sqrt D) V, causal; G heads of keys and values serve H of queries.
+
+        (T, H D), (T, G D), (T, G D) -> (T, H D); head h reads head h // (H / G) (arXiv 2305.13245).
+        """
+        shapes = [self._tokens(each, "grouped_attention") for each in (queries, keys, values)]
+        (length, features), few, same = shapes
+        width = features // heads
+        groups = few[1] // max(width, 1)
+        if few != same or (length, groups * width, heads * width) != (*few, features) \
+                or not groups or heads % groups:
+            raise ValueError(f"grouped_attention after {queries}: {shapes} are not queries, keys "
+                             f"and values of {heads} heads")
+        attributes = {"heads": heads, "groups": groups, "causal": True}
+        return self._add("grouped_attention", [queries, keys, values], shapes[0], attributes)
+
+    def swiglu(self, gate: str, value: str) -> str:
+        """gate sigmoid(gate) value (arXiv 2002.05202)."""
+        if self._shape(gate) != self._shape(value):
+            raise ValueError(f"swiglu: {gate} {self._shape(gate)} and {value} "
+                             f"{self._shape(value)} differ in shape")
+        return self._add("swiglu", [gate, value], self._shape(gate))
+
     def positions(self, after: str | None = None) -> str:
         """Add a trained table of (T, F) to every sample."""
         shape = self._tokens(after, "positions")

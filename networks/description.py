@@ -72,7 +72,7 @@ class Network:
 
     @property
     def has_attention(self) -> bool:
-        return any(layer.op == "attention" for layer in self.layers)
+        return any(layer.op.endswith("attention") for layer in self.layers)
 
     def layer(self, name: str) -> Layer:
         return next(layer for layer in self.layers if layer.name == name)

@@ -12,7 +12,8 @@ from networks.description import Layer, Network, Shape
 
 FLOAT_BYTES = 4
 # The operations that read matrix products' operands and write their results.
-PRODUCTS = ("dense", "conv2d", "lstm", "attention", "tied_dense")
+PRODUCTS = ("dense", "conv2d", "lstm", "attention", "tied_dense", "linear",
+            "grouped_attention")
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _depends_on_parameters(network: Network) -> dict[str, bool]:
 
 def _products_of(layer: Layer, input_shape: Shape, batch: int,
                  input_gradient: bool) -> list[MatrixProduct]:
-    if layer.op in ("dense", "tied_dense"):
+    if layer.op in ("dense", "tied_dense", "linear"):
         rows = batch * math.prod(layer.output_shape[:-1])
         return _affine(layer, rows, layer.output_shape[-1], input_shape[-1], input_gradient)
     if layer.op == "conv2d":
@@ -170,7 +171,7 @@ def _products_of(layer: Layer, input_shape: Shape, batch: int,
         return [replace(product, count=groups) for product in products]
     if layer.op == "lstm":
         return _lstm(layer, input_shape, batch, input_gradient)
-    if layer.op == "attention":
+    if layer.op in ("attention", "grouped_attention"):
         return _attention(layer, batch)
     return []
 

@@ -40,6 +40,8 @@ WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons"
 # A framework's package may import these beside itself.
 RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file",
                    "runners.onnx_int8", "runners.int8"}
+# TensorFlow's models are Keras's, and so are those of the rows of Keras on other backends.
+KERAS_FOR_TENSORFLOW = {"runners.keras"}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
                        "runners.reference"}
 
@@ -96,6 +98,8 @@ def _may_import(own: str, other: str) -> bool:
     if folder == other_folder == "runners":
         if own in WORKER:
             return other in WORKER[:WORKER.index(own)]
+        if own == "runners.tensorflow" and other in KERAS_FOR_TENSORFLOW:
+            return True
         return other in (RUNNERS_FOR_STUDIES if own == "runners.studies" else RUNNERS_FOR_ALL)
     if folder == other_folder and folder in ORDER:
         own_rank, other_rank = _rank(own), _rank(other)
@@ -189,6 +193,7 @@ def test_a_planted_import_across_folders_is_found(package, source, found):
     ("runners.protocol", "from runners.jax import runner", "runners.jax"),
     ("runners.tracer", "from runners.session import Session", "runners.session"),
     ("runners.jax", "from runners.session import Session", "runners.session"),
+    ("runners.jax", "from runners.keras import layers", "runners.keras"),
     ("runners.studies.layers", "from runners.jax import layers", "runners.jax"),
     ("harness.plan", "from harness.campaign import process", "harness.campaign"),
     ("harness.proof", "import harness.machine.gpus", "harness.machine"),

@@ -30,7 +30,8 @@ RING_BYTES = 512 * 2**20
 # between two samples; with 4 it halves at every layer. Behind the last product, 1 starts logits
 # below one.
 # A standard deviation of 2 tells GELU's two forms apart best.
-GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "gelu": 4.0, "": 1.0}
+GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "gelu": 4.0, "swiglu": 2.0,
+         "": 1.0}
 # GPT-2's own, of words, positions and the class token.
 TOKEN_SCALE = 0.02
 # With this many products ReLU's 0.5 would leave no variance, so He's 2.
@@ -40,7 +41,7 @@ LRN_SCALE = 4.0
 # Not zero: a runner that loses a bias must show in the loss.
 BIAS_RANGE = 0.05
 EMBEDDING_SCALE = 0.1
-PRODUCTS = ("dense", "conv2d", "lstm")
+PRODUCTS = ("dense", "conv2d", "lstm", "linear")
 # In standard deviations: at 2 some ReLUs still turn, at 3 the shifts' own gradients cancel.
 KINK_DISTANCE = 2.5
 
@@ -141,14 +142,14 @@ def _draw(rng: np.random.Generator, network: Network, layer: Layer, parameter: s
     if layer.op == "lstm":
         return _uniform(rng, 1 / math.sqrt(layer.attributes["units"]), shape)
     values = rng.standard_normal(shape, dtype=np.float32)
-    if layer.op in ("batch_norm", "layer_norm"):
+    if layer.op in ("batch_norm", "layer_norm", "rms_norm"):
         return np.float32(0.1) * values + np.float32(parameter == "scale")
     tied = any(other.attributes.get("tied") == layer.name for other in network.layers)
     if layer.op in ("positions", "class_token") or tied:
         return np.float32(TOKEN_SCALE) * values
     if layer.op == "embedding":
         return np.float32(EMBEDDING_SCALE) * values
-    if layer.op in ("dense", "conv2d"):
+    if layer.op in ("dense", "conv2d", "linear"):
         scale = math.sqrt(_gain_behind(network, layer) / math.prod(shape[1:]))
         # In place, because the largest tensor takes 0.5 GB.
         values *= np.float32(scale * _lrn_scale(network, layer))
@@ -164,7 +165,7 @@ def _gain_behind(network: Network, layer: Layer) -> float:
     """
     met = {other.op for other in _behind(network, layer) if other.attributes.get("stride") != 1}
     branches = sum(other.op == "add" for other in network.layers)
-    if "add" in met and "layer_norm" in met:
+    if "add" in met and met & {"layer_norm", "rms_norm"}:
         # GPT-2's: what the branches add together has variance one.
         return 1 / branches
     op = next(op for op in GAINS if op in met or not op)

@@ -36,13 +36,17 @@ def compare(case: Case, found: Play, findings: Findings) -> None:
 
 
 def _compare_head(case: Case, head: networks.Layer, found: Play, findings: Findings) -> None:
-    """Compare how far the head's bias and weights, or shift and scale, moved: the bias first."""
+    """Compare how far the head's bias and weights, or shift and scale, moved: the bias first.
+
+    A head without a bias has its weights alone, whose gradient is not known exactly.
+    """
     start, (_, answer) = case.start(CALIBRATED), case.answer(CALIBRATED)
-    weight, bias = (f"{head.name}.{parameter}" for parameter in head.parameters)
+    weight, *biases = (f"{head.name}.{parameter}" for parameter in head.parameters)
     mean, masked = dropout.head(case) if case.network.has_dropout else (1.0, 0.0)
-    gradients = {bias: bias_gradient(case.question), weight: mean * answer[f"gradient/{weight}"]}
-    allowed = {bias: EXACT + case.summed(bias),
-               weight: case.limits(PLAIN).tensors[weight].coefficient + masked}
+    gradients = {bias: bias_gradient(case.question) for bias in biases}
+    gradients[weight] = mean * answer[f"gradient/{weight}"]
+    allowed = {bias: EXACT + case.summed(bias) for bias in biases}
+    allowed[weight] = case.limits(PLAIN).tensors[weight].coefficient + masked
     findings.rate = min(allowed.values())
     for name, gradient in gradients.items():
         error = distances.step_errors(start[name], found.parameters[0][name], gradient,
@@ -66,7 +70,8 @@ def _rate_words(case: Case, name: str, error: Errors, allowed: float) -> str:
         return f"{found}: Nesterov momentum"
     if abs(error.coefficient) <= allowed:
         return f"{found}, but not in its direction: the batch or the loss is another one"
-    if not name.endswith((".bias", ".shift")) and abs(times - 1) > EXACT:
+    has_bias = len(case.network.layer(name.partition(".")[0]).parameters) > 1
+    if has_bias and not name.endswith((".bias", ".shift")) and abs(times - 1) > EXACT:
         # The bias has shown the learning rate.
         return f"{found}: what its layer reads is not what the network gives"
     return (f"{found}: learning rate {times * network.learning_rate:.{digits}g}, not "

@@ -19,7 +19,7 @@ from typing import Any
 
 import networks
 from harness.proof.questions import Question, Questions
-from runners.reference import transformers
+from runners.reference import llama, transformers
 
 KEPT = Path(__file__).parent / "limits"
 SOURCES = Path(__file__).parents[2] / "runners" / "reference"
@@ -158,8 +158,11 @@ def depends_on(network: networks.Network) -> str:
         described.pop(key)
     digest.update(json.dumps([described, DRAWS, RUNS], sort_keys=True).encode())
     ours = ["operations", "rounded"]
-    if any(layer.op in transformers.OPERATIONS for layer in network.layers):
+    ops = {layer.op for layer in network.layers}
+    if ops.intersection({**transformers.OPERATIONS, **llama.OPERATIONS}):
         ours += ["transformers", "rounded_transformers"]
+    if ops.intersection(llama.OPERATIONS):
+        ours += ["llama", "rounded_llama"]
     for name in ours:
         source = (SOURCES / f"{name}.py").read_text(encoding="utf-8")
         for token in tokenize.generate_tokens(io.StringIO(source).readline):

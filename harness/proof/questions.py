@@ -72,13 +72,13 @@ def samples_of(batch: int, most: int) -> int:
 def head_of(network: networks.Network) -> networks.Layer | None:
     """Return the layer whose weights at zero make all logits zero: the proof's zero point.
 
-    That is the last layer where it is dense with a bias, or the norm before a tied head.
+    That is the last layer where it has weights of its own, or the norm before a tied head.
     """
     last = network.layers[-1]
     if last.op == "tied_dense":
         before = network.layer(last.inputs[0])
         return before if before.op == "layer_norm" else None
-    return last if last.op == "dense" and "bias" in last.parameters else None
+    return last if last.op in ("dense", "linear") else None
 
 
 def trains_from_zero(network: networks.Network) -> bool:

@@ -169,7 +169,7 @@ def refuse_what_is_missing(task):
     if task.precision != "fp32":
         raise Unsupported(f"precision {task.precision}: Caffe 1.0's blobs are float or double "
                           "(INSTANTIATE_CLASS), and Python's nets are float")
-    if any(layer["op"] == "attention" for layer in task.network["layers"]):
+    if any(layer["op"].endswith("attention") for layer in task.network["layers"]):
         raise Unsupported("attention: no layer of Caffe 1.0 multiplies two blobs; its InnerProduct "
                           "multiplies by parameters alone")
 

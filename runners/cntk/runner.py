@@ -27,6 +27,7 @@ from runners.protocol import Product, Unsupported
 
 CANONICAL_NAMES = {
     "dense": {"W": "weight", "b": "bias"},
+    "linear": {"W": "weight"},
     "conv2d": {"W": "weight", "b": "bias"},
     "batch_norm": {"scale": "scale", "bias": "shift"},
     "embedding": {"E": "weight"},
@@ -339,7 +340,7 @@ def make_variables(network):
 
 
 def has_attention(network):
-    return any(layer["op"] == "attention" for layer in network["layers"])
+    return any(layer["op"].endswith("attention") for layer in network["layers"])
 
 
 def make_learner(parameters, network):
@@ -394,7 +395,7 @@ def output_shapes(network, outputs):
 
 
 def canonical_shape(shape, op):
-    if op in ("dense", "lstm"):
+    if op in ("dense", "linear", "lstm"):
         return tuple(reversed(shape))
     # A convolution's bias is (C, 1, 1).
     return tuple(shape[:1]) if len(shape) == 3 else tuple(shape)
@@ -402,13 +403,13 @@ def canonical_shape(shape, op):
 
 def to_cntk(array, shape, op):
     array = exchange_gates(array) if op == "lstm" else array
-    array = array.T if op in ("dense", "lstm") else array
+    array = array.T if op in ("dense", "linear", "lstm") else array
     return np.ascontiguousarray(array, np.float32).reshape(shape)
 
 
 def to_canonical(array, op):
     shape = canonical_shape(array.shape, op)
-    array = array.T if op in ("dense", "lstm") else array
+    array = array.T if op in ("dense", "linear", "lstm") else array
     array = exchange_gates(array) if op == "lstm" else array
     return np.ascontiguousarray(array, np.float32).reshape(shape)
 

@@ -15,21 +15,60 @@ FAR = -1e30
 
 def attention(a, shape):
     """Head by head, because CNTK's products have two axes."""
-    length, features = shape
-    width = features // (3 * a["heads"])
-    later = C.Constant(np.triu(np.full((length, length), FAR, np.float32), 1))
+    width = shape[1] // (3 * a["heads"])
+    attend = attending(a, shape[0], width)
 
     def apply(x):
+        return attend(*(C.slice(x, -1, first, first + a["heads"] * width)
+                        for first in range(0, shape[1], a["heads"] * width)))
+
+    return apply
+
+
+def attending(a, length, width):
+    """Return a function of queries, keys and values (T, H D), whose heads may be fewer."""
+    later = C.Constant(np.triu(np.full((length, length), FAR, np.float32), 1))
+    shared = a["heads"] // a.get("groups", a["heads"])
+
+    def apply(queries, keys, values):
         heads = []
         for head in range(a["heads"]):
-            q, k, v = (C.slice(x, -1, first, first + width)
-                       for first in range(head * width, features, a["heads"] * width))
+            q, k, v = (C.slice(x, -1, number * width, (number + 1) * width)
+                       for x, number in ((queries, head), (keys, head // shared),
+                                         (values, head // shared)))
             scores = C.times(q, C.transpose(k, (1, 0))) * (width ** -0.5)  # (T, T)
             scores = scores + later if a["causal"] else scores
             heads.append(C.times(C.softmax(scores, axis=-1), v))
         return C.splice(*heads, axis=-1)
 
     return apply
+
+
+def rotary(a, shape):
+    """Head by head, because a slice has one axis."""
+    length, features = shape
+    half = features // (2 * a["heads"])
+    angles = np.outer(np.arange(length), a["base"] ** (-np.arange(half) / half))
+    cos, sin = (C.Constant(table.astype(np.float32)) for table in (np.cos(angles), np.sin(angles)))
+
+    def apply(x):
+        turned = []
+        for first in range(0, features, 2 * half):
+            left, right = (C.slice(x, -1, at, at + half) for at in (first, first + half))
+            turned += [left * cos - right * sin, right * cos + left * sin]
+        return C.splice(*turned, axis=-1)
+
+    return apply
+
+
+class RMSNorm:
+    def __init__(self, a, width):
+        self.epsilon = a["epsilon"]
+        self.parameters = [C.Parameter((width,), name="scale")]
+
+    def __call__(self, x):
+        root = C.sqrt(C.reduce_mean(C.square(x), axis=-1) + self.epsilon)
+        return C.element_divide(x, root) * self.parameters[0]
 
 
 class LayerNorm:
@@ -91,4 +130,9 @@ LAYERS = {
     "tokens": lambda a, shape: lambda x: C.transpose(C.reshape(x, (shape[0], -1)), (1, 0)),
     "class_token": lambda a, shape: ClassToken(shape[-1]),
     "first_token": lambda a, shape: lambda x: C.reshape(C.slice(x, 0, 0, 1), (-1,)),
+    "linear": lambda a, shape: C.layers.Dense(a["units"], input_rank=1, bias=False),
+    "rms_norm": lambda a, shape: RMSNorm(a, shape[-1]),
+    "rotary": rotary,
+    "grouped_attention": lambda a, shape: attending(a, shape[0], shape[1] // a["heads"]),
+    "swiglu": lambda a, shape: lambda gate, value: gate * C.sigmoid(gate) * value,
 }

@@ -79,6 +79,13 @@ OPERATIONS = {
     "class_token": lambda x, a, p, style: class_token(x[0], p),
     "first_token": lambda x, a, p, style: x[0][:, 0],
     "tied_dense": lambda x, a, p, style: dot(x[0], p["weight"].T, style),
+    "linear": lambda x, a, p, style: dot(x[0], p["weight"], style),
+    "rms_norm": lambda x, a, p, style: rms_norm(x[0], a, p),
+    "rotary": lambda x, a, p, style: rotary(x[0], a),
+    "grouped_attention": lambda x, a, p, style: attend(
+        *(split_heads(part, heads) for part, heads in
+          zip(x, (a["heads"], a["groups"], a["groups"]), strict=True)), a, style),
+    "swiglu": lambda x, a, p, style: jax.nn.silu(x[0]) * x[1],
 }
 
 
@@ -152,13 +159,38 @@ def layer_norm(x, a, p):
 
 def attention(x, a, style):
     """(B, T, 3 H D) -> (B, T, H D); JAX keeps heads as (B, T, H, D)."""
-    q, k, v = jnp.moveaxis(x.reshape(*x.shape[:2], 3, a["heads"], -1), 2, 0)
+    return attend(*jnp.moveaxis(x.reshape(*x.shape[:2], 3, a["heads"], -1), 2, 0), a, style)
+
+
+def split_heads(x, heads):
+    return x.reshape(*x.shape[:2], heads, -1)  # (B, T, H D) -> (B, T, H, D)
+
+
+def attend(q, k, v, a, style):
+    """(B, T, H, D) and twice (B, T, G, D) -> (B, T, H D); JAX repeats heads that are fewer."""
     # Its products have no argument for their precision.
     with jax.default_matmul_precision(
             "highest" if style.precision == lax.Precision.HIGHEST else None):
         y = jax.nn.dot_product_attention(q, k, v, is_causal=a["causal"],
                                          implementation=style.attention)
-    return y.reshape(*x.shape[:2], -1)
+    return y.reshape(*y.shape[:2], -1)
+
+
+def rms_norm(x, a, p):
+    """Divide each token by its root mean square, in float32."""
+    x32 = x.astype(jnp.float32)
+    root = lax.rsqrt((x32 * x32).mean(-1, keepdims=True) + a["epsilon"])
+    return (x32 * root * p["scale"]).astype(x.dtype)
+
+
+def rotary(x, a):
+    """Turn the pairs of each head, in float32."""
+    left, right = jnp.split(split_heads(x, a["heads"]).astype(jnp.float32), 2, -1)
+    half = left.shape[-1]
+    angles = np.outer(np.arange(x.shape[1]), a["base"] ** (-np.arange(half) / half))
+    cos, sin = (f(angles).astype(np.float32)[:, None] for f in (np.cos, np.sin))  # (T, 1, D/2)
+    turned = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
+    return turned.reshape(x.shape).astype(x.dtype)
 
 
 def class_token(x, p):
@@ -219,6 +251,10 @@ def initial_parameters(network):
             # An image's channels come first, a token's features last.
             features = (source[0 if op == "batch_norm" else -1],)
             needed = {"scale": features, "shift": features}
+        elif op == "linear":
+            needed = {"weight": (source[-1], a["units"])}
+        elif op == "rms_norm":
+            needed = {"scale": (source[-1],)}
         elif op == "positions":
             needed = {"weight": tuple(source)}
         elif op == "class_token":

@@ -43,7 +43,7 @@ CUDNN_ATTENTION = "cuDNN attention"
 # Axes of the canonical array in the order in which this runner stores them.
 TURNED = {
     ("dense", "weight"): (1, 0), ("lstm", "weight_input"): (1, 0),
-    ("lstm", "weight_hidden"): (1, 0), ("conv2d", "weight"): (2, 3, 1, 0),
+    ("lstm", "weight_hidden"): (1, 0), ("linear", "weight"): (1, 0), ("conv2d", "weight"): (2, 3, 1, 0),
 }
 # On several devices: the same on each, or cut along the first axis.
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
@@ -400,7 +400,7 @@ def refuse_attention_in_fp16(task):
 
 
 def has_attention(task):
-    return any(layer["op"] == "attention" for layer in task.network["layers"])
+    return any(layer["op"].endswith("attention") for layer in task.network["layers"])
 
 
 def cudnn_attends(task):
@@ -409,7 +409,7 @@ def cudnn_attends(task):
     JAX 0.11.2 refuses ViT-B/16's 197 tokens ("Unsupported sequence length") where it trains.
     """
     lengths = [layer["output_shape"][0] for layer in task.network["layers"]
-               if layer["op"] == "attention"]
+               if layer["op"].endswith("attention")]
     return (bool(lengths) and DTYPES[task.precision] != jnp.float32
             and not any(length % 2 for length in lengths))
 

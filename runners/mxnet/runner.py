@@ -33,6 +33,7 @@ LOSS_SCALE = 1024.0
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "gamma", "shift": "beta"},
     "layer_norm": {"scale": "gamma", "shift": "beta"},
+    "rms_norm": {"scale": "weight"},
     "lstm": {"weight_input": "l0_i2h_weight", "weight_hidden": "l0_h2h_weight",
              "bias": "l0_i2h_bias"},
 }

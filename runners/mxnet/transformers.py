@@ -37,6 +37,61 @@ class Attention(gluon.HybridBlock):
         return x.reshape((-3, 0, 0))  # (B, T, H D) -> (B H, T, D)
 
 
+class GroupedAttention(gluon.HybridBlock):
+    """As `Attention`, of heads that several queries share: MXNet's products have no such form."""
+
+    def __init__(self, a, shape, prefix):
+        super().__init__(prefix=prefix)
+        self.heads, self.groups, self.width = a["heads"], a["groups"], shape[1] // a["heads"]
+        later = np.triu(np.full((1, shape[0], shape[0]), -FAR, np.float32), 1)
+        self.mask = self.params.get_constant("mask", later)
+
+    def hybrid_forward(self, F, q, k, v, mask):
+        q = self.heads_of(q, self.heads)
+        k, v = (self.heads_of(F.repeat(part.reshape((0, 0, self.groups, -1)),
+                                       self.heads // self.groups, axis=2).reshape((0, 0, -3)),
+                              self.heads) for part in (k, v))
+        scores = F.batch_dot(q / math.sqrt(self.width), k, transpose_b=True)  # (B H, T, T)
+        y = F.batch_dot(F.softmax(F.broadcast_add(scores, mask), axis=-1), v)
+        y = y.reshape((-4, -1, self.heads, 0, 0)).transpose((0, 2, 1, 3))
+        return y.reshape((0, 0, -3))
+
+    @staticmethod
+    def heads_of(x, heads):
+        x = x.reshape((0, 0, heads, -1)).transpose((0, 2, 1, 3))
+        return x.reshape((-3, 0, 0))  # (B, T, H D) -> (B H, T, D)
+
+
+class RMSNorm(gluon.HybridBlock):
+    def __init__(self, a, width, prefix):
+        super().__init__(prefix=prefix)
+        self.epsilon = a["epsilon"]
+        self.weight = self.params.get("weight", shape=(width,))
+
+    def hybrid_forward(self, F, x, weight):
+        root = F.rsqrt(F.mean(F.square(x), axis=-1, keepdims=True) + self.epsilon)
+        return F.broadcast_mul(F.broadcast_mul(x, root), weight)
+
+
+class Rotary(gluon.HybridBlock):
+    def __init__(self, a, shape, prefix):
+        super().__init__(prefix=prefix)
+        self.heads = a["heads"]
+        half = shape[1] // (2 * self.heads)
+        angles = np.outer(np.arange(shape[0]), a["base"] ** (-np.arange(half) / half))
+        # (1, T, 1, D/2)
+        self.cos, self.sin = (
+            self.params.get_constant(name, table.astype(np.float32)[None, :, None])
+            for name, table in (("cos", np.cos(angles)), ("sin", np.sin(angles))))
+
+    def hybrid_forward(self, F, x, cos, sin):
+        left, right = F.split(x.reshape((0, 0, self.heads, -1)), num_outputs=2, axis=3)
+        times = F.broadcast_mul
+        turned = F.concat(times(left, cos) - times(right, sin),
+                          times(right, cos) + times(left, sin), dim=3)
+        return turned.reshape((0, 0, -3))
+
+
 class Positions(gluon.HybridBlock):
     def __init__(self, shape, prefix):
         super().__init__(prefix=prefix)
@@ -85,4 +140,11 @@ LAYERS = {
     "class_token": lambda a, shape, prefix: ClassToken(shape[-1], prefix),
     "first_token": lambda a, shape, prefix: nn.HybridLambda(
         lambda F, x: F.slice_axis(x, axis=1, begin=0, end=1).reshape((0, -1))),
+    "linear": lambda a, shape, prefix: nn.Dense(
+        a["units"], flatten=False, use_bias=False, in_units=shape[-1], prefix=prefix),
+    "rms_norm": lambda a, shape, prefix: RMSNorm(a, shape[-1], prefix),
+    "rotary": Rotary,
+    "grouped_attention": GroupedAttention,
+    "swiglu": lambda a, shape, prefix: nn.HybridLambda(
+        lambda F, gate, value: gate * F.sigmoid(gate) * value),
 }

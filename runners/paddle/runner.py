@@ -29,6 +29,7 @@ LOSS_SCALE = 1024.0
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
     "layer_norm": {"scale": "weight", "shift": "bias"},
+    "rms_norm": {"scale": "weight"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
 }
 TIERS = {
@@ -294,7 +295,7 @@ class Runner(protocol.Runner):
         """Shapes of everything trained, by our names or else by the model's own."""
         ours = {theirs: our for our, theirs in self.names.items()}
         layers = self.task.network["layers"]
-        self.dense = {layer["name"] for layer in layers if layer["op"] == "dense"}
+        self.dense = {layer["name"] for layer in layers if layer["op"] in ("dense", "linear")}
         named = {ours.get(theirs, theirs): tuple(parameter.shape)
                  for theirs, parameter in trained(self.model).items()}
         return {name: shape[::-1] if self._is_dense(name) else shape

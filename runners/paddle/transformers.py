@@ -1,5 +1,6 @@
 """The layers of Transformers in Paddle, as `runner` has the others. Tokens are (B, T, F)."""
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
@@ -15,6 +16,53 @@ class Attention(nn.Layer):
         q, k, v = (part.reshape([0, 0, self.heads, -1]) for part in paddle.chunk(x, 3, axis=-1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return y.flatten(2)
+
+
+class GroupedAttention(nn.Layer):
+    def __init__(self, a):
+        super().__init__()
+        self.heads = a["heads"], a["groups"], a["groups"]
+
+    def forward(self, *parts):
+        # (B, T, H D), (B, T, G D), (B, T, G D) -> (B, T, H or G, D) each
+        q, k, v = (part.reshape([0, 0, heads, -1]) for part, heads in zip(parts, self.heads))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).flatten(2)
+
+
+class RMSNorm(nn.Layer):
+    def __init__(self, a, width):
+        super().__init__()
+        self.epsilon = a["epsilon"]
+        self.weight = self.create_parameter([width])
+
+    def forward(self, x):
+        # On a CPU Paddle 3.3.1 says "The kernel `rms_norm` is not registered".
+        x32 = x.astype("float32")
+        root = paddle.rsqrt((x32 * x32).mean(-1, keepdim=True) + self.epsilon)
+        return (x32 * root * self.weight).astype(x.dtype)
+
+
+class Rotary(nn.Layer):
+    def __init__(self, a, shape):
+        super().__init__()
+        self.heads = a["heads"]
+        half = shape[1] // (2 * self.heads)
+        angles = np.outer(np.arange(shape[0]), a["base"] ** (-np.arange(half) / half))
+        # (T, 1, D/2)
+        for name, values in (("cos", np.cos(angles)), ("sin", np.sin(angles))):
+            table = paddle.to_tensor(values.astype(np.float32)[:, None])
+            self.register_buffer(name, table, persistable=False)
+
+    def forward(self, x):
+        left, right = paddle.chunk(x.reshape([0, 0, self.heads, -1]).astype("float32"), 2, axis=-1)
+        turned = paddle.concat([left * self.cos - right * self.sin,
+                                right * self.cos + left * self.sin], axis=-1)
+        return turned.flatten(2).astype(x.dtype)
+
+
+class SwiGLU(nn.Layer):
+    def forward(self, gate, value):
+        return F.silu(gate) * value
 
 
 class Positions(nn.Layer):
@@ -63,4 +111,9 @@ LAYERS = {
     "class_token": lambda a, shape: ClassToken(shape[-1]),
     "first_token": lambda a, shape: FirstToken(),
     "tied_dense": lambda a, shape: TiedDense(),
+    "linear": lambda a, shape: nn.Linear(shape[-1], a["units"], bias_attr=False),
+    "rms_norm": lambda a, shape: RMSNorm(a, shape[-1]),
+    "rotary": Rotary,
+    "grouped_attention": lambda a, shape: GroupedAttention(a),
+    "swiglu": lambda a, shape: SwiGLU(),
 }

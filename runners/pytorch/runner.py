@@ -21,6 +21,7 @@ LOSS_SCALE = 1024.0
 PARAMETER_NAMES = {
     "batch_norm": {"scale": "weight", "shift": "bias"},
     "layer_norm": {"scale": "weight", "shift": "bias"},
+    "rms_norm": {"scale": "weight"},
     "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
 }
 

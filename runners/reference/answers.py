@@ -9,7 +9,14 @@ import numpy as np
 
 from runners.arrays import Archive, mapped
 from runners.protocol import Task
-from runners.reference import rounded, rounded_transformers, runner, transformers
+from runners.reference import (
+    llama,
+    rounded,
+    rounded_llama,
+    rounded_transformers,
+    runner,
+    transformers,
+)
 from runners.reference.operations import softmax_cross_entropy
 
 
@@ -176,8 +183,9 @@ class Answers(Built):
 
 def rounded_runner(task, precision):
     """Return the reference with random rounding that the network's operations need."""
-    ours = any(layer["op"] in transformers.OPERATIONS for layer in task.network["layers"])
-    return (rounded_transformers if ours else rounded).Runner(task, precision)
+    ops = {layer["op"] for layer in task.network["layers"]}
+    module = rounded_transformers if ops.intersection(transformers.OPERATIONS) else rounded
+    return (rounded_llama if ops.intersection(llama.OPERATIONS) else module).Runner(task, precision)
 
 
 def errors_of(ours, wanted):

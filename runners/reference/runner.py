@@ -12,13 +12,13 @@ import numpy as np
 
 from runners import protocol
 from runners.protocol import Different, Product, Unsupported
-from runners.reference import operations, transformers
+from runners.reference import llama, operations, transformers
 from runners.reference.operations import softmax_cross_entropy
 
 TIERS = dict.fromkeys(protocol.TIERS, "the reference has only stock")
 TIERS["stock"] = []
-OPERATIONS = dict(operations.OPERATIONS, **transformers.OPERATIONS)
-PARAMETERS = dict(operations.PARAMETERS, **transformers.PARAMETERS)
+OPERATIONS = dict(operations.OPERATIONS, **transformers.OPERATIONS, **llama.OPERATIONS)
+PARAMETERS = dict(operations.PARAMETERS, **transformers.PARAMETERS, **llama.PARAMETERS)
 
 
 class Runner(protocol.Runner):

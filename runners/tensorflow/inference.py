@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from runners import protocol
 from runners.inference import Engine, Inference, flat, trained
-from runners.tensorflow.layers import build_model, canonical_shape, full_name, layouts, to_keras
+from runners.keras.layers import build_model, canonical_shape, full_name, layouts, to_keras
 from runners.tensorflow.runner import Runner as Trainer
 from runners.tensorflow.runner import lstm_options, prepare_devices, tiers
 
@@ -25,7 +25,8 @@ class TensorFlow(Engine):
         self.task = task
         self.devices = prepare_devices(task)
         with self._where():
-            self.model, outputs = build_model(task, lstm_options(task, task.tuning))
+            self.model, outputs = build_model(task, lstm_options(task, task.tuning),
+                                              tf.nn.local_response_normalization)
         self.settings = protocol.settings_of(task, tiers(task, self._compiles))
         variables = {full_name(variable): variable
                      for variable in self.model.trainable_variables}

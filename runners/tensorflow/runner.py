@@ -20,9 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
-from runners.protocol import Product, Unsupported
-from runners.tensorflow import nodes
-from runners.tensorflow.layers import (
+from runners.keras.layers import (
     POLICIES,
     build_model,
     canonical_shape,
@@ -31,6 +29,8 @@ from runners.tensorflow.layers import (
     to_canonical,
     to_keras,
 )
+from runners.protocol import Product, Unsupported
+from runners.tensorflow import nodes
 from runners.tensorflow.libraries import loaded
 from runners.tensorflow.profile import operators_of
 
@@ -76,7 +76,8 @@ class Runner(protocol.Runner):
             self.strategy = tf.distribute.MirroredStrategy(
                 self.devices, cross_device_ops=STRATEGIES[task.strategy]())
         with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
-            self.model, outputs = build_model(task, lstm_options(task, task.tuning))
+            self.model, outputs = build_model(task, lstm_options(task, task.tuning),
+                                              tf.nn.local_response_normalization)
             self.optimizer = keras.optimizers.SGD(
                 float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
                 loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)

@@ -1,4 +1,4 @@
-"""The network as a Keras model, and what stands between canonical arrays and Keras's.
+"""The network as a Keras model on any backend, and what turns canonical arrays into Keras's.
 
 Keras keeps images N H W C, kernels [in, out] and [kh, kw, in, out], gates i f c o (c is the
 canonical g). `flatten` stays Keras's own, so the dense layer behind it reads its features in the
@@ -7,11 +7,10 @@ order H W C: its weights are permuted at the border (`layouts`), not its input i
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from runners import protocol
 from runners.arrays import transposed
-from runners.tensorflow import transformers
+from runners.keras import transformers
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 # Of the axes of vectors, [out, in] and [out, in, kh, kw].
@@ -23,10 +22,11 @@ CANONICAL_NAMES = {
 }
 
 
-def build_model(task, lstm):
+def build_model(task, lstm, lrn=None):
     """Return the Keras model and its layers' canonical output shapes, without the batch.
 
-    `lstm` holds options of Keras's LSTM.
+    `lstm` holds options of Keras's LSTM. `lrn` is the backend's local response normalisation, as
+    TensorFlow has it: Keras itself has none.
     """
     network = task.network
     # By layer: a global policy would outlive this task.
@@ -45,7 +45,14 @@ def build_model(task, lstm):
             tensors[layer["name"]] = tables[layer["name"]](inputs[0])
             continue
         options = {"name": layer["name"], "dtype": policy}
-        found = transformers.lower(layer, inputs[0], options, tables)
+        if layer["op"] == "lrn":
+            if lrn is None:
+                raise protocol.Unsupported(f"layer {layer['name']}: Keras 3 has no local response "
+                                           "normalisation; TensorFlow's own is not Keras's")
+            tensors[layer["name"]] = LocalResponseNorm(layer["attributes"], lrn,
+                                                       **options)(inputs[0])
+            continue
+        found = transformers.lower(layer, inputs, options, tables)
         tensors[layer["name"]] = found if found is not None else _lower(
             layer, inputs, policy, task.seed + number, lstm)
     outputs = {name: _image_first(tensor.shape[1:]) for name, tensor in tensors.items()}
@@ -89,8 +96,6 @@ def _lower(layer, inputs, policy, seed, lstm):
     if op == "batch_norm":
         return layers.BatchNormalization(momentum=a["running"], epsilon=a["epsilon"],
                                          **options)(x)
-    if op == "lrn":
-        return LocalResponseNorm(a, **options)(x)
     if op == "concat":
         return layers.Concatenate(**options)(inputs)
     if op == "add":
@@ -108,15 +113,16 @@ def _lower(layer, inputs, policy, seed, lstm):
 
 
 class LocalResponseNorm(keras.layers.Layer):
-    """TensorFlow's own operation; its alpha is not divided by the size."""
+    """The backend's own operation; its alpha is not divided by the size."""
 
-    def __init__(self, a, **options):
+    def __init__(self, a, lrn, **options):
         super().__init__(**options)
+        self.lrn = lrn
         self.options = {"depth_radius": a["size"] // 2, "bias": 1.0,
                         "alpha": a["alpha"] / a["size"], "beta": a["beta"]}
 
     def call(self, x):
-        return tf.nn.local_response_normalization(x, **self.options)
+        return self.lrn(x, **self.options)
 
 
 def layouts(network):

@@ -1,6 +1,7 @@
 """The layers of Transformers that Keras lacks, as `layers` has the others. Tokens are (B, T, F)."""
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -16,6 +17,44 @@ class Attention(keras.layers.Layer):
         q, k, v = ops.unstack(ops.reshape(x, (batch, length, 3, self.heads, width)), axis=2)
         y = ops.dot_product_attention(q, k, v, is_causal=self.causal)
         return ops.reshape(y, (batch, length, features // 3))
+
+
+class GroupedAttention(keras.layers.Layer):
+    """Keras's own has as many heads of keys and values as of queries."""
+
+    def __init__(self, a, **options):
+        super().__init__(**options)
+        self.heads, self.groups = a["heads"], a["groups"]
+
+    def call(self, inputs):
+        # (B, T, H D), (B, T, G D), (B, T, G D) -> (B, T, H, D) each
+        counts = (self.heads, self.groups, self.groups)
+        q, k, v = (ops.repeat(split_heads(x, heads), self.heads // heads, axis=2)
+                   for x, heads in zip(inputs, counts, strict=True))
+        y = ops.dot_product_attention(q, k, v, is_causal=True)
+        return ops.reshape(y, inputs[0].shape)
+
+
+class Rotary(keras.layers.Layer):
+    """Turns the pairs of each head, in float32."""
+
+    def __init__(self, a, **options):
+        super().__init__(**options)
+        self.heads, self.base = a["heads"], a["base"]
+
+    def call(self, x):
+        half = x.shape[2] // (2 * self.heads)
+        angles = np.outer(np.arange(x.shape[1]), self.base ** (-np.arange(half) / half))
+        # (T, 1, D/2)
+        cos, sin = (f(angles).astype(np.float32)[:, None] for f in (np.cos, np.sin))
+        left, right = ops.split(ops.cast(split_heads(x, self.heads), "float32"), 2, axis=-1)
+        turned = ops.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+        return ops.cast(ops.reshape(turned, x.shape), x.dtype)
+
+
+def split_heads(x, heads):
+    batch, length, features = x.shape
+    return ops.reshape(x, (batch, length, heads, features // heads))
 
 
 class Positions(keras.layers.Layer):
@@ -44,12 +83,12 @@ class TiedDense(keras.layers.Layer):
         return ops.matmul(x, ops.transpose(self.table.embeddings))
 
 
-def lower(layer, x, options, tables):
-    """Apply a layer of Transformers to a Keras tensor; None for another layer.
+def lower(layer, inputs, options, tables):
+    """Apply a layer of Transformers to Keras tensors; None for another layer.
 
     `tables` are the Keras layers of embeddings, by name.
     """
-    op, a = layer["op"], layer["attributes"]
+    op, a, x = layer["op"], layer["attributes"], inputs[0]
     if op == "layer_norm":
         return keras.layers.LayerNormalization(epsilon=a["epsilon"], **options)(x)
     if op == "gelu":
@@ -66,4 +105,14 @@ def lower(layer, x, options, tables):
         return x[:, 0]
     if op == "tied_dense":
         return TiedDense(tables[a["tied"]], **options)(x)
+    if op == "linear":
+        return keras.layers.Dense(a["units"], use_bias=False, **options)(x)
+    if op == "rms_norm":
+        return keras.layers.RMSNormalization(epsilon=a["epsilon"], **options)(x)
+    if op == "rotary":
+        return Rotary(a, **options)(x)
+    if op == "grouped_attention":
+        return GroupedAttention(a, **options)(inputs)
+    if op == "swiglu":
+        return ops.silu(x) * inputs[1]
     return None
