@@ -70,9 +70,11 @@ def _rate_words(case: Case, name: str, error: Errors, allowed: float) -> str:
         return f"{found}: Nesterov momentum"
     if abs(error.coefficient) <= allowed:
         return f"{found}, but not in its direction: the batch or the loss is another one"
-    has_bias = len(case.network.layer(name.partition(".")[0]).parameters) > 1
-    if has_bias and not name.endswith((".bias", ".shift")) and abs(times - 1) > EXACT:
-        # The bias has shown the learning rate.
-        return f"{found}: what its layer reads is not what the network gives"
-    return (f"{found}: learning rate {times * network.learning_rate:.{digits}g}, not "
+    rate = (f"learning rate {times * network.learning_rate:.{digits}g}, not "
             f"{network.learning_rate}, or another loss")
+    if not name.endswith((".bias", ".shift")) and abs(times - 1) > EXACT:
+        reads = "what its layer reads is not what the network gives"
+        # A bias has shown the learning rate.
+        has_bias = len(network.layer(name.partition(".")[0]).parameters) > 1
+        return f"{found}: {reads}" if has_bias else f"{found}: {reads}, or {rate}"
+    return f"{found}: {rate}"
