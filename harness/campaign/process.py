@@ -167,7 +167,8 @@ class Process:
     def _compare_copies(self, worker: Worker) -> None:
         """Note how far the devices' copies differ; raise Failed if it is more than rounding."""
         row = self.outcome.row
-        found = copies.compare(worker, self.trial.devices, self.session.suite.limits.window)
+        found = copies.compare(worker, networks.get(self.trial.network), self.trial.strategy,
+                               self.trial.devices, self.session.suite.limits.window)
         # The check may have seen a larger difference.
         row["copies_error"] = float(np.fmax(row.get("copies_error", math.nan), found.error))
         if found.fault:
