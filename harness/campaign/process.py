@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+import networks
 from harness.campaign.events import Event, Outcome
 from harness.campaign.session import Session
 from harness.plan.planner import Trial

@@ -25,6 +25,8 @@ class Style(NamedTuple):
     attention: Any = None
     # Else batch norm reads the running averages, and dropout keeps all.
     training: bool = True
+    # Equal parts of the heads, each with its own q, k and v behind one another.
+    heads_in: int = 1
 
 
 def forward(layers, style, parameters, statistics, key, x):
@@ -152,7 +154,9 @@ def layer_norm(x, a, p):
 
 def attention(x, a, style):
     """(B, T, 3 H D) -> (B, T, H D); JAX keeps heads as (B, T, H, D)."""
-    q, k, v = jnp.moveaxis(x.reshape(*x.shape[:2], 3, a["heads"], -1), 2, 0)
+    parts = style.heads_in
+    each = x.reshape(*x.shape[:2], parts, 3, a["heads"] // parts, x.shape[-1] // (3 * a["heads"]))
+    q, k, v = jnp.moveaxis(each, 3, 0).reshape(3, *x.shape[:2], a["heads"], -1)
     # Its products have no argument for their precision.
     with jax.default_matmul_precision(
             "highest" if style.precision == lax.Precision.HIGHEST else None):
