@@ -34,6 +34,10 @@ def pairs(network, devices):
                 raise Unsupported("strategy 'tensor': layer {}: {} heads do not divide among {} "
                                   "devices".format(last["name"], heads, devices))
         if last["op"] == "dense" and last is not layer:
+            units = layer["attributes"]["units"]
+            if units % devices:
+                raise Unsupported("strategy 'tensor': layer {}: {} units do not divide among {} "
+                                  "devices".format(layer["name"], units, devices))
             found.append((layer["name"], last["name"]))
             taken |= {layer["name"], last["name"]}
     return found
