@@ -55,6 +55,11 @@ class Runner:
     """
 
     settings = ()
+    # Whether each rank trains on the whole global batch, not on its own rows of it.
+    whole_batch = False
+    # Whether each rank holds a part of the parameters. All ranks call `parameters` then, which
+    # gathers them.
+    parted = False
 
     def __init__(self, task):
         """Build network, loss and optimiser for `task`; raise `Unsupported` or `Different`."""
@@ -66,8 +71,9 @@ class Runner:
         """Take the ring of mini-batches: inputs [N, B, ...], targets int32 [N, B] or [N, B, T].
 
         With `residence` "device" the batches are placed there now; with "host" each step copies
-        its own. The next step uses batch 0. A rank gets its own part of each global batch. A
-        process that drives n devices gets [N, n B, ...]: device d takes the rows from d B on.
+        its own. The next step uses batch 0. A rank gets its own part of each global batch, or
+        all of it (`whole_batch`). A process that drives n devices gets [N, n B, ...]: device d
+        takes the rows from d B on.
         """
 
     def batch(self, number):
@@ -110,6 +116,14 @@ class Runner:
     def copies(self):
         """Return the `parameters` of each device of this process."""
         return [self.parameters()]
+
+    def held(self):
+        """Return how many numbers of each parameter each device of this process holds.
+
+        A list of counts by full name, a device each; a rank answers one dictionary. None where
+        every device holds the whole network.
+        """
+        return None
 
     def variant(self, name):
         """Return an object with `step()` and `synchronize()` that runs a part of the step.

@@ -118,7 +118,9 @@ class Session:
                 self._train_one_step()
                 losses.append(self.runner.loss())
                 statistics, hidden = self._statistics()
-                for kind, values in ({} if self.rank else self._left(statistics, compare)).items():
+                parameters = self._parameters((compare or {}).get("only"))
+                left = {} if self.rank else self._left(parameters, statistics, compare)
+                for kind, values in left.items():
                     for name, value in values.items():
                         archive.add("{}/{}/{}".format(step, kind, name), value)
         self.proving = samples, residence
@@ -139,7 +141,9 @@ class Session:
         answer = {"hashes": [_hash(parameters) for parameters in copies]}
         if len(set(answer["hashes"])) > 1:
             answer["apart"] = _apart(copies, self.start, units)
-        return answer
+        held = self.runner.held()
+        return answer if held is None else dict(
+            answer, held=held if isinstance(held, list) else [held])
 
     def phase(self, variant, steps):
         """Build a part of the step once and time `steps` runs of it; with 0 steps, only build."""
@@ -217,10 +221,14 @@ class Session:
         if compare is not None and not self.rank:
             self.comparisons.begin(compare, before or mapped(weights))
 
-    def _left(self, statistics, compare):
+    def _parameters(self, only):
+        """Return the parameters to the rank that compares them, and to whoever must gather them."""
+        if self.rank and not self.runner.parted:
+            return {}
+        return self.runner.parameters_of(only) if only else self.runner.parameters()
+
+    def _left(self, parameters, statistics, compare):
         """Return what a step left behind, by kind and name: sums of it if it is compared here."""
-        only = (compare or {}).get("only")
-        parameters = self.runner.parameters_of(only) if only else self.runner.parameters()
         found = {"parameters": parameters} if compare is None else \
             self.comparisons.after_step(parameters)
         return dict(found, statistics=statistics)
@@ -241,13 +249,14 @@ class Session:
 
     def _feed_repeated(self, samples, residence):
         arrays = mapped(samples)
-        inputs, targets = (repeated(arrays[name], self.task) for name in ("inputs", "targets"))
+        inputs, targets = (repeated(arrays[name], self.task, self.runner.whole_batch)
+                           for name in ("inputs", "targets"))
         self.batches, self.next_batch = len(inputs), 0
         self.runner.feed(inputs, targets, residence)
 
     def _own_rows(self, samples):
         """Take this rank's rows of every global batch: (N, n B, ...) -> (N, B, ...)."""
-        if self.task.ranks == 1:
+        if self.task.ranks == 1 or self.runner.whole_batch:
             return samples
         rows = self.task.batch * self.task.devices // self.task.ranks
         first = self.task.rank * rows
@@ -268,10 +277,14 @@ class Session:
         return _peak_resident_bytes() if device is None else int(device)
 
 
-def repeated(samples, task):
-    """Fill this process's batches (N, n B, ...) with samples (N, devices, s, ...), s dividing B."""
-    local = task.devices // task.ranks
-    own = samples[:, task.rank * local:(task.rank + 1) * local]
+def repeated(samples, task, whole_batch=False):
+    """Fill this process's batches (N, n B, ...) with samples (N, devices, s, ...), s dividing B.
+
+    With `whole_batch` it takes the batches of all processes.
+    """
+    local = task.devices if whole_batch else task.devices // task.ranks
+    first = 0 if whole_batch else task.rank * local
+    own = samples[:, first:first + local]
     count, rest = own.shape[2], own.shape[3:]
     times = task.batch // count
     filled = np.empty((len(own), local, task.batch) + rest, own.dtype)

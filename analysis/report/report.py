@@ -20,6 +20,7 @@ from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.report import (
     accuracy,
+    divided,
     gpu_time,
     plots,
     reasons,
@@ -99,6 +100,10 @@ SECTIONS = (
      "batch on each device (weak scaling){strong}. Efficiency is the speed-up over the number of "
      "devices.", "{unscaled}"),
     ("strategies", "Which aggregation strategy wins", "", ""),
+    ("divided", "What devices send to each other",
+     "Bytes of all devices in a step. Predicted: from the network and how it was divided. Counted: "
+     "by NVLink's counters. A pipeline idles while its first stages fill and its last ones empty.",
+     "{uncounted}"),
     ("phases", "What a step is made of",
      "Differences of nested variants of the step, timed in turn in one process. Aggregation is "
      "hidden if it takes longer alone than it adds to the step. A part is the median of paired "
@@ -225,7 +230,7 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
             "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
             "reasons": reasons.table(campaign, speeds),
-            "strategies": scaling.winners(campaign, trials),
+            "strategies": scaling.winners(campaign, trials), "divided": divided.table(trials),
             "scaling": scaling.table(scaled) if len(scaled) else scaled,
             "phases": scaling.phase_table(steps) if len(steps) else steps,
             **{name: part.table(rows) if len(rows) else rows
@@ -245,7 +250,7 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
              "epochs": " ".join(accuracy.sentences(campaign)),
              "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
-             "unscaled": unscaled, "traced": " With several devices, the first was traced."
+             "unscaled": unscaled, "uncounted": divided.remark(trials), "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}
     notes = {name: " ".join(ranking.caveats(trials)) if ranking.is_marked(table) else ""
              for name, table in found.items()}

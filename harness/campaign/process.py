@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+import networks
 from harness.campaign.events import Event, Outcome
 from harness.campaign.session import Session
 from harness.plan.planner import Trial
@@ -167,7 +168,8 @@ class Process:
     def _compare_copies(self, worker: Worker) -> None:
         """Note how far the devices' copies differ; raise Failed if it is more than rounding."""
         row = self.outcome.row
-        found = copies.compare(worker, self.trial.devices, self.session.suite.limits.window)
+        found = copies.compare(worker, networks.get(self.trial.network), self.trial.strategy,
+                               self.trial.devices, self.session.suite.limits.window)
         # The check may have seen a larger difference.
         row["copies_error"] = float(np.fmax(row.get("copies_error", math.nan), found.error))
         if found.fault:

@@ -1,17 +1,28 @@
-"""Do all devices of a trial hold the same parameters, after its check and after its windows?
+"""Do a trial's devices hold the same parameters, after its check and after its windows?
 
 Every device starts from the same weights and applies the same aggregated gradients. One that
 differs in a bit has missed an update, applied its own, aggregated differently, or added the same
 numbers in another order. The last is rounding and no fault. A process that holds several copies can
 tell by how much they differ; ranks cannot see each other, so all their bits must be equal.
+
+Where devices divide the network, each shard must be held once: its copies are those that several
+devices hold whole, and the rest is gathered from all of them.
 """
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import networks
 from analysis.proof.tolerances import COPIES, STORED_UNITS
 from harness.workers.worker import Worker
+from runners.pytorch.strategies import STRATEGIES
+
+# Strategies that divide a network among devices; JAX calls its own by the same names.
+DIVIDED = {name for name, facts in STRATEGIES.items() if facts.divides}
+# Of all parameters, the share that must lie on one device each.
+ONCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -25,10 +36,13 @@ class Comparison:
     error: float = math.nan
 
 
-def compare(worker: Worker, devices: int, limit: float) -> Comparison:
+def compare(worker: Worker, network: networks.Network, strategy: str, devices: int,
+            limit: float) -> Comparison:
     """Compare the copies on all devices; beyond rounding, name devices and the worst parameter."""
     answer = worker.ask("copies", limit, units=STORED_UNITS)
     hashes, apart = answer["hashes"], answer.get("apart", {})
+    if strategy in DIVIDED and (fault := undivided(answer.get("held", []), network, devices)):
+        return Comparison(f"strategy {strategy}: {fault}")
     if len(hashes) != devices:
         return Comparison(f"{len(hashes)} copies of the parameters were answered for {devices} "
                           "devices")
@@ -47,3 +61,22 @@ def compare(worker: Worker, devices: int, limit: float) -> Comparison:
     share = apart[worst]["share"]
     return Comparison(f"{fault}; parameters that differ: {len(apart)}, most of all {worst}, "
                       f"by {share:.2g} of what training changed (allowed {COPIES:.0e})", error)
+
+
+def undivided(held: Sequence[Mapping[str, int]], network: networks.Network, devices: int) -> str:
+    """Say why the numbers that devices hold do not make up the network, each shard once; or "".
+
+    `held` is by device and parameter. A small parameter may lie on several devices whole.
+    """
+    if len(held) != devices:
+        return f"{len(held)} of {devices} devices say what they hold of the network"
+    once = 0
+    for name, shape in network.parameter_shapes.items():
+        size, total = math.prod(shape), sum(each.get(name, 0) for each in held)
+        if total < size or total % size:
+            return f"the devices hold {total:,} numbers of {name}, which has {size:,}"
+        once += size if total == size else 0
+    if once < ONCE * network.parameter_count:
+        return (f"the devices divide {once:,} of {network.parameter_count:,} parameters; the rest "
+                "lies on several of them")
+    return ""

@@ -102,7 +102,8 @@ class Judge:
             findings.exact_faults.append(misfit.reason)
             return Strength()
         if case.question.devices > 1:
-            apart = copies.compare(worker, case.question.devices, self.limit)
+            apart = copies.compare(worker, case.network, case.strategy,
+                                    case.question.devices, self.limit)
             findings.exact_faults += [apart.fault] if apart.fault else []
             findings.copies_error = apart.error
         if case.strategy in LATER and not findings.exact_faults and not findings.faults:

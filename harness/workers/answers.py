@@ -171,6 +171,8 @@ class Apart(Answer):
 class Copies(Answer):
     hashes: Annotated[list[Digest], Field(max_length=4096)]
     apart: dict[Line, Apart] = {}
+    # Numbers of each parameter that each device holds, where none holds all.
+    held: Annotated[list[dict[Line, Count]], Field(max_length=4096)] = []
 
 
 class Windows(Answer):

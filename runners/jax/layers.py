@@ -25,6 +25,8 @@ class Style(NamedTuple):
     attention: Any = None
     # Else batch norm reads the running averages, and dropout keeps all.
     training: bool = True
+    # Equal parts of the heads, each with its own q, k and v behind one another.
+    heads_in: int = 1
 
 
 def forward(layers, style, parameters, statistics, key, x):
@@ -159,7 +161,10 @@ def layer_norm(x, a, p):
 
 def attention(x, a, style):
     """(B, T, 3 H D) -> (B, T, H D); JAX keeps heads as (B, T, H, D)."""
-    return attend(*jnp.moveaxis(x.reshape(*x.shape[:2], 3, a["heads"], -1), 2, 0), a, style)
+    parts = style.heads_in
+    each = x.reshape(*x.shape[:2], parts, 3, a["heads"] // parts, x.shape[-1] // (3 * a["heads"]))
+    q, k, v = jnp.moveaxis(each, 3, 0).reshape(3, *x.shape[:2], a["heads"], -1)
+    return attend(q, k, v, a, style)
 
 
 def split_heads(x, heads):

@@ -4,7 +4,7 @@ Images are N H W C, as in JAX's libraries. `stock` is compiled. `tuned` unrolls 
 lets XLA write products in Triton, as JAX's GPU performance tips say (by `compiler_options`:
 XLA_FLAGS would act on both tiers). Weights are turned at the border to how `layers` stores them. On
 several devices the same step runs in `jax.shard_map` on each one's part of the batch, and
-`lax.pmean` aggregates the gradients.
+`lax.pmean` aggregates the gradients; or the network is divided among them (`sharding`).
 """
 
 import importlib.metadata
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from runners import protocol
 from runners.arrays import transposed
@@ -29,6 +29,7 @@ from runners.jax.layers import (
     initial_statistics,
 )
 from runners.jax.profile import NAMELESS, meanings_of, operators_of
+from runners.jax.sharding import SPLIT, STRATEGIES, WHOLE, Division
 from runners.protocol import Product, Unsupported
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
@@ -46,7 +47,6 @@ TURNED = {
     ("lstm", "weight_hidden"): (1, 0), ("linear", "weight"): (1, 0), ("conv2d", "weight"): (2, 3, 1, 0),
 }
 # On several devices: the same on each, or cut along the first axis.
-WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
 STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE}
 
 # JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
@@ -86,6 +86,14 @@ class Runner(protocol.Runner):
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
         self.dropout = "dropout" in self.ops.values()
         parameters = initial_parameters(self.network)
+        self.division, self.takes, self.batch_spec = None, STATE, SPLIT
+        if task.devices > 1 and task.strategy in STRATEGIES:
+            self.division = Division(task, self.mesh, parameters)
+            self.style = self.style._replace(heads_in=self.division.heads_in)
+            self.settings = [*self.settings, *self.division.settings()]
+            self.takes = dict(STATE, parameters=self.division.specs, velocity=self.division.specs)
+            self.batch_spec = self.division.batch
+            parameters = self._stored(parameters)
         self.state = None
         self._reset(parameters)
         shapes = {name: np.shape(array) for name, array in self._canonical(parameters).items()}
@@ -93,7 +101,8 @@ class Runner(protocol.Runner):
         self._write_step()
 
     def _write_step(self):
-        layers, style, several = self.network["layers"], self.style, self.task.devices > 1
+        layers, style, division = self.network["layers"], self.style, self.division
+        several = self.task.devices > 1 and not division
         learning_rate, momentum = self.network["learning_rate"], self.network["momentum"]
         scale = LOSS_SCALE if self.task.precision == "fp16" else 1.0
 
@@ -101,10 +110,17 @@ class Runner(protocol.Runner):
             if several and key is not None:
                 # Each device drops other units.
                 key = jax.random.fold_in(key, lax.axis_index("devices"))
+            if division:
+                parameters = division.gathered(parameters)
             outputs, statistics = forward(layers, style, parameters, statistics, key, inputs)
-            loss = cross_entropy(outputs[layers[-1]["name"]], targets)
+            logits = outputs[layers[-1]["name"]]
+            loss = cross_entropy(division.logits(logits, layers[-1]["name"]) if division else
+                                 logits, targets)
             # One loss a device.
             return scale * loss, (loss[None], statistics)
+
+        if division:
+            scaled_loss = division.forgetting(scaled_loss)
 
         def loss_and_gradients(state, key, inputs, targets):
             gradients, (loss, statistics) = jax.grad(scaled_loss, has_aux=True)(
@@ -136,8 +152,11 @@ class Runner(protocol.Runner):
             loss, (statistics, gradients) = local_gradients(after, state, inputs, targets)
             return loss, (statistics, aggregate(gradients))
 
-        takes = (SPLIT, STATE, SPLIT, SPLIT)
-        self.train_step = self.compile(train_step, takes[1:], (STATE, SPLIT), donate_argnums=0)
+        takes = (SPLIT, self.takes, self.batch_spec, self.batch_spec)
+        gives = (self.takes, WHOLE if division else SPLIT)
+        self.train_step = self.compile(train_step, takes[1:], gives, donate_argnums=0)
+        if division:
+            return
         # keep_unused: `_after` orders the steps.
         parts = {"F": (only_loss, SPLIT), "FB": (local_gradients, SPLIT),
                  "FBA": (mean_gradients, (SPLIT, WHOLE))}
@@ -147,7 +166,10 @@ class Runner(protocol.Runner):
 
     def compile(self, function, takes, gives, **options):
         """Jit `function`; on several devices each runs it on its own part, as the specs say."""
-        if self.mesh:
+        if self.division:
+            options.update(in_shardings=self._shardings(takes),
+                           out_shardings=self._shardings(gives))
+        elif self.mesh:
             # check_vma would sum the gradients of replicated parameters; FB wants each device's.
             function = jax.shard_map(function, mesh=self.mesh, in_specs=takes, out_specs=gives,
                                      check_vma=False)
@@ -160,7 +182,7 @@ class Runner(protocol.Runner):
             layer, _, parameter = name.partition(".")
             axes = self._stored_axes(layer, parameter, array.ndim)
             parameters.setdefault(layer, {})[parameter] = transposed(array, axes)
-        self._reset(parameters)
+        self._reset(self._stored(parameters))
 
     def feed(self, inputs, targets, residence):
         if inputs.ndim == 5:
@@ -209,11 +231,20 @@ class Runner(protocol.Runner):
         held = held_by(0, self.state["statistics"]) if self.mesh else self.state["statistics"]
         return self._canonical(held)
 
+    def held(self):
+        return self.division.held(self.state["parameters"]) if self.division else None
+
     def copies(self):
+        if self.division:
+            return [self._canonical(self.division.own(number, self.state["parameters"]))
+                    for number in range(len(self.devices))]
         return [self._canonical(held_by(number, self.state["parameters"]))
                 for number in range(len(self.devices))]
 
     def variant(self, name):
+        if self.division:
+            raise Unsupported(f"strategy '{self.task.strategy}' sends in the midst of forward and "
+                              "backward: no part of its step is an aggregation")
         return Aggregation(self) if name == "A" else Phase(self, self.phases[name])
 
     def peak_memory(self):
@@ -266,7 +297,7 @@ class Runner(protocol.Runner):
                                        initial_statistics(self.network)),
             "key": self._next_key() if self.dropout else None,
         }
-        self.state = self._place(state, STATE, may_alias=False)
+        self.state = self._place(state, self.takes, may_alias=False)
 
     def _next_key(self):
         """The key of the next masks, which new weights do not change."""
@@ -274,11 +305,21 @@ class Runner(protocol.Runner):
             return np.asarray(jax.random.PRNGKey(self.task.seed))
         return np.asarray(self.state["key"])
 
-    def _place(self, arrays, specs=SPLIT, **options):
+    def _stored(self, parameters):
+        """Lay parameters out as a divided network holds them."""
+        if not self.division:
+            return parameters
+        return {layer: {kind: self.division.stored(layer, array) for kind, array in held.items()}
+                for layer, held in parameters.items()}
+
+    def _shardings(self, specs):
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs)
+
+    def _place(self, arrays, specs=None, **options):
         """Put arrays on the device; on several, whole or cut as the partition specs say."""
         if not self.mesh:
             return jax.device_put(arrays, self.devices[0], **options)
-        shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs)
+        shardings = self._shardings(self.batch_spec if specs is None else specs)
         if self.task.ranks > 1:
             def place(sharding, array):
                 return jax.make_array_from_process_local_data(sharding, np.array(array))
@@ -299,6 +340,8 @@ class Runner(protocol.Runner):
         for layer, arrays in parameters.items():
             for parameter, array in arrays.items():
                 order = np.argsort(self._stored_axes(layer, parameter, array.ndim))
+                if self.division:
+                    array = self.division.as_in_network(layer, array)
                 canonical[f"{layer}.{parameter}"] = transposed(array, order)
         return canonical
 
@@ -318,7 +361,9 @@ class Runner(protocol.Runner):
         def all_outputs(parameters, statistics, key, x):
             return forward(layers, self.style, parameters, statistics, key, x)[0]
 
-        outputs = jax.eval_shape(all_outputs, self.state["parameters"],
+        parameters = initial_parameters(self.network) if self.division else \
+            self.state["parameters"]
+        outputs = jax.eval_shape(all_outputs, parameters,
                                  initial_statistics(self.network), self.state["key"], inputs)
         return {name: tuple(output.shape[axis] for axis in (3, 1, 2)) if output.ndim == 4
                 else output.shape[1:] for name, output in outputs.items()}
@@ -363,7 +408,7 @@ def held_by(number, arrays):
 
 def find_devices(task):
     """Return JAX's devices for `task`, or raise `Unsupported` with JAX's own words."""
-    protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce"])
+    protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce", *STRATEGIES])
     local = task.devices // task.ranks
     if task.device == "cpu":
         # A device that waits for the others holds a thread. With none to spare, one of 15,000 steps

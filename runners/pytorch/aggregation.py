@@ -16,6 +16,11 @@ import torch.distributed as dist
 class Aggregation:
     """That of one device: nothing. A strategy averages in `aggregate`, or during backward."""
 
+    # Whether forward, backward and aggregation can be timed apart.
+    timed_in_parts = True
+    # As `protocol.Runner` says.
+    whole_batch = parted = False
+
     def aggregate(self):
         """Put the mean over all ranks in the place of this rank's gradients."""
 
@@ -29,6 +34,37 @@ class Aggregation:
 
     def reset(self):
         """Forget what earlier steps have left."""
+
+    def settings(self):
+        """Say how the strategy divides this network."""
+        return []
+
+    def named(self, names):
+        """Return those of our names, and their modules' names, that this rank holds."""
+        return names
+
+    def differentiate(self, loss_of, scaler, inputs, targets):
+        """Run forward and backward, and return the loss."""
+        loss = loss_of(inputs, targets)
+        (scaler.scale(loss) if scaler else loss).backward()
+        return loss.detach()
+
+    def everybodys(self, loss):
+        """Return the loss that this rank answers for."""
+        return loss
+
+    def put(self, parameters, weights):
+        """Copy weights into the parameters that this rank holds, in place."""
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(weights[name]))
+
+    def whole(self, parameters):
+        """Return every parameter of the network, whole."""
+        return parameters
+
+    def held(self, parameters):
+        """Return how many numbers of each parameter this rank holds, as `protocol.Runner` says."""
+        return None
 
 
 class Messages(Aggregation):

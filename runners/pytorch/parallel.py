@@ -82,8 +82,10 @@ def aggregated(model, task):
     if task.device == "cuda" and task.tuning == "tuned" and not facts.capturable:
         raise Unsupported(f"strategy '{task.strategy}' waits on the host, which the CUDA graph of "
                           "tuned cannot: use stock")
-    module, _, name = facts.implementation.partition(".")
+    module, _, name = facts.implementation.rpartition(".")
     strategy = getattr(importlib.import_module(f"runners.pytorch.{module}"), name)
+    if facts.divides:
+        return model, strategy(model, task)
     if facts.after_backward:
         return model, strategy([each for each in model.parameters() if each.requires_grad], task)
     replica = replicate(model, task)
@@ -93,7 +95,7 @@ def aggregated(model, task):
 def settings(task):
     """Name what `tuned` turns on in DDP, where the strategy uses it."""
     facts = STRATEGIES.get(task.strategy)
-    if not facts or facts.after_backward:
+    if not facts or facts.after_backward or facts.divides:
         return []
     return ["DDP: gradient_as_bucket_view, static_graph, broadcast_buffers=False"]
 

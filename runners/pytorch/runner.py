@@ -151,6 +151,9 @@ class Runner(protocol.Runner):
         if self.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.replica, self.aggregation = parallel.aggregated(self.model, task)
+        self.whole_batch, self.parted = self.aggregation.whole_batch, self.aggregation.parted
+        self.names = self.aggregation.named(self.names)
+        self.settings = self.settings + self.aggregation.settings()
         self.loss_function = nn.CrossEntropyLoss()
         compiled = "torch.compile" in self.settings
         self.mean_loss = torch.compile(self._loss) if compiled else self._loss
@@ -166,8 +169,7 @@ class Runner(protocol.Runner):
     def load(self, weights):
         # In place: a captured graph keeps its addresses.
         with torch.no_grad():
-            for name, parameter in self._parameters().items():
-                parameter.copy_(torch.from_numpy(weights[name]))
+            self.aggregation.put(self._parameters(), weights)
             for state in self.optimizer.state.values():
                 if state.get("momentum_buffer") is not None:
                     state["momentum_buffer"].zero_()
@@ -198,14 +200,18 @@ class Runner(protocol.Runner):
             parallel.wait_for_all(self.task)
 
     def loss(self):
-        return self.last_loss.item()
+        return self.aggregation.everybodys(self.last_loss).item()
 
     def parameters(self):
         return self.parameters_of(self.names)
 
     def parameters_of(self, names):
-        return {name: to_numpy(parameter) for name, parameter in self._parameters().items()
+        return {name: to_numpy(parameter)
+                for name, parameter in self.aggregation.whole(self._parameters()).items()
                 if name in names}
+
+    def held(self):
+        return self.aggregation.held(self._parameters())
 
     def statistics(self):
         return {f"{name}.{kind}": to_numpy(array)
@@ -219,6 +225,9 @@ class Runner(protocol.Runner):
         averages in all. In `stock` DDP sends those before each forward pass that ends in an
         aggregation, so their time counts as aggregation.
         """
+        if not self.aggregation.timed_in_parts:
+            raise Unsupported(f"strategy '{self.task.strategy}' sends in the midst of forward and "
+                              "backward: no part of its step is an aggregation")
         if name == "A":
             return Part(self.aggregation.alone(), self.synchronize)
         parts = {"F": self._forward, "FB": self._local_gradients, "FBA": self._mean_gradients}
@@ -261,9 +270,7 @@ class Runner(protocol.Runner):
     def differentiate(self, inputs, targets):
         """Run forward and backward, and return the loss. DDP averages gradients meanwhile."""
         self.optimizer.zero_grad()
-        loss = self.mean_loss(inputs, targets)
-        (self.scaler.scale(loss) if self.scaler else loss).backward()
-        return loss.detach()
+        return self.aggregation.differentiate(self.mean_loss, self.scaler, inputs, targets)
 
     def fit(self, work):
         """Return `work(inputs, targets)` as this tier runs it, on a batch from anywhere."""
@@ -347,7 +354,12 @@ class Runner(protocol.Runner):
                 if isinstance(part, nn.BatchNorm2d)}
 
     def _trained(self):
-        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        """Group what is trained by its kind: one call of an optimiser takes tensors of one kind."""
+        kinds = {}
+        for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                kinds.setdefault(type(parameter.data), []).append(parameter)
+        return [{"params": parameters} for parameters in kinds.values()]
 
     def _parameters(self):
         theirs = dict(self.model.named_parameters())

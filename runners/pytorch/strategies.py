@@ -1,4 +1,4 @@
-"""The facts about each way in which PyTorch's ranks aggregate their gradients.
+"""The facts about each way in which PyTorch's ranks train together.
 
 Nothing here imports torch, so the driver and tests can read it. The algorithms are in the modules
 that `implementation` names. S is the bytes of all gradients, n the number of devices.
@@ -25,6 +25,8 @@ class Strategy:
     # None: depends on each parameter's shape
     sent_share: float | None = 1.0
     device_kinds: tuple[str, ...] = ("cpu", "cuda")
+    # what each device holds a part of beside the batch, if not all: "products", "layers", "state"
+    divides: str = ""
 
 
 BLOCK = 1024
@@ -40,4 +42,12 @@ STRATEGIES = {strategy.name: strategy for strategy in (
     Strategy("one_bit", "one_bit.OneBit", exact=False, after_backward=True, sent_share=ONE_BIT),
     Strategy("power_sgd", "ddp.PowerSGD", exact=False, capturable=False, sent_share=None),
     Strategy("bf16_compress", "ddp.BF16Compress", exact=False, sent_share=1 / 2),
+    Strategy("tensor", "model_parallel.tensor.Tensor", capturable=False, sent_share=None,
+             divides="products"),
+    Strategy("pipeline_gpipe", "model_parallel.pipeline.GPipe", capturable=False, sent_share=None,
+             divides="layers"),
+    Strategy("pipeline_1f1b", "model_parallel.pipeline.OneForwardOneBackward", capturable=False,
+             sent_share=None, divides="layers"),
+    Strategy("fsdp", "model_parallel.fsdp.FSDP", capturable=False, sent_share=None,
+             divides="state"),
 )}

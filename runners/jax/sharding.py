@@ -1,0 +1,181 @@
+"""Strategies that divide the network among JAX's devices: only shardings say so, XLA does the rest.
+
+`tensor`: of a pair of dense layers the first has its outputs divided and the second its inputs; an
+embedding with a tied head is divided by words, filled up with zeros to equal parts. `fsdp`: each
+array lies in equal parts on the devices, is gathered where a layer needs it, and once more in the
+backward pass; each device trains on its own part of the batch.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import NamedSharding, PartitionSpec
+
+from runners.protocol import Unsupported
+
+STRATEGIES = ("tensor", "fsdp")
+WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
+COLUMNS, ROWS = PartitionSpec(None, "devices"), PartitionSpec("devices", None)
+# Layers that neither mix the samples of a batch nor draw random numbers.
+LAYERS = ("dense", "tied_dense", "embedding", "positions", "layer_norm", "attention", "add",
+          "relu", "sigmoid", "gelu", "flatten", "tokens", "class_token", "first_token")
+# What may stand between two dense layers that are divided together.
+BETWEEN = ("relu", "sigmoid", "gelu", "attention")
+GATHERED = "gathered"
+
+
+class Division:
+    """How one network lies on the devices of a mesh; `specs` is by layer and parameter."""
+
+    def __init__(self, task, mesh, shapes):
+        refuse(task)
+        self.devices, self.mesh, self.strategy = task.devices, mesh, task.strategy
+        self.layers = {layer["name"]: layer for layer in task.network["layers"]}
+        # By layer: the rows that a divided table has in the network.
+        self.rows, self.packed, self.heads_in = {}, set(), 1
+        if self.strategy == "fsdp":
+            self.batch, self.specs = SPLIT, self._fully_sharded(shapes)
+        else:
+            self.batch, self.specs = WHOLE, self._by_pairs(task, shapes)
+
+    def _by_pairs(self, task, shapes):
+        specs = {name: dict.fromkeys(held, WHOLE) for name, held in shapes.items()}
+        self.pairs = pairs(task.network, self.devices)
+        if not self.pairs:
+            raise Unsupported("strategy 'tensor': {} has no two dense layers that follow one "
+                              "another".format(task.network["name"]))
+        for first, second in self.pairs:
+            specs[first] = {"weight": COLUMNS, "bias": SPLIT}
+            specs[second] = {"weight": ROWS, "bias": WHOLE}
+        self.tied = {layer["attributes"]["tied"]: name for name, layer in self.layers.items()
+                     if layer["op"] == "tied_dense"}
+        for table in self.tied:
+            specs[table] = {"weight": ROWS}
+            self.rows[table] = shapes[table]["weight"].shape[0]
+        self.packed = {layer["inputs"][0] for layer in self.layers.values()
+                       if layer["op"] == "attention"} & {first for first, _ in self.pairs}
+        self.heads_in = self.devices if self.packed else 1
+        return specs
+
+    def _fully_sharded(self, shapes):
+        return {name: {kind: self._in_equal_parts(array.shape) for kind, array in held.items()}
+                for name, held in shapes.items()}
+
+    def _in_equal_parts(self, shape):
+        """Cut the longest axis that divides; an array without one stays whole."""
+        able = [axis for axis, size in enumerate(shape) if size % self.devices == 0]
+        if not able:
+            return WHOLE
+        axis = max(able, key=lambda axis: shape[axis])
+        return PartitionSpec(*([None] * axis), "devices")
+
+    def settings(self):
+        if self.strategy == "fsdp":
+            return ["gathered layer by layer, in both passes"]
+        words = ["{}+{}".format(*pair) for pair in [*self.pairs, *self.tied.items()]]
+        return ["divided products: " + ", ".join(words)]
+
+    def gathered(self, parameters):
+        """Return parameters whole where a layer will need them."""
+        if self.strategy == "tensor":
+            return parameters
+        whole = NamedSharding(self.mesh, WHOLE)
+        return jax.tree.map(
+            lambda array: checkpoint_name(lax.with_sharding_constraint(array, whole), GATHERED),
+            parameters)
+
+    def forgetting(self, function):
+        """Let the backward pass gather what the forward pass has gathered; all else is kept."""
+        if self.strategy == "tensor":
+            return function
+        kept = jax.checkpoint_policies.save_any_names_but_these(GATHERED)
+        return jax.checkpoint(function, policy=kept)
+
+    def logits(self, logits, head):
+        """Leave out what the zeros of a filled table say."""
+        classes = self.layers[head]["attributes"].get("units")
+        if logits.shape[-1] == classes:
+            return logits
+        number = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+        return jnp.where(number < classes, logits, -jnp.inf)
+
+    def stored(self, layer, array):
+        """Lay a parameter out as the devices hold it: [..., (q k v), devices, heads] turned."""
+        if layer in self.packed:
+            parts = array.reshape(*array.shape[:-1], 3, self.devices, -1)
+            return np.ascontiguousarray(parts.swapaxes(-3, -2)).reshape(array.shape)
+        if layer in self.rows:
+            more = -len(array) % self.devices
+            return np.pad(array, ((0, more), (0, 0)))
+        return array
+
+    def as_in_network(self, layer, array):
+        """Undo `stored`."""
+        if layer in self.packed:
+            parts = array.reshape(*array.shape[:-1], self.devices, 3, -1)
+            return np.ascontiguousarray(parts.swapaxes(-3, -2)).reshape(array.shape)
+        return array[:self.rows[layer]] if layer in self.rows else array
+
+    def own(self, number, parameters):
+        """Return what device `number` holds of whole arrays, and the rest from all devices."""
+        return jax.tree.map(
+            lambda array: array.addressable_shards[number].data if array.is_fully_replicated
+            else array, parameters)
+
+    def held(self, parameters):
+        """Count the numbers of each parameter on each device, zeros that fill up aside."""
+        found = []
+        for number in range(self.devices):
+            counts = {}
+            for layer, arrays in parameters.items():
+                for kind, array in arrays.items():
+                    shard = array.addressable_shards[number]
+                    size = shard.data.size
+                    if layer in self.rows:
+                        first = shard.index[0].start or 0
+                        rows = min(shard.data.shape[0], self.rows[layer] - first)
+                        size = max(0, rows) * array.shape[1]
+                    counts["{}.{}".format(layer, kind)] = int(size)
+            found.append(counts)
+        return found
+
+
+def refuse(task):
+    """Raise `Unsupported` for what these strategies do not train here."""
+    if task.precision == "fp16":
+        raise Unsupported("strategy '{}' trains here in fp32, tf32 and bf16".format(task.strategy))
+    for layer in task.network["layers"]:
+        if layer["op"] not in LAYERS:
+            raise Unsupported("strategy '{}': layer {}: {} is not divided here; divided are "
+                              "networks of {}".format(task.strategy, layer["name"], layer["op"],
+                                                      ", ".join(LAYERS)))
+
+
+def pairs(network, devices):
+    """List pairs of dense layers that are divided together, as Megatron-LM does."""
+    layers = {layer["name"]: layer for layer in network["layers"]}
+    readers = {name: [other for other in layers.values() if name in other["inputs"]]
+               for name in layers}
+    found, taken = [], set()
+    for layer in network["layers"]:
+        if layer["op"] != "dense" or layer["name"] in taken:
+            continue
+        last = layer
+        while len(readers[last["name"]]) == 1:
+            (last,) = readers[last["name"]]
+            if last["op"] not in BETWEEN:
+                break
+            heads = last["attributes"].get("heads", devices)
+            if heads % devices:
+                raise Unsupported("strategy 'tensor': layer {}: {} heads do not divide among {} "
+                                  "devices".format(last["name"], heads, devices))
+        if last["op"] == "dense" and last is not layer:
+            if layer["attributes"]["units"] % devices:
+                raise Unsupported("strategy 'tensor': layer {}: {} units do not divide among {} "
+                                  "devices".format(layer["name"], layer["attributes"]["units"],
+                                                   devices))
+            found.append((layer["name"], last["name"]))
+            taken |= {layer["name"], last["name"]}
+    return found

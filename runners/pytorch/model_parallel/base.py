@@ -1,0 +1,53 @@
+"""What the strategies share whose ranks hold a part of the network: gathering, and refusals."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from runners.protocol import Unsupported
+from runners.pytorch.aggregation import Aggregation
+
+# Layers that neither mix the samples of a batch nor draw random numbers.
+LAYERS = ("dense", "tied_dense", "embedding", "positions", "layer_norm", "attention", "add",
+          "relu", "sigmoid", "gelu", "flatten", "tokens", "class_token", "first_token")
+
+
+class ModelParallel(Aggregation):
+    """A rank holds some parameters whole and a shard of others; nobody aggregates afterwards."""
+
+    timed_in_parts = False
+    parted = True
+
+    def __init__(self, task):
+        refuse(task)
+        self.mesh = init_device_mesh(task.device, (task.ranks,))
+
+    def put(self, parameters, weights):
+        for name, parameter in parameters.items():
+            value = torch.from_numpy(weights[name])
+            if isinstance(parameter, DTensor):
+                value = distribute_tensor(value.to(parameter.device), self.mesh,
+                                          parameter.placements, src_data_rank=None).to_local()
+                parameter = parameter.to_local()
+            parameter.copy_(value)
+
+    def whole(self, parameters):
+        return {name: parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+                for name, parameter in parameters.items()}
+
+    def held(self, parameters):
+        return {name: (parameter.to_local() if isinstance(parameter, DTensor) else parameter)
+                .numel() for name, parameter in parameters.items()}
+
+
+def refuse(task):
+    """Raise `Unsupported` for what these strategies do not train here."""
+    if task.tuning != "stock":
+        raise Unsupported(f"strategy '{task.strategy}' is eager here: its only tier is stock")
+    if task.precision == "fp16":
+        raise Unsupported(f"strategy '{task.strategy}': the loss scale of fp16 would need every "
+                          "rank's gradients; bf16 needs none")
+    for layer in task.network["layers"]:
+        if layer["op"] not in LAYERS:
+            raise Unsupported(f"strategy '{task.strategy}': layer {layer['name']}: {layer['op']} "
+                              f"is not divided here; divided are networks of {', '.join(LAYERS)}")
