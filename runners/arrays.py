@@ -56,6 +56,16 @@ def mapped_from(file, mode="r"):
     return arrays
 
 
+def batches(arrays):
+    """Return the inputs and targets of a ring.
+
+    Inputs that lie as `inputs_channels_last` (N, B, H, W, C) are seen as (N, B, C, H, W).
+    """
+    if "inputs" in arrays:
+        return arrays["inputs"], arrays["targets"]
+    return np.moveaxis(arrays["inputs_channels_last"], -1, 2), arrays["targets"]
+
+
 class Archive(zipfile.ZipFile):
     """An .npz that is written array by array, so that none has to be kept; a context manager.
 

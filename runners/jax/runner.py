@@ -47,7 +47,8 @@ TURNED = {
 }
 # On several devices: the same on each, or cut along the first axis.
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
-STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE}
+STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE,
+         "recipe": WHOLE}
 
 # JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
 PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
@@ -59,6 +60,8 @@ def sgd(parameters, velocity, gradients, learning_rate, momentum):
 
 
 class Runner(protocol.Runner):
+    keeps_channels_last = True
+
     @staticmethod
     def describe():
         installed = {str(each.metadata["Name"]): each.version
@@ -85,6 +88,11 @@ class Runner(protocol.Runner):
                                   "cudnn" if CUDNN_ATTENTION in self.settings else None)
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
         self.dropout = "dropout" in self.ops.values()
+        # What a scheduled step reads from its state.
+        self.recipe = None
+        if task.scheduled:
+            self.recipe = {"rate": np.float32(self.network["learning_rate"]),
+                           "decay": np.float32(0)}
         parameters = initial_parameters(self.network)
         self.state = None
         self._reset(parameters)
@@ -119,10 +127,15 @@ class Runner(protocol.Runner):
         def train_step(state, inputs, targets):
             key, now = jax.random.split(state["key"]) if self.dropout else (None, None)
             loss, statistics, gradients = loss_and_gradients(state, now, inputs, targets)
-            parameters, velocity = sgd(state["parameters"], state["velocity"],
-                                       aggregate(gradients), learning_rate, momentum)
+            gradients, rate, recipe = aggregate(gradients), learning_rate, state["recipe"]
+            if recipe:
+                rate = recipe["rate"]
+                gradients = jax.tree.map(lambda gradient, weight: gradient + recipe["decay"] * weight,
+                                         gradients, state["parameters"])
+            parameters, velocity = sgd(state["parameters"], state["velocity"], gradients, rate,
+                                       momentum)
             return {"parameters": parameters, "velocity": velocity, "statistics": statistics,
-                    "key": key}, loss
+                    "key": key, "recipe": recipe}, loss
 
         def only_loss(_after, state, inputs, targets):
             return scaled_loss(state["parameters"], state["statistics"], state["key"], inputs,
@@ -136,6 +149,13 @@ class Runner(protocol.Runner):
             loss, (statistics, gradients) = local_gradients(after, state, inputs, targets)
             return loss, (statistics, aggregate(gradients))
 
+        at_rest = style._replace(training=False)
+
+        def infer(parameters, statistics, inputs):
+            outputs, _ = forward(layers, at_rest, parameters, statistics, None, inputs)
+            return outputs[layers[-1]["name"]].astype(jnp.float32)
+
+        self.inference = self.compile(infer, (WHOLE, SPLIT, SPLIT), SPLIT)
         takes = (SPLIT, STATE, SPLIT, SPLIT)
         self.train_step = self.compile(train_step, takes[1:], (STATE, SPLIT), donate_argnums=0)
         # keep_unused: `_after` orders the steps.
@@ -207,6 +227,16 @@ class Runner(protocol.Runner):
         return [self._canonical(held_by(number, self.state["parameters"]))
                 for number in range(len(self.devices))]
 
+    def schedule(self, rate, decay):
+        self.recipe = {"rate": np.float32(rate), "decay": np.float32(decay)}
+        self.state["recipe"] = self._place(self.recipe, WHOLE)
+
+    def infer(self, inputs):
+        if inputs.ndim == 4:
+            inputs = inputs.transpose(0, 2, 3, 1)  # (B, C, H, W) -> (B, H, W, C)
+        return self.inference(self.state["parameters"], self.state["statistics"],
+                              np.ascontiguousarray(inputs))
+
     def variant(self, name):
         return Aggregation(self) if name == "A" else Phase(self, self.phases[name])
 
@@ -259,6 +289,7 @@ class Runner(protocol.Runner):
             "statistics": jax.tree.map(lambda one: np.tile(one, len(self.devices)),
                                        initial_statistics(self.network)),
             "key": self._next_key() if self.dropout else None,
+            "recipe": self.recipe,
         }
         self.state = self._place(state, STATE, may_alias=False)
 
