@@ -13,9 +13,6 @@ from pathlib import Path
 import runners.arrays
 from harness.data.divided import Divided
 
-# The step of an epoch whose gradient the witness looks at.
-SECOND = 1
-
 
 @dataclass
 class Epochs:
@@ -38,16 +35,15 @@ class Epochs:
         self.coming[number + 1] = self.writer.submit(self._write, number + 1)
         return path
 
-    def second(self, number: int) -> Path:
-        """Return the file with the second mini-batch of an epoch alone. It stays."""
-        return self.folder / f"second-{number}.npz"
+    def last(self, number: int) -> Path:
+        """Return the file with the last mini-batch of an epoch alone. It stays."""
+        return self.folder / f"last-{number}.npz"
 
     def _write(self, number: int) -> Path:
         drawn = self.divided.epoch(self.batch, self.seed, number, self.augment)
         path = self.folder / f"epoch-{number % 2}.npz"
         runners.arrays.save(path, drawn)
-        runners.arrays.save(self.second(number),
-                            {name: array[SECOND:SECOND + 1] for name, array in drawn.items()})
+        runners.arrays.save(self.last(number), {name: array[-1:] for name, array in drawn.items()})
         return path
 
 

@@ -1,11 +1,11 @@
 """One process of a trial that trains until a test accuracy: one seed, epoch by epoch.
 
 All frameworks begin with the weights of the seed and train on its mini-batches, in its order. The
-first two steps of an epoch are untimed: the witness looks at them. The others are one window.
+last two steps of an epoch are untimed: the witness looks at them. Those before are one window.
 Training time is the window's time a step times all steps; testing and feeding do not count.
 
 The witness compares with the reference's gradient where the reference tests the weights. Else,
-once the target is reached, the worker makes the second step of each epoch again, from the weights
+once the target is reached, the worker makes the last step of each epoch again, from the weights
 that it had then and without momentum.
 """
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import networks
-import runners.arrays
 from harness.accuracy import witness
 from harness.accuracy.epochs import Epochs, epochs
 from harness.accuracy.evaluation import Examiner, examiner, tests_itself
@@ -33,11 +32,11 @@ REPLAY_RATE = 1.0
 
 @dataclass(frozen=True)
 class Moment:
-    """The first two steps of an epoch: weights before, between and after, and the second batch."""
+    """The last two steps of an epoch: weights before, between and after, and the last batch."""
 
     epoch: int
     weights: tuple[Path, Path, Path]
-    second: Path
+    batch: Path
     recipe: Recipe
 
 
@@ -95,11 +94,8 @@ class AccuracyProcess(Process):
 
     def _train(self, worker: Worker, own: Examiner, fed: Epochs) -> None:
         """Train epoch by epoch. Raises Failed at a wrong step, and if the target is not reached."""
-        until, rows = self.until, self.outcome.accuracy
+        until, rows, moments = self.until, self.outcome.accuracy, list[Moment]()
         itself = tests_itself(self.network, self.trial.precision)
-        weights, moments = self.weights, []
-        if self.network.has_batch_norm:
-            weights = self._with_first_statistics(own)
         for epoch in range(1, until.at_most_epochs + 1):
             self._tell(f"epoch {epoch}")
             recipe = Recipe(until.rate(epoch, self.network.learning_rate), self.network.momentum,
@@ -108,27 +104,25 @@ class AccuracyProcess(Process):
                 self._schedule(worker, recipe.rate, recipe.decay)
             worker.ask("feed", self.session.suite.limits.build, batches=str(fed.file(epoch)),
                        residence=self.session.residence(self.trial))
-            first, second = (self._step_and_snapshot(worker, own) for _ in range(WITNESSED))
-            moment = Moment(epoch, (weights, first, second), fed.second(epoch), recipe)
-            seen = witness.Seen(math.nan, "", math.nan)
-            if itself:
-                moments.append(moment)
-            else:
-                seen = self._refuse(own.look(moment.weights, moment.second, recipe), epoch)
             self._window(worker, int(self.outcome.row["window_steps"]), "timing")
-            weights = own.snapshot(worker)
+            before = own.snapshot(worker)
+            between, weights = (self._step_and_snapshot(worker, own) for _ in range(WITNESSED))
+            moments.append(Moment(epoch, (before, between, weights), fed.last(epoch), recipe))
+            seen = witness.Seen(math.nan, "", math.nan)
+            if not itself:
+                seen = self._refuse(own.look(moments[-1].weights, fed.last(epoch), recipe), epoch)
             reached, outputs = own.test(worker, weights)
             done = reached.accuracy >= until.target
             error = math.nan
             # Epochs 1, 2, 4, 8, ... and the one that decides.
             if itself and (done or not epoch & (epoch - 1)):
-                error = own.confirm(outputs, weights, [self.seed, epoch])
+                error = own.confirm(outputs, weights, [self.seed, epoch], done)
             rows.append({**self._position(epoch), "test_accuracy": reached.accuracy,
                          "test_loss": reached.loss, "witness_error": seen.error,
                          "witness_share": seen.share, "learning_rate": recipe.rate,
                          "evaluation_error": error})
             if done:
-                if moments:
+                if itself:
                     self._replay(worker, own, moments)
                 return
         best = max(row["test_accuracy"] for row in rows)
@@ -145,7 +139,7 @@ class AccuracyProcess(Process):
                 "seconds": before["seconds"] + window["step_seconds"] * steps}
 
     def _replay(self, worker: Worker, own: Examiner, moments: list[Moment]) -> None:
-        """Let the worker make the second step of each epoch again; note what the witness sees."""
+        """Let the worker make the last step of each epoch again; note what the witness sees."""
         self._tell("looking at steps")
         limit = self.session.suite.limits.window
         scheduled = self.until.scheduled
@@ -155,7 +149,7 @@ class AccuracyProcess(Process):
         for moment, row in zip(moments, self.outcome.accuracy, strict=True):
             before, between, after = moment.weights
             worker.ask("load", limit, weights=str(own.parameters_of(between)))
-            worker.ask("feed", limit, batches=str(moment.second),
+            worker.ask("feed", limit, batches=str(moment.batch),
                        residence=self.session.residence(self.trial))
             again = arrays.mapped(self._step_and_snapshot(worker, own))
             w0, w1, w2 = map(arrays.mapped, (before, between, after))
@@ -163,16 +157,6 @@ class AccuracyProcess(Process):
             seen = witness.look(w0, w1, w2, gradients, moment.recipe)
             row.update(witness_error=seen.error, witness_share=seen.share)
             self._refuse(seen, moment.epoch)
-
-    def _with_first_statistics(self, own: Examiner) -> Path:
-        """Return the seed's weights with the running statistics that they begin with."""
-        found = dict(arrays.mapped(self.weights))
-        for name in own.running:
-            scale = found[name.rpartition(".")[0] + ".scale"]
-            found[name] = scale * 0 + float(name.endswith(".variance"))
-        path = own.folder.path("start.npz")
-        runners.arrays.save(path, found)
-        return path
 
     @staticmethod
     def _refuse(seen: witness.Seen, epoch: int) -> witness.Seen:

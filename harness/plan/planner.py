@@ -247,8 +247,8 @@ def _untested(trial: Trial, until: Until) -> str:
     """Return why a trial cannot train to a test accuracy, or ""."""
     network = networks.get(trial.network)
     if trial.data not in divided.DIVISIBLE:
-        return (f"until: {trial.data} has no test part here, {', '.join(divided.DIVISIBLE)} have: "
-                f"name a network of one, such as fcn5 or resnet56, and data: {divided.DIVISIBLE[0]}")
+        return (f"until: {trial.data} has no test part here, {' and '.join(divided.DIVISIBLE)} "
+                "have: write data: with one of them and a network for it, as fcn5 or resnet56")
     if network.has_dropout:
         return (f"until: {network.name} has dropout, whose masks hide what a step did: "
                 "name a network without it")

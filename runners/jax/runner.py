@@ -129,8 +129,8 @@ class Runner(protocol.Runner):
             loss, statistics, gradients = loss_and_gradients(state, now, inputs, targets)
             gradients, rate, recipe = aggregate(gradients), learning_rate, state["recipe"]
             if recipe:
-                rate = recipe["rate"]
-                gradients = jax.tree.map(lambda gradient, weight: gradient + recipe["decay"] * weight,
+                rate, decay = recipe["rate"], recipe["decay"]
+                gradients = jax.tree.map(lambda gradient, weight: gradient + decay * weight,
                                          gradients, state["parameters"])
             parameters, velocity = sgd(state["parameters"], state["velocity"], gradients, rate,
                                        momentum)
