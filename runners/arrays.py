@@ -72,6 +72,16 @@ def described(version, header):
         io.BytesIO(struct.pack("<I", len(header)) + header))
 
 
+def batches(arrays):
+    """Return the inputs and targets of a ring.
+
+    Inputs that lie as `inputs_channels_last` (N, B, H, W, C) are seen as (N, B, C, H, W).
+    """
+    if "inputs" in arrays:
+        return arrays["inputs"], arrays["targets"]
+    return np.moveaxis(arrays["inputs_channels_last"], -1, 2), arrays["targets"]
+
+
 class Archive(zipfile.ZipFile):
     """An .npz that is written array by array, so that none has to be kept; a context manager.
 

@@ -27,13 +27,13 @@ class Task:
 
     `device` is "cpu" or "cuda". `devices` train together by `strategy`, in `ranks` processes (1:
     this process drives all devices); this process is number `rank`. `dropout` can be off in the
-    reference alone.
+    reference alone. The runner of a `scheduled` task is told the learning rate while it trains.
     """
 
     def __init__(self, network, batch, device="cpu", threads=1, **options):
         self.network, self.batch, self.device, self.threads = network, batch, device, threads
         defaults = {"precision": "fp32", "tuning": "stock", "dropout": True, "seed": 0,
-                    "devices": 1, "ranks": 1, "rank": 0, "strategy": ""}
+                    "devices": 1, "ranks": 1, "rank": 0, "strategy": "", "scheduled": False}
         unknown = sorted(set(options) - set(defaults))
         if unknown:
             raise TypeError("a task has no " + ", ".join(unknown))
@@ -60,6 +60,8 @@ class Runner:
     # Whether each rank holds a part of the parameters. All ranks call `parameters` then, which
     # gathers them.
     parted = False
+    # Whether `feed` keeps images as they lie in memory; else they are copied to N C H W.
+    keeps_channels_last = False
 
     def __init__(self, task):
         """Build network, loss and optimiser for `task`; raise `Unsupported` or `Different`."""
@@ -112,6 +114,22 @@ class Runner:
         read; the proof then says so.
         """
         return {}
+
+    def schedule(self, rate, decay):
+        """Train from now on with this learning rate, where the task is `scheduled`.
+
+        `decay` is the weight decay: so many times each parameter is added to its gradient, before
+        momentum. Both are inputs of the compiled step. Until then they are the network's rate and
+        0; `load` changes neither.
+        """
+        raise Unsupported("this runner takes no learning rate or weight decay while it trains")
+
+    def infer(self, inputs):
+        """Return the outputs (B, K) of images (B, C, H, W) in inference mode, as float32.
+
+        Batch norm reads its running statistics. Neither they nor the parameters change.
+        """
+        raise Unsupported("this runner tests no network in inference mode while it trains")
 
     def copies(self):
         """Return the `parameters` of each device of this process."""

@@ -21,10 +21,13 @@ import traceback
 import numpy as np
 
 from runners.arrays import Archive, mapped, save
+from runners.arrays import batches as batches_of
 from runners.comparisons import Comparisons
 from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
 HEARTBEAT_SECONDS = 2.0
+# Samples that are tested together.
+EVALUATED = 500
 OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted",
                  "bad_alloc", "cannot allocate memory", "unable to allocate",
                  "can't allocate memory", "failed to allocate")
@@ -76,10 +79,10 @@ class Session:
         return {}
 
     def feed(self, batches, residence):
-        arrays = mapped(batches)
+        order = "K" if self.runner.keeps_channels_last else "C"
         # Copies: a step must not read through the map of a file where it copies its batch.
-        inputs, targets = (self._own_rows(np.array(arrays[name]))
-                           for name in ("inputs", "targets"))
+        inputs, targets = (self._own_rows(np.array(array, order=order))
+                           for array in batches_of(mapped(batches)))
         self._stop_proving()
         self.runner.feed(inputs, targets, residence)
         # What building and loading took is not the training's.
@@ -128,8 +131,25 @@ class Session:
         return {"losses": losses, "hidden": hidden, "first_seconds": self.first_seconds}
 
     def snapshot(self, out):
-        """Save the present parameters by full name."""
-        save(out, self.runner.parameters())
+        """Save the present parameters and running statistics by full name."""
+        save(out, dict(self.runner.parameters(), **self.runner.statistics()))
+        return {}
+
+    def schedule(self, rate, decay):
+        self.runner.schedule(rate, decay)
+        return {}
+
+    def evaluate(self, inputs, out):
+        """Save the outputs in inference mode for the inputs of a file (n, ...), as float32."""
+        samples = mapped(inputs)["inputs"]
+        found = []
+        for first in range(0, len(samples), EVALUATED):
+            part = samples[first:first + EVALUATED]
+            # A last part is filled with its first sample: compiled code has one shape.
+            missing = EVALUATED - len(part)
+            whole = np.concatenate([part, np.repeat(part[:1], missing, 0)]) if missing else part
+            found.append(np.asarray(self.runner.infer(whole), np.float32)[:len(part)])
+        save(out, {"outputs": np.concatenate(found)})
         return {}
 
     def copies(self, units=0):

@@ -99,6 +99,7 @@ SERVER_COLUMNS: Mapping[str, type] = {
 ACCURACY_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "seed": int, "epoch": int, "step": int, "seconds": float,
     "test_accuracy": float, "test_loss": float, "witness_error": float, "witness_share": float,
+    "learning_rate": float, "evaluation_error": float,
 }
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,

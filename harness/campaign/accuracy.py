@@ -1,23 +1,43 @@
 """One process of a trial that trains until a test accuracy: one seed, epoch by epoch.
 
 All frameworks begin with the weights of the seed and train on its mini-batches, in its order. The
-first two steps of an epoch are untimed: the witness looks at them. The others are one window.
+last two steps of an epoch are untimed: the witness looks at them. Those before are one window.
 Training time is the window's time a step times all steps; testing and feeding do not count.
+
+The witness compares with the reference's gradient where the reference tests the weights. Else,
+once the target is reached, the worker makes the last step of each epoch again, from the weights
+that it had then and without momentum.
 """
 
 import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import networks
-from harness.accuracy.evaluation import Examiner, examiner
+from harness.accuracy import witness
+from harness.accuracy.epochs import Epochs, epochs
+from harness.accuracy.evaluation import Examiner, examiner, tests_itself
+from harness.accuracy.witness import Recipe
 from harness.campaign.process import Process
-from harness.campaign.session import residence_of
 from harness.data import arrays, divided
 from harness.plan.suite import Until
 from harness.workers.worker import Failed, Unsupported, Worker
 
 WITNESSED = 2  # steps of an epoch
+# Of a step that is made again, where the rate can be told: its rounding is then small.
+REPLAY_RATE = 1.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The last two steps of an epoch: weights before, between and after, and the last batch."""
+
+    epoch: int
+    weights: tuple[Path, Path, Path]
+    batch: Path
+    recipe: Recipe
 
 
 class AccuracyProcess(Process):
@@ -28,6 +48,15 @@ class AccuracyProcess(Process):
         """The seed of this process: the same for every framework."""
         return self.session.suite.seed + self.number
 
+    @property
+    def until(self) -> Until:
+        assert self.session.suite.until
+        return self.session.suite.until
+
+    @property
+    def network(self) -> networks.Network:
+        return networks.get(self.trial.network)
+
     def measure(self) -> Any:
         """Train and test; the accuracy of each epoch is a row."""
         outcome = super().measure()
@@ -36,61 +65,107 @@ class AccuracyProcess(Process):
         return outcome
 
     def _feed(self, worker: Worker) -> None:
-        """Load the seed's weights; batches come epoch by epoch."""
-        network = networks.get(self.trial.network)
-        self.weights = self.session.inputs.weights(network, self.seed)
-        worker.ask("load", self.session.suite.limits.build, weights=str(self.weights))
+        """Load the seed's weights; batches come epoch by epoch. Compile the framework's test."""
+        limit = self.session.suite.limits.build
+        self.parts = divided.divide(self.trial.data, self.network)
+        self.tests = self.session.inputs.tests(self.parts)
+        self.weights = self.session.inputs.weights(self.network, self.seed)
+        worker.ask("load", limit, weights=str(self.weights))
+        if tests_itself(self.network, self.trial.precision):
+            worker.ask("evaluate", limit, inputs=str(self.tests), out=os.devnull)
 
     def _time(self, worker: Worker) -> None:
-        suite, network = self.session.suite, networks.get(self.trial.network)
-        assert suite.until
-        parts = divided.divide(self.trial.data, network)
-        steps = len(parts.inputs) // self.trial.global_batch
+        parts, trial, limits = self.parts, self.trial, self.session.suite.limits
+        steps = parts.count // trial.global_batch
         if steps <= WITNESSED:
-            raise Unsupported(f"an epoch of {len(parts.inputs):,} samples has {steps} mini-batches "
-                              f"of {self.trial.global_batch:,}; until needs {WITNESSED + 1}: "
+            raise Unsupported(f"an epoch of {parts.count:,} samples has {steps} mini-batches "
+                              f"of {trial.global_batch:,}; until needs {WITNESSED + 1}: "
                               "ask for a smaller batch")
         self.outcome.row.update(window_steps=steps - WITNESSED)
-        with examiner(network, parts, suite.limits.check, self.session.inputs.folder,
-                      self.session.live) as own:
-            self._train(worker, own, suite.until)
+        with examiner(parts, trial.precision, self.tests, limits.check,
+                      self.session.live) as own, \
+                epochs(parts, trial.global_batch, self.seed,
+                       self.until.augmentation != "none", own.folder.folder,
+                       ahead=trial.device_kind != "cpu") as fed:
+            self._train(worker, own, fed)
+        if self.until.scheduled:
+            self._schedule(worker, self.network.learning_rate, 0.0)
         self._prove(worker, after=True)
 
-    def _train(self, worker: Worker, own: Examiner, until: Until) -> None:
+    def _train(self, worker: Worker, own: Examiner, fed: Epochs) -> None:
         """Train epoch by epoch. Raises Failed at a wrong step, and if the target is not reached."""
-        rows, weights, seconds, step = self.outcome.accuracy, self.weights, 0.0, 0
+        until, rows, moments = self.until, self.outcome.accuracy, list[Moment]()
+        itself = tests_itself(self.network, self.trial.precision)
         for epoch in range(1, until.at_most_epochs + 1):
             self._tell(f"epoch {epoch}")
-            batches = self._feed_epoch(worker, own, epoch)
-            first = self._step_and_snapshot(worker, own)
-            second = self._step_and_snapshot(worker, own)
-            seen = own.look((weights, first, second), batches, WITNESSED - 1)
-            if seen.fault:
-                raise Failed("different", f"epoch {epoch}: {seen.fault}")
-            steps = int(self.outcome.row["window_steps"])
-            self._window(worker, steps, "timing")
-            weights = own.snapshot(worker)
-            reached = own.test(weights)
-            step += steps + WITNESSED
-            seconds += self.outcome.windows[-1]["step_seconds"] * (steps + WITNESSED)
-            rows.append({"trial": self.trial.trial, "process": self.number, "seed": self.seed,
-                         "epoch": epoch, "step": step, "seconds": seconds,
-                         "test_accuracy": reached.accuracy, "test_loss": reached.loss,
-                         "witness_error": seen.error, "witness_share": seen.share})
-            if reached.accuracy >= until.target:
+            recipe = Recipe(until.rate(epoch, self.network.learning_rate), self.network.momentum,
+                            until.weight_decay, own.running)
+            if until.scheduled:
+                self._schedule(worker, recipe.rate, recipe.decay)
+            worker.ask("feed", self.session.suite.limits.build, batches=str(fed.file(epoch)),
+                       residence=self.session.residence(self.trial))
+            self._window(worker, int(self.outcome.row["window_steps"]), "timing")
+            before = own.snapshot(worker)
+            between, weights = (self._step_and_snapshot(worker, own) for _ in range(WITNESSED))
+            moments.append(Moment(epoch, (before, between, weights), fed.last(epoch), recipe))
+            seen = witness.Seen(math.nan, "", math.nan)
+            if not itself:
+                seen = self._refuse(own.look(moments[-1].weights, fed.last(epoch), recipe), epoch)
+            reached, outputs = own.test(worker, weights)
+            done = reached.accuracy >= until.target
+            error = math.nan
+            # Epochs 1, 2, 4, 8, ... and the one that decides.
+            if itself and (done or not epoch & (epoch - 1)):
+                error = own.confirm(outputs, weights, [self.seed, epoch], done)
+            rows.append({**self._position(epoch), "test_accuracy": reached.accuracy,
+                         "test_loss": reached.loss, "witness_error": seen.error,
+                         "witness_share": seen.share, "learning_rate": recipe.rate,
+                         "evaluation_error": error})
+            if done:
+                if itself:
+                    self._replay(worker, own, moments)
                 return
         best = max(row["test_accuracy"] for row in rows)
         raise Failed("target", f"a test accuracy of {until.target:g} was not reached in "
                                f"{until.at_most_epochs} epochs: the best was {best:.3g}")
 
-    def _feed_epoch(self, worker: Worker, own: Examiner, epoch: int) -> Path:
-        """Let the worker take the shuffled mini-batches of an epoch; return their file."""
-        batches = own.folder.path("epoch.npz")
-        drawn = own.divided.epoch(self.trial.global_batch, self.seed, epoch)
-        arrays.save_batches(batches, *drawn)
-        worker.ask("feed", self.session.suite.limits.build, batches=str(batches),
-                   residence=residence_of(self.trial))
-        return batches
+    def _position(self, epoch: int) -> dict[str, Any]:
+        """Say which row of the records an epoch is, and what it took until then."""
+        window, rows = self.outcome.windows[-1], self.outcome.accuracy
+        steps = window["steps"] + WITNESSED
+        before = rows[-1] if rows else {"step": 0, "seconds": 0.0}
+        return {"trial": self.trial.trial, "process": self.number, "seed": self.seed,
+                "epoch": epoch, "step": before["step"] + steps,
+                "seconds": before["seconds"] + window["step_seconds"] * steps}
+
+    def _replay(self, worker: Worker, own: Examiner, moments: list[Moment]) -> None:
+        """Let the worker make the last step of each epoch again; note what the witness sees."""
+        self._tell("looking at steps")
+        limit = self.session.suite.limits.window
+        scheduled = self.until.scheduled
+        rate = REPLAY_RATE if scheduled else self.network.learning_rate
+        if scheduled:
+            self._schedule(worker, rate, 0.0)
+        for moment, row in zip(moments, self.outcome.accuracy, strict=True):
+            before, between, after = moment.weights
+            worker.ask("load", limit, weights=str(own.parameters_of(between)))
+            worker.ask("feed", limit, batches=str(moment.batch),
+                       residence=self.session.residence(self.trial))
+            again = arrays.mapped(self._step_and_snapshot(worker, own))
+            w0, w1, w2 = map(arrays.mapped, (before, between, after))
+            gradients = witness.own_gradients(w1, again, rate, own.running)
+            seen = witness.look(w0, w1, w2, gradients, moment.recipe)
+            row.update(witness_error=seen.error, witness_share=seen.share)
+            self._refuse(seen, moment.epoch)
+
+    @staticmethod
+    def _refuse(seen: witness.Seen, epoch: int) -> witness.Seen:
+        if seen.fault:
+            raise Failed("different", f"epoch {epoch}: {seen.fault}")
+        return seen
+
+    def _schedule(self, worker: Worker, rate: float, decay: float) -> None:
+        worker.ask("schedule", self.session.suite.limits.window, rate=rate, decay=decay)
 
     def _step_and_snapshot(self, worker: Worker, own: Examiner) -> Path:
         """Train one step that is not timed, and return the weights that it leaves."""

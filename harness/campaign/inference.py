@@ -15,7 +15,7 @@ import numpy as np
 
 import networks
 from harness.campaign.process import Process
-from harness.campaign.session import Session, residence_of
+from harness.campaign.session import Session
 from harness.inference import server
 from harness.inference.judge import Calls, Verdict
 from harness.inference.reference import Asked
@@ -68,7 +68,7 @@ class InferenceProcess(Process):
             self._note(self.session.inference.compare(self.calls), "in timed calls: ")
         else:
             self._note(self.session.inference.prove(worker, Asked.of(trial), self.built,
-                                                    residence_of(trial)))
+                                                    self.session.residence(trial)))
         row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
 
     def _serve(self) -> None:

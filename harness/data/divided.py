@@ -5,50 +5,89 @@ digits gives a seeded fifth, which is the same for every seed of a suite.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from harness.data import data_sets
+from harness.data import augmentation, data_sets
 from harness.errors import WrongUse
 from networks import Network
 
 # Sets whose reader knows a training part and a test part.
-DIVISIBLE = ("mnist",)
+DIVISIBLE = ("mnist", "cifar10-jpeg")
 TEST_SHARE = 0.2
 # Of the division. Not the suite's, so that two suites test the same images.
 SEED = 0
 TRAINING, TEST = 0, 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Divided:
-    """Samples [N, *input_shape] and labels [N] of both parts; `text` says where they come from."""
+    """Both parts of a set for a network; `text` says where they come from."""
 
-    inputs: np.ndarray
-    labels: np.ndarray
-    test_inputs: np.ndarray
-    test_labels: np.ndarray
+    name: str
+    network: Network
+    training: data_sets.Read
+    test: data_sets.Read
     text: str
 
-    def epoch(self, batch: int, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def count(self) -> int:
+        """The samples of the training part."""
+        return len(self.training.images[0])
+
+    @cached_property
+    def test_part(self) -> tuple[np.ndarray, np.ndarray]:
+        """Samples [n, *input_shape] and labels [n], from the darkest image to the brightest.
+
+        So batch norm that reads a batch's own statistics instead of running ones answers otherwise.
+        """
+        images, labels = self.test.images
+        order = np.argsort(images.reshape(len(images), -1).mean(axis=1), kind="stable")
+        return data_sets.prepared(self.name, self.network, images[order], labels[order])
+
+    def epoch(self, batch: int, seed: int, number: int,
+              augment: bool = False) -> dict[str, np.ndarray]:
         """Shuffle the training part for epoch `number` and cut it into whole mini-batches.
 
-        Returns inputs [S, B, *input_shape] and labels [S, B]. A partial last batch is dropped.
+        Returns `inputs` [S, B, *input_shape] and `targets` [S, B]. A partial last batch is dropped.
+        With `augment` images are cropped and mirrored at random; they lie as
+        `inputs_channels_last` [S, B, H, W, C].
         """
-        steps = len(self.inputs) // batch
-        order = np.random.default_rng([seed, number]).permutation(len(self.inputs))
-        order = order[:steps * batch]
-        return (self.inputs[order].reshape(steps, batch, *self.inputs.shape[1:]),
-                self.labels[order].reshape(steps, batch))
+        images, labels = self.training.images
+        steps, generator = len(images) // batch, np.random.default_rng([seed, number])
+        order = generator.permutation(len(images))[:steps * batch]
+        targets = labels[order].astype(np.int32).reshape(steps, batch)
+        if augment:
+            inputs = augmentation.augmented(_padded(self.training), self._table, generator, order)
+            return {"inputs_channels_last": inputs.reshape(steps, batch, *inputs.shape[1:]),
+                    "targets": targets}
+        inputs, _ = data_sets.prepared(self.name, self.network, images[order], labels[order])
+        return {"inputs": inputs.reshape(steps, batch, *inputs.shape[1:]), "targets": targets}
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """The number that the network reads for each byte of each channel, [C, 256]."""
+        channels = self.network.input_shape[0]
+        side = np.zeros((256, *self.network.input_shape), np.uint8)
+        side[:] = np.arange(256).reshape(-1, 1, 1, 1)
+        numbers, _ = data_sets.prepared(self.name, self.network, side, np.zeros(256, int))
+        return numbers.reshape(256, channels, -1)[:, :, 0].T.copy()
 
 
 def divide(name: str, network: Network) -> Divided:
-    """Return the parts of a set in the shape that `network` takes. Raises WrongUse."""
-    (images, labels), (test_images, test_labels), text = _parts(name)
-    inputs, labels = data_sets.prepared(name, network, images, labels)
-    test_inputs, test_labels = data_sets.prepared(name, network, test_images, test_labels)
-    return Divided(inputs, labels, test_inputs, test_labels, text)
+    """Return the parts of a set for `network`. Raises WrongUse if they do not fit it."""
+    training, test, text = _parts(name)
+    for part in (training, test):
+        images, labels = part.images
+        data_sets.prepared(name, network, images[:1], labels[:1])
+    return Divided(name, network, training, test, text)
+
+
+@lru_cache(maxsize=1)
+def _padded(part: data_sets.Read) -> np.ndarray:
+    """Pad a part once: all processes of a campaign crop the same images."""
+    return augmentation.padded(part.images[0])
 
 
 def text_of(name: str) -> str:
@@ -64,11 +103,11 @@ def stratified(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(chosen))
 
 
-def _parts(name: str) -> tuple[data_sets.Images, data_sets.Images, str]:
+def _parts(name: str) -> tuple[data_sets.Read, data_sets.Read, str]:
     # The files may change between two campaigns of one process.
     training, test = data_sets.part(name, TRAINING), data_sets.part(name, TEST)
     if test and training:
-        return training.images, test.images, f"{training.text} to train, {test.text} to test"
+        return training, test, f"{training.text} to train, {test.text} to test"
     whole = training or test
     if not whole:
         raise WrongUse(f"{name}: no file of it is here; run `dlbench data fetch {name}`")
@@ -76,9 +115,11 @@ def _parts(name: str) -> tuple[data_sets.Images, data_sets.Images, str]:
 
 
 @lru_cache(maxsize=2)
-def _split(whole: data_sets.Read) -> tuple[data_sets.Images, data_sets.Images, str]:
+def _split(whole: data_sets.Read) -> tuple[data_sets.Read, data_sets.Read, str]:
     images, labels = whole.images
     chosen = stratified(labels, TEST_SHARE, SEED)
     rest = np.setdiff1d(np.arange(len(labels)), chosen)
     text = f"{whole.text}: {len(rest):,} to train, {len(chosen):,} of all classes to test"
-    return (images[rest], labels[rest]), (images[chosen], labels[chosen]), text
+    training, test = (data_sets.Read((images[rows], labels[rows]), whole.text)
+                      for rows in (rest, chosen))
+    return training, test, text

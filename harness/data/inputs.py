@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import networks
+import runners.arrays
 from harness.data import arrays, data_sets
+from harness.data.divided import Divided
 
 # How many files of batches are kept.
 KEPT_BATCHES = 4
@@ -49,6 +51,14 @@ class Inputs:
                 drawn = self._draw(network, batch, source)
                 self._make_room()
                 arrays.save_batches(path, *drawn)
+        return path
+
+    def tests(self, parts: Divided) -> Path:
+        """Return the file of a set's test part."""
+        path = self.folder / f"test-{parts.network.name}-{parts.name}.npz"
+        with self._writing(path):
+            if not path.exists():
+                runners.arrays.save(path, {"inputs": parts.test_part[0]})
         return path
 
     def _writing(self, path: Path) -> threading.Lock:

@@ -70,7 +70,7 @@ class Calls:
         """
         answer = self.worker.ask("infer", self.limit, calls=calls,
                                  out=str(folder.path("calls.npz")))
-        seconds = _read(folder, "calls.npz", "seconds", (calls,))
+        seconds = read_answer(folder, "calls.npz", "seconds", (calls,))
         if not (np.isfinite(seconds) & (seconds > 0)).all():
             raise Failed("protocol", "the file of 'infer': a call's time is not positive")
         self._keep_last(calls, folder)
@@ -81,7 +81,7 @@ class Calls:
         """Let the worker answer requests; return arrivals and latencies, keep the last outputs."""
         self.worker.ask("serve", self.limit, calls=requests, rate=rate, seed=seed,
                         out=str(folder.path("requests.npz")))
-        arrivals, latencies = (_read(folder, "requests.npz", name, (requests,))
+        arrivals, latencies = (read_answer(folder, "requests.npz", name, (requests,))
                                for name in ("arrivals", "latencies"))
         if not (np.isfinite(latencies) & (latencies > 0)).all() or (np.diff(arrivals) < 0).any():
             raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
@@ -97,7 +97,7 @@ class Calls:
         if places:
             rows = [length[0] * row + place for row in rows for place in places]
         self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
-        found = _read(folder, "outputs.npz", "outputs", (len(rows), width))
+        found = read_answer(folder, "outputs.npz", "outputs", (len(rows), width))
         self.found.append((batch, found.reshape(len(self.rows[batch]), *places and [-1], width)))
 
 
@@ -240,7 +240,7 @@ def _different(verdict: Verdict, reason: str) -> Verdict:
     return replace(verdict, verdict="different", reason=reason)
 
 
-def _read(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
+def read_answer(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Read one array of a worker's file. Raises Failed if it is not float32 of this shape."""
     with folder.open(file, 4 * math.prod(shape) + 65536) as opened:
         try:

@@ -14,7 +14,7 @@ import networks
 from harness.data import data_sets, divided
 from harness.environments import recipes
 from harness.plan import memory
-from harness.plan.suite import Skip, Suite
+from harness.plan.suite import Skip, Suite, Until
 from networks import work
 from runners import int8
 
@@ -125,7 +125,7 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         ranks=devices if _in_ranks(spec) else nodes,
                     )
                     reason = _refusal(trial, machine, has_set) or (
-                        _untested(trial) if suite.until else "") or memory.refusal(
+                        _untested(trial, suite.until) if suite.until else "") or memory.refusal(
                         trial, machine.memory_bytes, machine.device_memory_bytes, suite.check.batch)
                     if reason:
                         trial = replace(trial, status="unsupported", reason=reason)
@@ -225,7 +225,7 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
         return (f"{network.name} has no real data set; it is fed by the seeded teacher "
                 "(data: device or host)")
     if data not in ("device", "host"):
-        if data != network.data_set:
+        if not data_sets.feeds(data, network):
             return f"{network.name} is fed by {network.data_set}, not by {data}"
         if not has_set(data):
             return (f"the set {data} is not on this machine: dlbench data fetch {data}, "
@@ -243,17 +243,20 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
     return ""
 
 
-def _untested(trial: Trial) -> str:
+def _untested(trial: Trial, until: Until) -> str:
     """Return why a trial cannot train to a test accuracy, or ""."""
     network = networks.get(trial.network)
     if trial.data not in divided.DIVISIBLE:
-        return (f"until: {trial.data} has no test part here, {', '.join(divided.DIVISIBLE)} has: "
-                "name a network of it, such as fcn5, and data: real")
-    if trial.precision != "fp32":
-        return f"until: steps are held against their gradients in fp32, not in {trial.precision}"
-    if network.has_dropout or network.has_batch_norm:
-        return (f"until: {network.name} has dropout or batch norm, whose training the reference "
-                "does not follow over epochs: name a network without them")
+        return (f"until: {trial.data} has no test part here, {' and '.join(divided.DIVISIBLE)} "
+                "have: write data: with one of them and a network for it, as fcn5 or resnet56")
+    if network.has_dropout:
+        return (f"until: {network.name} has dropout, whose masks hide what a step did: "
+                "name a network without it")
+    if trial.precision == "fp16" and until.scheduled:
+        return ("until: fp16 scales the loss, and this scales a weight decay or a learning rate "
+                "otherwise in each framework: write bf16, tf32 or fp32")
+    if until.augmentation != "none" and len(network.input_shape) != 3:
+        return f"until.augmentation: {network.name} takes numbers, not images"
     return ""
 
 

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
@@ -131,6 +132,32 @@ class Until(Strict):
     """A process that has not reached the target by then fails."""
     seeds: Repeats = 5
     """Processes: each has weights and batches of its own seed, the same in every framework."""
+    schedule: tuple[tuple[PositiveInt, Positive], ...] = ()
+    """Learning rates by epoch, as in [[1, 0.1], [9, 0.4], [40, 0.01]]: linear in between, constant
+    within an epoch and after the last. Empty: the network's own rate."""
+    weight_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0
+    """So many times each parameter is added to its gradient, before momentum."""
+    augmentation: Literal["none", "flip_and_crop"] = "none"
+    """flip_and_crop: the driver mirrors images at random and crops them after padding by 4."""
+
+    @model_validator(mode="after")
+    def _order_epochs(self) -> "Until":
+        epochs = [epoch for epoch, _ in self.schedule]
+        if epochs != sorted(set(epochs)):
+            raise ValueError("schedule: write rising epochs, as in [[1, 0.1], [40, 0.01]]")
+        return self
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a runner must be told a rate or a weight decay while it trains."""
+        return bool(self.schedule or self.weight_decay)
+
+    def rate(self, epoch: int, own: float) -> float:
+        """Return the learning rate of an epoch; `own` is that of the network."""
+        if not self.schedule:
+            return own
+        epochs, rates = zip(*self.schedule, strict=True)
+        return float(np.interp(epoch, epochs, rates))
 
 
 class Suite(Strict):

@@ -44,10 +44,12 @@ CUDNN_ATTENTION = "cuDNN attention"
 # Axes of the canonical array in the order in which this runner stores them.
 TURNED = {
     ("dense", "weight"): (1, 0), ("lstm", "weight_input"): (1, 0),
-    ("lstm", "weight_hidden"): (1, 0), ("linear", "weight"): (1, 0), ("conv2d", "weight"): (2, 3, 1, 0),
+    ("lstm", "weight_hidden"): (1, 0), ("linear", "weight"): (1, 0),
+    ("conv2d", "weight"): (2, 3, 1, 0),
 }
 # On several devices: the same on each, or cut along the first axis.
-STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE}
+STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE,
+         "recipe": WHOLE}
 
 # JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
 PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
@@ -59,6 +61,8 @@ def sgd(parameters, velocity, gradients, learning_rate, momentum):
 
 
 class Runner(protocol.Runner):
+    keeps_channels_last = True
+
     @staticmethod
     def describe():
         installed = {str(each.metadata["Name"]): each.version
@@ -85,6 +89,11 @@ class Runner(protocol.Runner):
                                   "cudnn" if CUDNN_ATTENTION in self.settings else None)
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
         self.dropout = "dropout" in self.ops.values()
+        # What a scheduled step reads from its state.
+        self.recipe = None
+        if task.scheduled:
+            self.recipe = {"rate": np.float32(self.network["learning_rate"]),
+                           "decay": np.float32(0)}
         parameters = initial_parameters(self.network)
         self.division, self.takes, self.batch_spec = None, STATE, SPLIT
         if task.devices > 1 and task.strategy in STRATEGIES:
@@ -135,10 +144,15 @@ class Runner(protocol.Runner):
         def train_step(state, inputs, targets):
             key, now = jax.random.split(state["key"]) if self.dropout else (None, None)
             loss, statistics, gradients = loss_and_gradients(state, now, inputs, targets)
-            parameters, velocity = sgd(state["parameters"], state["velocity"],
-                                       aggregate(gradients), learning_rate, momentum)
+            gradients, rate, recipe = aggregate(gradients), learning_rate, state["recipe"]
+            if recipe:
+                rate, decay = recipe["rate"], recipe["decay"]
+                gradients = jax.tree.map(lambda gradient, weight: gradient + decay * weight,
+                                         gradients, state["parameters"])
+            parameters, velocity = sgd(state["parameters"], state["velocity"], gradients, rate,
+                                       momentum)
             return {"parameters": parameters, "velocity": velocity, "statistics": statistics,
-                    "key": key}, loss
+                    "key": key, "recipe": recipe}, loss
 
         def only_loss(_after, state, inputs, targets):
             return scaled_loss(state["parameters"], state["statistics"], state["key"], inputs,
@@ -157,6 +171,13 @@ class Runner(protocol.Runner):
         self.train_step = self.compile(train_step, takes[1:], gives, donate_argnums=0)
         if division:
             return
+        at_rest = style._replace(training=False)
+
+        def infer(parameters, statistics, inputs):
+            outputs, _ = forward(layers, at_rest, parameters, statistics, None, inputs)
+            return outputs[layers[-1]["name"]].astype(jnp.float32)
+
+        self.inference = self.compile(infer, (WHOLE, SPLIT, SPLIT), SPLIT)
         # keep_unused: `_after` orders the steps.
         parts = {"F": (only_loss, SPLIT), "FB": (local_gradients, SPLIT),
                  "FBA": (mean_gradients, (SPLIT, WHOLE))}
@@ -241,6 +262,16 @@ class Runner(protocol.Runner):
         return [self._canonical(held_by(number, self.state["parameters"]))
                 for number in range(len(self.devices))]
 
+    def schedule(self, rate, decay):
+        self.recipe = {"rate": np.float32(rate), "decay": np.float32(decay)}
+        self.state["recipe"] = self._place(self.recipe, WHOLE)
+
+    def infer(self, inputs):
+        if inputs.ndim == 4:
+            inputs = inputs.transpose(0, 2, 3, 1)  # (B, C, H, W) -> (B, H, W, C)
+        return self.inference(self.state["parameters"], self.state["statistics"],
+                              np.ascontiguousarray(inputs))
+
     def variant(self, name):
         if self.division:
             raise Unsupported(f"strategy '{self.task.strategy}' sends in the midst of forward and "
@@ -296,6 +327,7 @@ class Runner(protocol.Runner):
             "statistics": jax.tree.map(lambda one: np.tile(one, len(self.devices)),
                                        initial_statistics(self.network)),
             "key": self._next_key() if self.dropout else None,
+            "recipe": self.recipe,
         }
         self.state = self._place(state, self.takes, may_alias=False)
 

@@ -6,6 +6,7 @@ precision is `torch.autocast` in all. Several devices are ranks (`parallel`).
 
 import contextlib
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -120,6 +121,8 @@ def make_layer(layer, input_shape):
 
 
 class Runner(protocol.Runner):
+    keeps_channels_last = True
+
     @staticmethod
     def describe():
         cuda = torch.cuda.is_available()
@@ -157,8 +160,14 @@ class Runner(protocol.Runner):
         self.loss_function = nn.CrossEntropyLoss()
         compiled = "torch.compile" in self.settings
         self.mean_loss = torch.compile(self._loss) if compiled else self._loss
+        rate = task.network["learning_rate"]
+        self.decay = None
+        if task.scheduled and "CUDA graph" in self.settings:
+            # A captured step reads them from the device.
+            rate, self.decay = (torch.tensor(value, dtype=torch.float32, device=self.device)
+                                for value in (rate, 0.0))
         self.optimizer = torch.optim.SGD(
-            self._trained(), lr=task.network["learning_rate"], momentum=task.network["momentum"],
+            self._trained(), lr=rate, momentum=task.network["momentum"],
             fused=True if "fused SGD" in self.settings else None)
         self.scaler = None
         if task.precision == "fp16":
@@ -217,6 +226,22 @@ class Runner(protocol.Runner):
         return {f"{name}.{kind}": to_numpy(array)
                 for name, norm in self._batch_norms().items()
                 for kind, array in (("mean", norm.running_mean), ("variance", norm.running_var))}
+
+    def schedule(self, rate, decay):
+        (group,) = self.optimizer.param_groups
+        if self.decay is None:
+            group.update(lr=rate, weight_decay=decay)
+        else:
+            group["lr"].fill_(rate)
+            self.decay.fill_(decay)
+
+    def infer(self, inputs):
+        inputs = torch.from_numpy(np.ascontiguousarray(inputs))
+        self.model.eval()
+        with torch.no_grad(), self._autocast():
+            outputs = self.model(self._in_layout(inputs).to(self.device))
+        self.model.train()
+        return to_numpy(outputs)
 
     def variant(self, name):
         """Return a part that takes the step's next batch, in its own graph if the step has one.
@@ -293,6 +318,10 @@ class Runner(protocol.Runner):
 
     def _train(self, inputs, targets):
         loss = self._mean_gradients(inputs, targets)
+        if self.decay is not None:
+            trained = self._trained()
+            torch._foreach_add_([parameter.grad for parameter in trained],
+                                torch._foreach_mul([each.detach() for each in trained], self.decay))
         if self.scaler:
             self.scaler.step(self.optimizer)
             self.scaler.update()
@@ -303,10 +332,13 @@ class Runner(protocol.Runner):
     def _loss(self, inputs, targets):
         # Autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16
         # run before it (torch 2.11).
-        kind = AUTOCAST.get(self.task.precision)
-        with torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext():
+        with self._autocast():
             logits = self.replica(inputs)  # (B, K) or (B, T, K)
             return self.loss_function(logits.flatten(0, -2), targets.flatten())
+
+    def _autocast(self):
+        kind = AUTOCAST.get(self.task.precision)
+        return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
 
     def _capture(self, work):
         """Capture `work` whole, after warm-up steps on a side stream as PyTorch's notes ask."""
@@ -338,9 +370,12 @@ class Runner(protocol.Runner):
     def _on_device(self, inputs, targets):
         return inputs.to(self.device), targets.to(self.device)
 
+    def _in_layout(self, inputs):
+        kind = torch.channels_last if self.channels_last else torch.contiguous_format
+        return inputs.contiguous(memory_format=kind)
+
     def _place(self, inputs, targets, residence):
-        if self.channels_last:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        inputs = self._in_layout(inputs)
         if self.task.network["vocabulary"]:
             inputs = inputs.long()
         if residence == "device":

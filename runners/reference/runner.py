@@ -32,6 +32,7 @@ class Runner(protocol.Runner):
         refuse_what_is_missing(task, self.operations)
         self.shards = task.devices // task.ranks
         self.network = task.network
+        self.rate, self.decay = task.network["learning_rate"], 0.0
         self.layers = task.network["layers"]
         self.trained = depends_on_parameters(self.layers)
         self.last_reader = {source: layer["name"]
@@ -90,6 +91,31 @@ class Runner(protocol.Runner):
         self.first = loss, list(gradients.items())
         return gradients
 
+    def schedule(self, rate, decay):
+        self.rate, self.decay = rate, decay
+
+    def infer(self, inputs):
+        outputs = []
+        for sample in inputs:
+            values = {"input": self._place(sample[None])}
+            for layer in self.layers:
+                name = layer["name"]
+                if layer["op"] == "batch_norm":
+                    values[name] = self._by_averages(name, values[layer["inputs"][0]])
+                elif layer["op"] == "dropout":
+                    values[name] = values[layer["inputs"][0]]
+                else:
+                    values[name], _ = self._forward_layer(layer, values)
+            outputs.append(values[self.layers[-1]["name"]])
+        return np.concatenate(outputs)
+
+    def _by_averages(self, name, x):
+        mean, variance = (self.running[name + "." + kind] for kind in ("mean", "variance"))
+        factor = self.weights[name + ".scale"] / np.sqrt(
+            variance + self.attributes[name]["epsilon"])
+        return ((x - mean[:, None, None]) * factor[:, None, None]
+                + self.weights[name + ".shift"][:, None, None])
+
     def copies(self):
         return [self.parameters()] * self.shards
 
@@ -129,7 +155,9 @@ class Runner(protocol.Runner):
         velocity = self.velocities[name]
         velocity *= self.network["momentum"]
         velocity += gradient
-        self.weights[name] -= self.network["learning_rate"] * velocity
+        if self.decay:
+            velocity += self.decay * self.weights[name]
+        self.weights[name] -= self.rate * velocity
 
     def track(self):
         """Move the running statistics towards the moments of the last batch, in place."""

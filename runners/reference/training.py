@@ -5,6 +5,7 @@ Python 3.6 syntax, like the reference.
 
 import numpy as np
 
+from runners.arrays import batches as batches_of
 from runners.arrays import mapped
 from runners.reference import answers
 
@@ -31,8 +32,7 @@ class Answers(answers.Built):
     def gradients(self, weights, batches, number, out):
         """Save the float64 gradients of batch `number` at these weights, by full name."""
         self.runner.load(mapped(weights))
-        arrays = mapped(batches)
-        _, gradients = self.runner.differentiate(arrays["inputs"][number],
-                                                 arrays["targets"][number])
+        inputs, targets = batches_of(mapped(batches))
+        _, gradients = self.runner.differentiate(inputs[number], targets[number])
         np.savez(out, **dict(gradients))
         return {}

@@ -52,6 +52,8 @@ keras.config.set_floatx("float32")
 
 
 class Runner(protocol.Runner):
+    keeps_channels_last = True
+
     @staticmethod
     def describe():
         build = tf.sysconfig.get_build_info()
@@ -82,6 +84,8 @@ class Runner(protocol.Runner):
                 float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
                 loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)
             self.optimizer.build(self.model.trainable_variables)
+            # Keras's own weight decay passes momentum by, as AdamW's does.
+            self.decay = tf.Variable(0.0, trainable=False) if task.scheduled else None
             self.settings = protocol.settings_of(task, tiers(task, self._compiles))
         trained = self.model.trainable_variables
         self.variables = {full_name(variable): variable for variable in trained}
@@ -160,10 +164,15 @@ class Runner(protocol.Runner):
 
         def train_step(inputs, targets):
             loss, gradients = local_gradients(inputs, targets)
+            if self.decay is not None:
+                gradients = [gradient + self.decay * variable
+                             for gradient, variable in zip(gradients, variables, strict=True)]
             # An embedding's gradient stays tf.IndexedSlices: Keras's SGD decays every momentum row.
             optimizer.apply(gradients, variables)
             return loss
 
+        self.inference = tf.function(lambda inputs: model(inputs, training=False),
+                                     jit_compile=compiled)
         self.train_step, self.aggregate = compile_for_all(train_step), aggregate
         self.local_gradients = compile_for_all(local_gradients)
         self.held, self.kept = [], []
@@ -248,6 +257,16 @@ class Runner(protocol.Runner):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
         return [{name: self._canonical(name, held[number]) for name, held in copies.items()}
                 for number in range(len(self.devices))]
+
+    def schedule(self, rate, decay):
+        self.optimizer.learning_rate.assign(rate)
+        self.decay.assign(decay)
+
+    def infer(self, inputs):
+        if inputs.ndim == 4:
+            inputs = inputs.transpose(0, 2, 3, 1)  # (B, C, H, W) -> (B, H, W, C)
+        with self._where():
+            return self.inference(tf.constant(np.ascontiguousarray(inputs))).numpy()
 
     def variant(self, name):
         if name != "F" and not self.kept:

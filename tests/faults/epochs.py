@@ -28,8 +28,65 @@ class StandsStill(Counted):
 
 
 class FasterInWindows(Counted):
-    """Has three times the learning rate after the first two steps of each epoch."""
+    """Has three times the learning rate until the last two steps of each epoch."""
 
     def update(self, name, gradient):
-        timed = self.steps_since_load % EPOCH >= 2
+        timed = self.steps_since_load % EPOCH < EPOCH - 2
         super().update(name, 3 * gradient if timed else gradient)
+
+
+class Decays(Counted):
+    """Adds a weight decay that nobody asked for once the proof has passed."""
+
+    def update(self, name, gradient):
+        late = self.steps_since_load >= 10
+        super().update(name, gradient + 1e-4 * self.weights[name] if late else gradient)
+
+
+class LosesLastBatch(Counted):
+    """Drops a batch at the end of each epoch, and begins again with the first."""
+
+    def feed(self, inputs, targets, residence):
+        kept = len(inputs) - 1 if len(inputs) > 2 else len(inputs)
+        super().feed(inputs[:kept], targets[:kept], residence)
+
+
+class OtherRunningShare(Counted):
+    """Keeps 0.99 of its running statistics in place of 0.9 once the proof has passed."""
+
+    def track(self):
+        for attributes in self.attributes.values():
+            if "running" in attributes:
+                attributes["running"] = 0.99 if self.steps_since_load >= 10 else 0.9
+        super().track()
+
+
+class TestsInTraining(Counted):
+    """Tests with the statistics of the batch that it tests."""
+
+    def infer(self, inputs):
+        return self.forward(self._place(inputs))[0]
+
+
+class HalfDecay(Counted):
+    """Takes the scheduled rate, and half of the weight decay."""
+
+    def schedule(self, rate, decay):
+        super().schedule(rate, decay / 2)
+
+
+class IgnoresRate(Counted):
+    """Trains with the network's own rate, whatever the schedule says."""
+
+    def schedule(self, rate, decay):
+        super().schedule(self.network["learning_rate"], decay)
+
+
+class OtherRunningShareAlways(Counted):
+    """Keeps 0.99 of its running statistics in place of 0.9."""
+
+    def track(self):
+        for attributes in self.attributes.values():
+            if "running" in attributes:
+                attributes["running"] = 0.99
+        super().track()

@@ -42,7 +42,18 @@ def digits(monkeypatch):
         builder.dense(10)
         return builder
 
-    assert networks.get("digits").data_set == "mnist"
+    @catalogue.network("norms", data_set="mnist", batches=(100,), learning_rate=0.05, small=True)
+    def write_norms() -> Builder:
+        """A convolution with batch norm."""
+        builder = Builder((1, 28, 28))
+        builder.conv(4, 3, stride=4, bias=False)
+        builder.batch_norm()
+        builder.relu()
+        builder.flatten()
+        builder.dense(10)
+        return builder
+
+    assert networks.get("digits").data_set == networks.get("norms").data_set == "mnist"
 
 
 def refused(rows):
@@ -84,7 +95,9 @@ def test_frameworks_that_train_alike_need_the_same_epochs_and_the_records_hold(s
 
 @pytest.mark.parametrize(("runner", "reason"), [
     ("RateDoubles", "different: epoch 2: the steps of this epoch are not those of the network"),
-    ("StandsStill", "different: epoch 2: the steps of this epoch are not those of the network"),
+    ("StandsStill", "different: epoch 1: the steps of this epoch are not those of the network"),
+    ("Decays", "different: epoch 1: the steps of this epoch are not those of the network: there is a weight decay"),
+    ("LosesLastBatch", "different: epoch 1: the steps of this epoch are not those of the network: the gradient"),
 ])
 def test_a_runner_that_trains_otherwise_after_the_proof_is_refused(stand_in, tmp_path, runner, reason):
     stand_in(bad=f"epochs:{runner}")
@@ -92,6 +105,48 @@ def test_a_runner_that_trains_otherwise_after_the_proof_is_refused(stand_in, tmp
                   **{**SMALL, "processes": 1})
     row = campaigns.table(tmp_path)["bad digits"]
     assert row["status"] == "failed" and row["reason"].startswith(reason)
+
+
+SCHEDULED = {"target": 0.8, "at_most_epochs": 8, "seeds": 1, "schedule": [[1, 0.1], [3, 0.2], [6, 0.01]],
+             "weight_decay": 5e-4, "augmentation": "flip_and_crop"}
+NORMS = {**SMALL, "networks": "norms", "processes": 1}
+
+
+def test_batch_norm_trains_by_a_schedule_on_augmented_images_and_is_tested_under_proof(stand_in, tmp_path):
+    stand_in(good="reference:Runner", other="epochs:Counted")
+    until = {**SCHEDULED, "target": 0.7, "at_most_epochs": 12}
+    found = campaigns.run(tmp_path, frameworks=["good", "other"], until=until, **NORMS)
+    rows = summary.summarise(found).set_index("framework")
+    assert (rows["status"] == "ok").all() and refused(rows) == {}
+    table = found.accuracy.set_index("epoch")
+    assert (table["witness_error"] < 1e-3).all() and (table["witness_share"] == 1).all()
+    assert np.allclose(table["learning_rate"], np.interp(table.index, [1, 3, 6], [0.1, 0.2, 0.01]))
+    print(table)
+    assert table.loc[[1, 2], "evaluation_error"].max() < 1e-5
+    manifest.write_manifest(tmp_path)
+    assert [finding for finding in audit.audit(tmp_path) if finding.file == "accuracy.csv"] == []
+
+
+@pytest.mark.parametrize(("runner", "reason"), [
+    ("TestsInTraining", "different: the test is not that of the network in inference mode: outputs are off by"),
+    ("OtherRunningShare", "different: epoch 1: the steps of this epoch are not those of the network: the move of "),
+    ("Decays", "different: epoch 1: the steps of this epoch are not those of the network: there is a weight decay"),
+    ("HalfDecay", "different: epoch 1: the steps of this epoch are not those of the network: there is a weight decay"),
+    ("IgnoresRate", "different: epoch 1: the steps of this epoch are not those of the network: the gradient"),
+    ("LosesLastBatch", "different: epoch 1: the steps of this epoch are not those of the network: the gradient"),
+])
+def test_a_runner_that_trains_or_tests_batch_norm_otherwise_is_refused(stand_in, tmp_path, runner, reason):
+    stand_in(bad=f"epochs:{runner}")
+    campaigns.run(tmp_path, frameworks="bad", until={**SCHEDULED, "target": 0.2}, **NORMS)
+    row = campaigns.table(tmp_path)["bad norms"]
+    assert row["status"] == "failed" and row["reason"].startswith(reason)
+
+
+def test_another_running_share_from_the_start_is_refused_by_the_proof(stand_in, tmp_path):
+    stand_in(bad="epochs:OtherRunningShareAlways")
+    campaigns.run(tmp_path, frameworks="bad", until={**SCHEDULED, "target": 0.2}, **NORMS)
+    row = campaigns.table(tmp_path)["bad norms"]
+    assert row["verified"] == "no" and "running statistics differ" in row["reason"]
 
 
 def test_a_target_that_is_not_reached_is_a_failure_with_its_curve(stand_in, tmp_path):
@@ -165,7 +220,8 @@ def test_what_does_not_go_with_a_target_is_refused(change, reason):
 @pytest.mark.parametrize(("change", "reason"), [
     ({"networks": "resnet8", "data": "cifar10"}, "until: cifar10 has no test part here"),
     ({"data": "host"}, "until: host has no test part here"),
-    ({"precisions": "bf16"}, "until: steps are held against their gradients in fp32, not in bf16"),
+    ({"until": {"target": 0.9, "weight_decay": 1e-4}, "precisions": "fp16"}, "until: fp16 scales the loss"),
+    ({"until": {"target": 0.9, "augmentation": "flip_and_crop"}}, "until.augmentation: digits takes numbers"),
 ])
 def test_what_cannot_be_tested_is_unsupported(change, reason):
     suite = validate({"until": {"target": 0.9}, "networks": "digits", "frameworks": "pytorch", "data": "mnist",

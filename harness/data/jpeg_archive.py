@@ -1,0 +1,51 @@
+"""Reads a .tar.xz of labelled JPEG images, `PART/CLASS/NUMBER.jpg`, with Pillow.
+
+Pillow is the optional extra `images`: only this kind of set needs it.
+"""
+
+import io
+import tarfile
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from harness.errors import WrongUse
+from harness.validation import short
+
+Images = tuple[np.ndarray, np.ndarray]
+
+
+def read(path: Path, part: str) -> Images:
+    """Return the uint8 images [N, 3, H, W] of a part in the order of their paths, and labels.
+
+    Classes are numbered by name. Raises WrongUse.
+    """
+    return _decoded(path, path.stat().st_mtime_ns)[part]
+
+
+@lru_cache(maxsize=1)
+def _decoded(path: Path, changed: int) -> dict[str, Images]:
+    """Decode all parts once a process: 60,000 small images take seconds."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise WrongUse(f"{short(path)}: its JPEG images are decoded by Pillow, which is not "
+                       "installed: pip install 'dlbench[images]'") from None
+    found: dict[str, dict[str, np.ndarray]] = {}
+    with tarfile.open(path, "r:xz") as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.name.endswith(".jpg") else None
+            if stream:
+                image = Image.open(io.BytesIO(stream.read())).convert("RGB")
+                place = Path(member.name)
+                found.setdefault(place.parts[-3], {})["/".join(place.parts[-2:])] = (
+                    np.asarray(image).transpose(2, 0, 1))
+    return {part: _in_order(images) for part, images in found.items()}
+
+
+def _in_order(images: dict[str, np.ndarray]) -> Images:
+    names = sorted(images)
+    classes = sorted({name.partition("/")[0] for name in names})
+    labels = [classes.index(name.partition("/")[0]) for name in names]
+    return np.stack([images[name] for name in names]), np.array(labels)
