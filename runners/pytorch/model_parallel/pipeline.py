@@ -7,6 +7,7 @@ their gradients up.
 """
 
 import contextlib
+import inspect
 
 import torch
 import torch.distributed as dist
@@ -45,6 +46,9 @@ class Pipeline(ModelParallel):
         stage = PipelineStage(Stage(model, task), task.rank, task.ranks, self.device)
         self.run = self.schedule(stage, self.micro_batches, loss_fn=self.loss,
                                  scale_grads=self.scale_grads)
+        # Else the last stage keeps all logits; older releases do.
+        known = inspect.signature(self.run.step).parameters
+        self.options = {"return_outputs": False} if "return_outputs" in known else {}
         self.precision = task.precision
         self.model = model
 
@@ -81,11 +85,11 @@ class Pipeline(ModelParallel):
     def differentiate(self, loss_of, scaler, inputs, targets):
         losses = []
         if self.rank == 0:
-            self.run.step(inputs, return_outputs=False)
+            self.run.step(inputs, **self.options)
         elif self.rank < self.ranks - 1:
-            self.run.step(return_outputs=False)
+            self.run.step(**self.options)
         else:
-            self.run.step(target=targets, losses=losses, return_outputs=False)
+            self.run.step(target=targets, losses=losses, **self.options)
         self._add_tables_up()
         return torch.stack(losses).mean().detach() if losses else torch.zeros(
             (), device=self.device)

@@ -8,7 +8,7 @@ import pytest
 from analysis.aggregation import strategies
 from analysis.display import palette
 from analysis.proof import tolerances
-from analysis.trials import phases
+from analysis.trials import model_parallel, phases
 from harness.environments import recipes
 from runners.pytorch.strategies import STRATEGIES
 
@@ -27,8 +27,8 @@ def test_the_configuration_lists_the_strategies_of_each_kind_of_device(device):
 
 @pytest.mark.parametrize("facts", STRATEGIES.values(), ids=list(STRATEGIES))
 def test_the_class_that_implements_a_strategy_exists(facts):
-    module, _, name = facts.implementation.partition(".")
-    tree = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
+    module, _, name = facts.implementation.rpartition(".")
+    tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
@@ -58,3 +58,8 @@ def test_the_analysis_counts_the_bytes_that_a_strategy_sends(facts):
 
 def test_every_strategy_has_its_own_marker_in_plots():
     assert set(STRATEGIES) <= set(palette.STRATEGIES)
+
+
+def test_the_analysis_knows_which_strategies_divide_the_network():
+    assert set(model_parallel.DIVIDING) == names(lambda facts: facts.divides)
+    assert set(model_parallel.DIVIDING) <= set(model_parallel.BYTES)
