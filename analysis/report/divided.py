@@ -20,17 +20,19 @@ def table(trials: pd.DataFrame) -> pd.DataFrame:
     rows = trials[(trials["verified"] == "yes") & (trials["devices"] > 1)]
     if not rows["strategy"].isin(model_parallel.DIVIDING).any():
         return pd.DataFrame()
+    lines = [({str(name): value for name, value in row.items()}, row["settings"] or "")
+             for row in rows.to_dict("records")]
+    sent = [model_parallel.sent_bytes(row, said) for row, said in lines]
+    counted = [float(row[COUNTED]) for row, _ in lines]
+    unit, scale = best_unit(pd.Series(sent), BYTE_UNITS)
     found = rows[[*GROUP, "framework", "strategy"]].copy()
-    settings = rows["settings"].fillna("")
-    sent, idle = (pd.Series([of(row, said) for (_, row), said in
-                             zip(rows.iterrows(), settings, strict=True)], rows.index, float)
-                  for of in (model_parallel.sent_bytes, model_parallel.bubble))
-    unit, scale = best_unit(sent, BYTE_UNITS)
-    found[f"sent, predicted ({unit})"] = (sent / scale).map(number)
-    found[f"sent, counted ({unit})"] = (rows[COUNTED] / scale).map(number)
-    found["counted / predicted"] = (rows[COUNTED] / sent).map(
-        lambda ratio: "" if math.isnan(ratio) else f"{ratio:.3f}")
-    found["pipeline idle, predicted (%)"] = (100 * idle).map(number)
+    found[f"sent, predicted ({unit})"] = [number(value / scale) for value in sent]
+    found[f"sent, counted ({unit})"] = [number(value / scale) for value in counted]
+    found["counted / predicted"] = [
+        "" if math.isnan(of / to) else f"{of / to:.3f}"
+        for of, to in zip(counted, sent, strict=True)]
+    found["pipeline idle, predicted (%)"] = [
+        number(100 * model_parallel.bubble(row, said)) for row, said in lines]
     kept = [column for column in found if column in GROUP or (found[column] != "").any()]
     return ranking.without_constants(found[kept], trials)
 

@@ -250,7 +250,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
              "epochs": " ".join(accuracy.sentences(campaign)),
              "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
-             "unscaled": unscaled, "uncounted": divided.remark(trials), "traced": " With several devices, the first was traced."
+             "unscaled": unscaled, "uncounted": divided.remark(trials),
+             "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}
     notes = {name: " ".join(ranking.caveats(trials)) if ranking.is_marked(table) else ""
              for name, table in found.items()}

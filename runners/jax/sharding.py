@@ -137,7 +137,7 @@ class Division:
                         first = shard.index[0].start or 0
                         rows = min(shard.data.shape[0], self.rows[layer] - first)
                         size = max(0, rows) * array.shape[1]
-                    counts["{}.{}".format(layer, kind)] = int(size)
+                    counts[f"{layer}.{kind}"] = int(size)
             found.append(counts)
         return found
 
@@ -145,7 +145,7 @@ class Division:
 def refuse(task):
     """Raise `Unsupported` for what these strategies do not train here."""
     if task.precision == "fp16":
-        raise Unsupported("strategy '{}' trains here in fp32, tf32 and bf16".format(task.strategy))
+        raise Unsupported(f"strategy '{task.strategy}' trains here in fp32, tf32 and bf16")
     for layer in task.network["layers"]:
         if layer["op"] not in LAYERS:
             raise Unsupported("strategy '{}': layer {}: {} is not divided here; divided are "

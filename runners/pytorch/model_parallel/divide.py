@@ -105,8 +105,8 @@ def micro_batches(rows, stages):
     """Return how many equal parts of `rows` go through a pipeline: at most four a stage."""
     count = max(each for each in range(1, 4 * stages + 1) if rows % each == 0)
     if count < stages:
-        raise Unsupported("a pipeline of {0} stages: a global batch of {1} has no {0} to {2} equal "
-                          "parts".format(stages, rows, 4 * stages))
+        raise Unsupported(f"a pipeline of {stages} stages: a global batch of {rows} has no "
+                          f"{stages} to {4 * stages} equal parts")
     return count
 
 

@@ -6,10 +6,9 @@ from collections import Counter
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from torch.distributed.tensor import Partial
 from torch.distributed.tensor.parallel import RowwiseParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.protocol import Task
 from runners.pytorch.model_parallel.pipeline import Pipeline
