@@ -25,7 +25,7 @@ ALLOWED = {
 # Packages from low to high: a package may import those on earlier lines, never one on its own line.
 ORDER = {
     "harness": ["errors", "plain_yaml", "validation", "cluster data environments records", "plan", "workers",
-                "machine proof", "accuracy inference", "telemetry", "campaign", "comparison live studies", "cli",
+                "machine proof", "inference", "accuracy", "telemetry", "campaign", "comparison live studies", "cli",
                 "start"],
     "analysis": ["statistics traces", "records", "proof", "trials", "display", "explain", "report",
                  "compare aggregation studies", "audit site"],
