@@ -56,7 +56,9 @@ def test_bytes_and_time_between_nodes_are_those_of_the_model(cluster, rate):
     # Two nodes: each sends the gradients' bytes once.
     sent = {trial["framework"] + " " + trial["network"]: float(trial["network_tx_bytes_per_step"]) / (2 * 4 * int(trial["parameters"]))
             for trial in trials}
-    off = {row["framework"] + " " + row["network"]: float(row["error"]) for row in found}
+    # Where no line follows a library's times, the points of the sweep predict.
+    off = {row["framework"] + " " + row["network"]: float(row["swept_error" if "no line follows" in row["reason"] else "error"])
+           for row in found}
     assert (len(sent), len(off)) == (6, 6)
     print(rate, "bytes over the model's", sent, "predicted over measured, less 1", off)
     assert {name: share for name, share in sent.items() if abs(share - 1) > 0.05} == {}
