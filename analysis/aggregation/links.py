@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.records import reader
-from analysis.records.study_reader import LINK_COLUMNS, WIRED
+from analysis.records.study_reader import LINK_COLUMNS, OWN_SUMS, WIRED, own_sum
 from analysis.statistics import bootstrap
 
 Values = NDArray[np.float64]
@@ -246,7 +246,8 @@ def chosen(fits: Sequence[Fit], wire: str, devices: int) -> dict[str, Fit]:
     """
     by_link: dict[str, list[Fit]] = {}
     for each in fits:
-        if each.wire == (wire if each.link in WIRED else "default"):
+        wired = each.link in WIRED or each.link in map(own_sum, OWN_SUMS)
+        if each.wire == (wire if wired else "default"):
             by_link.setdefault(each.link, []).append(each)
     return {link: min(group, key=lambda each: abs(math.log(each.devices / devices)))
             for link, group in by_link.items()}

@@ -34,6 +34,8 @@ WORDS = {
     "host_sum_all": "sum on the host, many threads", "device_sum": "sum on the device",
     "device_copy": "copy on the device", "swap": "all to all others",
     "bit_pack": "packing into bits", "bit_unpack": "restoring from bits",
+    "jax_all_reduce": "JAX's own sum", "tensorflow_all_reduce": "TensorFlow's own sum",
+    "paddle_all_reduce": "Paddle's own sum",
 }
 
 

@@ -16,7 +16,7 @@ from analysis.aggregation import links, overlap, strategies
 from analysis.aggregation.links import Fit
 from analysis.aggregation.strategies import Leg, Work
 from analysis.records.reader import Campaign
-from analysis.records.study_reader import NODES
+from analysis.records.study_reader import NODES, ONE_BY_ONE, own_sum
 from analysis.statistics.bootstrap import Estimate
 from analysis.trials import phases, summary
 from networks import work
@@ -86,7 +86,8 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     for trial in _ran(campaign):
         chosen = links.chosen(fits, wire_of(campaign, trial), trial["devices"])
         gradients = _work(trial["network"], trial["devices"], trial["strategy"])
-        row = _named(campaign, trial) | _predicted(trial["strategy"], gradients, chosen)
+        row = _named(campaign, trial) | _predicted(
+            trial["strategy"], gradients, chosen, own_legs(trial, gradients, chosen))
         if why := against[trial["trial"]]:
             rows.append(row | {"reason": f"not verified: {why}"})
             continue
@@ -231,11 +232,26 @@ def _named(campaign: Campaign, trial: Mapping[str, Any]) -> dict[str, Any]:
             "wire": wire_of(campaign, trial)}
 
 
-def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dict[str, Any]:
+def own_legs(trial: Mapping[str, Any], gradients: Work, chosen: Mapping[str, Fit]) -> list[Leg]:
+    """The legs of a framework whose own sum over nodes was swept; none where it was not.
+
+    XLA sums tensor after tensor; TensorFlow and Paddle pack all gradients into one message.
+    """
+    link = own_sum(trial["framework"])
+    if link not in chosen or trial.get("nodes", 1) == 1:
+        return []
+    shapes = networks.get(trial["network"]).parameter_shapes.values()
+    sent = ([work.FLOAT_BYTES * math.prod(shape) for shape in shapes]
+            if trial["framework"] in ONE_BY_ONE else [gradients.size_bytes])
+    return [Leg(link, 1, size_bytes) for size_bytes in sent]
+
+
+def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit],
+               own: Sequence[Leg] = ()) -> dict[str, Any]:
     known = strategies.STRATEGIES.get(strategy)
-    legs = known.legs(gradients) if known else [Leg("unknown", 0, 0)]
-    formula = known.textbook(gradients) if known else []
-    by_link = _by_link(legs).items() if known else ()
+    legs = list(own) or (known.legs(gradients) if known else [Leg("unknown", 0, 0)])
+    formula = known.textbook(gradients) if known and not own else []
+    by_link = _by_link(legs).items() if known or own else ()
     return {
         "gradient_bytes": gradients.size_bytes,
         **_estimate("predicted_seconds", strategies.total(legs, chosen)),
@@ -245,7 +261,7 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit]) -> dic
                         default=math.nan),
         "swept_seconds": strategies.swept(legs, chosen),
         "textbook_seconds": strategies.total(formula, chosen).value if formula else math.nan,
-        "reason": strategies.missing(strategy, chosen) or "; ".join(filter(None, [
+        "reason": (not own and strategies.missing(strategy, chosen)) or "; ".join(filter(None, [
             _of_others(legs, gradients.devices, chosen), _beyond(legs, chosen),
             _no_line(legs, chosen)])),
         "wire_bytes": strategies.wire_bytes(strategy, gradients),

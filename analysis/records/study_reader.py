@@ -33,13 +33,24 @@ LINK_COLUMNS: Mapping[str, type] = {
 WIRED = ("send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce")
 # The wire between nodes.
 NODES = "nodes"
+# Frameworks whose own sum over nodes is swept beside PyTorch's links.
+OWN_SUMS = ("jax", "tensorflow", "paddle")
+# Those that send tensor after tensor; the others pack all into one message.
+ONE_BY_ONE = ("jax",)
 HOST_SUMS = ("host_sum_one", "host_sum_all")
+LINKS = (*WIRED, "to_host", "from_host", *HOST_SUMS, "device_sum", "device_copy", "bit_pack",
+         "bit_unpack")
 NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]
 ESTIMATES = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error",
              "workspace_bytes", "rank", "processes"]
 NOT_MEASURED = bootstrap.Estimate(np.nan, np.nan, np.nan, 0)
 STATUSES = ("ok", "unsupported", "failed", "different")
+
+
+def own_sum(framework: str) -> str:
+    """Name the link that is a framework's own sum over nodes."""
+    return f"{framework}_all_reduce"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import networks
-from analysis.records import manifest, packed, reader
+from analysis.records import manifest, packed, reader, study_reader
 from harness.cli.options import (
     LONGEST_WINDOW,
     MOST_COUNT,
@@ -151,6 +151,7 @@ class AggregationOptions(StudyOptions):
     largest: Annotated[int | None, typer.Option(
         min=1, max=2**20, metavar="MIB",
         help="Largest transfer. Default: 256 between GPUs, 64 on a CPU.")] = None
+    links: Annotated[str, typer.Option(help="With commas. Default: all.")] = ""
     again: Annotated[Path | None, typer.Option(
         "--again", metavar="DIR", help="Measure nothing: derive the study in DIR again from its "
         "links, with these campaigns.")] = None
@@ -252,15 +253,17 @@ def study_aggregation(options: AggregationOptions) -> None:
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, "
                        f"or derive it again with --again {folder}")
     plan = aggregation.plan(options.devices, options.device, named(options.interpreter),
-                            options.allow_dirty, suite_effort, options.nodes)
+                            options.allow_dirty, suite_effort, options.nodes, campaigns)
     _refuse_forced_wire(plan.device_kind)
     # Such a campaign would end the study after everything is measured.
     _refuse_useless(campaigns, plan.device_kind)
     largest = options.largest or aggregation.LARGEST_MIB[plan.device_kind]
     groups = len(aggregation.groups_of(plan.trials))
+    chosen = known(words(options.links), study_reader.LINKS, "--links")
     say(f"{groups} groups of devices in {options.processes} processes, records in {folder}")
-    aggregation.run(plan, aggregation.Effort(**effort, window_seconds=options.window_seconds,
-                                             largest_bytes=largest * 2**20), folder, Notes())
+    aggregation.run(plan, aggregation.Effort(
+        **effort, window_seconds=options.window_seconds, largest_bytes=largest * 2**20,
+        links=tuple(chosen)), folder, Notes())
     _derive(folder, campaigns)
 
 

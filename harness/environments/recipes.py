@@ -106,10 +106,13 @@ class Nodes(Strict):
     """How a framework trains on several nodes: what `srun` starts once on each.
 
     `launch` stands between the interpreter and `runners`; {nodes}, {local} (devices of a node),
-    {head} (the first node's address), {port} and {id} are replaced. `rank` is the variable that
-    holds a process's rank. `strategies` are those that reach other nodes, the first is the default.
+    {ranks}, {head} (the first node's address), {hosts} (names, each with its devices), {port}, {id}
+    and {interpreter} are replaced. `program` reaches the other nodes by itself: it runs once, with
+    the arguments `launch`. `rank` is the variable that holds a process's rank. `strategies` reach
+    other nodes; the first is the default.
     """
 
+    program: str = ""
     launch: list[str]
     rank: str
     strategies: dict[Device, list[str]]
@@ -122,8 +125,7 @@ class Parallel(Strict):
     with the arguments `launch`, in which {devices}, {interpreter} and {scratch} are replaced.
     `failure_report` begins the launcher's report of a failed rank; `rank` is the variable that
     holds a process's rank. The first of `strategies` is the default; a device without any has a
-    reason. `variables` are set for every process, by kind of device where they differ. Without
-    `nodes`, `one_node` says why it stays on one.
+    reason. `variables` are set for every process, by kind of device where they differ.
     """
 
     kind: Literal["ranks", "controller"]
@@ -135,7 +137,6 @@ class Parallel(Strict):
     reasons: dict[Device, str] = {}
     variables: dict[str, str] | dict[Device, dict[str, str]] = {}
     nodes: Nodes | None = None
-    one_node: str = ""
 
     def strategies_of(self, device: Device, nodes: int) -> list[str]:
         """Return the strategies between devices of one node, or of several."""

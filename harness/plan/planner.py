@@ -291,9 +291,8 @@ def _undivided(trial: Trial, machine: Machine) -> str:
     if kind in framework.parallel.reasons:
         return framework.parallel.reasons[kind]
     if trial.nodes > 1 and not framework.parallel.nodes:
-        why = framework.parallel.one_node or (
-            f"configs/frameworks/{trial.framework}.yaml has no key parallel.nodes")
-        return f"{framework.title} trains on one node here: {why}"
+        return (f"{framework.title} trains on one node here: "
+                f"configs/frameworks/{trial.framework}.yaml has no key parallel.nodes")
     known = framework.parallel.strategies_of(kind, trial.nodes)
     if trial.strategy not in known:
         return (f"{framework.title} has no strategy {trial.strategy} on {kind}: "

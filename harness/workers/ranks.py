@@ -66,6 +66,7 @@ MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
 class Meeting:
     """Where ranks of several nodes find one another: a port of the first node."""
 
+    names: list[str]
     addresses: list[str]
     port: int
 
@@ -90,11 +91,16 @@ class Launch:
 
     def command_on_nodes(self, interpreter: str, module: str, meeting: Meeting) -> list[str]:
         """Return the command line that starts the ranks on every node."""
-        assert self.parallel.nodes
-        meaning = {"nodes": self.nodes, "local": self.devices // self.nodes,
-                   "head": meeting.addresses[0], "port": meeting.port, "id": meeting.port}
-        launch = [word.format(**meaning) for word in self.parallel.nodes.launch]
-        return [*allocation.step(self.nodes), interpreter, *launch, "runners", module]
+        several, local = self.parallel.nodes, self.devices // self.nodes
+        assert several
+        meaning = {"nodes": self.nodes, "local": local, "ranks": self.ranks,
+                   "head": meeting.addresses[0], "port": meeting.port, "id": meeting.port,
+                   "hosts": ",".join(f"{name}:{local}" for name in meeting.names),
+                   "interpreter": interpreter}
+        words = [word.format(**meaning) for word in several.launch]
+        first = ([several.program] if several.program
+                 else [*allocation.step(self.nodes), interpreter])
+        return [*first, *words, "runners", module]
 
     def command(self, interpreter: str, module: str, scratch: str) -> list[str]:
         """Return the launcher's command line; its own files may lie in `scratch`."""
@@ -188,8 +194,9 @@ class Ranks(Worker):
                log_file: IO[bytes]) -> "subprocess.Popen[str]":
         wire, further = str(Path(self.folder.name) / "wire"), {}
         if self.secret:
+            names = allocation.nodes()[:self.launch.nodes]
             addresses = allocation.addresses(self.launch.nodes)
-            meeting = Meeting(addresses, allocation.free_port(addresses[0]))
+            meeting = Meeting(names, addresses, allocation.free_port(addresses[0]))
             # No other interface: what a stranger there sends never arrives.
             self.listener.bind((addresses[0], 0))
             wire = "tcp:{}:{}".format(*self.listener.getsockname())

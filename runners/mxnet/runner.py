@@ -5,7 +5,7 @@
 pinned host memory. The oneDNN subgraphs of its performance page are for inference:
 `optimize_for(backend="MKLDNN")` trains nothing and says nothing. Several devices train as in
 Gluon's tutorial: `split_and_load`, a loss and a backward pass on each, and a kvstore in the
-trainer. Python 3.6 syntax.
+trainer. Nodes meet at its parameter servers (`runners.mxnet.servers`). Python 3.6 syntax.
 """
 
 import os
@@ -21,12 +21,13 @@ from mxnet.contrib.amp.lists import symbol_bf16
 from mxnet.gluon import nn, rnn
 
 from runners import protocol
-from runners.mxnet import transformers
+from runners.mxnet import nodes, transformers
 from runners.mxnet.profile import operators_of
 from runners.protocol import Product, Unsupported
 
 AMP = {"bf16": "bfloat16", "fp16": "float16"}
 KVSTORES = ("local", "device", "nccl")
+BETWEEN_NODES = ("dist_sync", "dist_device_sync")
 # Fixed, so that an fp16 trajectory can be compared: amp's own scale adapts and skips steps.
 LOSS_SCALE = 1024.0
 # Ours -> Gluon's, where they differ.
@@ -150,7 +151,7 @@ class Runner(protocol.Runner):
         refuse_what_is_missing(task)
         self.task = task
         kind = mx.gpu if task.device == "cuda" else mx.cpu
-        self.contexts = [kind(number) for number in range(task.devices)]
+        self.contexts = [kind(number) for number in range(task.devices // task.ranks)]
         self.settings = protocol.settings_of(task, tiers(task))
         self.time_first = "words in the order T B" in self.settings
         self.scale = LOSS_SCALE if task.precision == "fp16" else 1.0
@@ -168,6 +169,8 @@ class Runner(protocol.Runner):
             self.loss_function.hybridize(static_alloc=True, static_shape=True)
         # Gluon's default; it makes one only where there are several devices.
         self.kvstore = task.strategy or "device"
+        if task.ranks > 1:
+            self.kvstore = nodes.join(task)
         # For parts of the step: the training kvstore updates by itself and answers with weights.
         self.aggregator = gluon.Trainer(list(self.trained.values()), "sgd", kvstore=self.kvstore,
                                         update_on_kvstore=False)
@@ -208,6 +211,10 @@ class Runner(protocol.Runner):
     def synchronize(self):
         # For every operation that was queued, the updates too.
         mx.nd.waitall()
+
+    def barrier(self):
+        if self.task.ranks > 1:
+            self.kvstore.wait_for_all()
 
     def loss(self):
         return float(np.mean([losses.asnumpy().mean(dtype=np.float64)
@@ -273,11 +280,11 @@ class Runner(protocol.Runner):
 
     def _aggregation(self):
         """What `allreduce_grads` asks of a kvstore, of zeros: sums of sums would overflow."""
-        store = mx.kv.create(self.kvstore)
+        store = self.kvstore if self.task.ranks > 1 else mx.kv.create(self.kvstore)
         buffers = [[gradient.zeros_like() for gradient in parameter.list_grad()]
                    for parameter in self.trained.values()]
         for key, copies in enumerate(buffers):
-            store.init(key, copies[0])
+            store.broadcast(key, copies[0], copies)
 
         def aggregate():
             for key, copies in enumerate(buffers):
@@ -287,7 +294,7 @@ class Runner(protocol.Runner):
 
     def _count(self, losses):
         """What the sums of gradients are divided by."""
-        return sum(len(each) for each in losses) * self.scale
+        return sum(len(each) for each in losses) * self.task.ranks * self.scale
 
     def _batch_norms(self):
         return {name: part for name, part in self.net.parts.items()
@@ -313,7 +320,7 @@ class Runner(protocol.Runner):
 
 
 def refuse_what_is_missing(task):
-    protocol.refuse_unknown(task, strategies=KVSTORES)
+    protocol.refuse_unknown(task, strategies=BETWEEN_NODES if task.ranks > 1 else KVSTORES)
     operations = {layer["op"] for layer in task.network["layers"]}
     if task.precision == "tf32" and not operations & {"conv2d", "lstm"}:
         raise Unsupported("TF32 in dense layers: MXNet 1.9.1 knows cuBLAS's default and fp16 "
@@ -325,8 +332,9 @@ def refuse_what_is_missing(task):
         built = mx.runtime.Features().is_enabled("CUDA")
         build = "with CUDA" if built else "without CUDA (mxnet-cu117 has it)"
         raise Unsupported(f"mx.context.num_gpus() is 0 in a build {build}")
-    if task.device == "cuda" and mx.context.num_gpus() < task.devices:
-        raise Unsupported(f"{task.devices} devices: mx.context.num_gpus() is "
+    local = task.devices // task.ranks
+    if task.device == "cuda" and mx.context.num_gpus() < local:
+        raise Unsupported(f"{local} devices: mx.context.num_gpus() is "
                           f"{mx.context.num_gpus()}")
     threads = os.environ["OMP_NUM_THREADS"]
     if task.device == "cpu" and threads != str(task.threads):

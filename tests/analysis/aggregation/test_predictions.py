@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -339,3 +340,21 @@ def test_without_a_campaign_every_network_is_predicted_on_every_group(fits):
     found = predictions.of_networks(fits)
     assert found.groupby(["network", "devices"]).size().nunique() == 1
     assert set(found["network"]) == set(predictions.NETWORKS) and found["predicted_seconds"].notna().all()
+
+
+@pytest.mark.parametrize(("framework", "messages"), [("jax", 8), ("tensorflow", 1), ("paddle", 1), ("pytorch", 0)])
+def test_another_frameworks_sum_over_nodes_is_timed_by_its_own_link(framework, messages):
+    """FCN-5 has four matrices and four biases, which XLA sums one by one."""
+    sizes = np.geomspace(2**14, 2**26, 7)
+    fits = [links.fit(("nodes", 2, f"{name}_all_reduce"), sizes, 1e-3 + sizes / 1e8) for name in ("jax", "tensorflow", "paddle")]
+    trial = {"framework": framework, "network": "fcn5", "nodes": 2, "devices": 2, "strategy": "all_reduce"}
+    gradients = predictions._work("fcn5", 2, "all_reduce")
+    chosen = links.chosen(fits, "nodes", 2)
+    legs = predictions.own_legs(trial, gradients, chosen)
+    assert (len(legs), sum(leg.size_bytes for leg in legs)) == (messages, 4 * 14205962 if messages else 0)
+    if messages:
+        found = predictions._predicted("all_reduce", gradients, chosen, legs)
+        assert found["predicted_seconds"] == pytest.approx(messages * 1e-3 + 4 * 14205962 / 1e8)
+        assert found["reason"] == ""
+    assert predictions.own_legs({**trial, "nodes": 1}, gradients, chosen) == []
+    assert links.chosen(fits, "default", 2) == {}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,18 @@ def test_a_file_that_is_gone_and_one_that_came_are_named(folder):
     faults = {name: (expected[:8], found) for name, expected, found in manifest.check_manifest(folder)}
     assert faults["tables/times.csv"] == ("SHA-256 ", "no such file")
     assert faults["notes.txt"][0] == "to be li"
+
+
+@pytest.mark.parametrize(("name", "plant", "found"), [
+    ("tables/elsewhere.csv", lambda path: path.symlink_to("/etc/passwd"), "a link"),
+    ("logs/away", lambda path: path.symlink_to("/etc", target_is_directory=True), "a link"),
+    ("tables/.kept.csv", lambda path: path.write_text("1\n"), "a hidden file"),
+    ("tables/SHA256SUMS", lambda path: path.write_text(""), "another manifest"),
+    ("logs/pipe", os.mkfifo, "neither a file nor a folder")])
+def test_what_may_lead_out_of_a_campaign_or_hide_in_it_is_named(folder, name, plant, found):
+    assert manifest.check_manifest(folder) == []
+    plant(folder / name)
+    assert manifest.check_manifest(folder) == [(name, "nothing of this name, or a regular file", found)]
 
 
 # (file, what stands there, what is put there, the file and the column that a finding then names)

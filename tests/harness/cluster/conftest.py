@@ -73,14 +73,33 @@ class Cluster:
 
     def strangers(self) -> list[str]:
         """The workers and ranks on either node that have not ended."""
+        return [words for words, _ in self._running()]
+
+    def wire(self) -> str:
+        """Where the ranks that train now have found the driver."""
+        return next(variables["DLBENCH_WIRE"] for _, variables in self._running() if "DLBENCH_WIRE" in variables)
+
+    def lose(self, node: str, job: str) -> None:
+        """Kill a node's slurmd, and wait until Slurm has put its job back into the queue."""
+        self.on(node, "kill", "-KILL", (self.folder / f"slurmd.{node}.pid").read_text().strip())
+        self.on("n1", "scontrol", "update", f"nodename={node}", "state=down", "reason=dead")
+        wait(lambda: "PENDING" in self.on("n1", "squeue", "-h", "-j", job, "-o", "%T").stdout)
+
+    def revive(self, node: str) -> None:
+        """Start a node's slurmd again."""
+        assert self.on(node, "slurmd", "-N", node, "-f", str(self.folder / "slurm.conf")).returncode == 0
+        self.on("n1", "scontrol", "update", f"nodename={node}", "state=resume")
+
+    def _running(self) -> list[tuple[str, dict[str, str]]]:
         found = []
         for process in psutil.process_iter():
             try:
-                words = process.cmdline()
-                if "runners" in words and str(self.folder) in process.environ().get("SLURM_CONF", ""):
-                    found.append(" ".join(words))
+                words, variables = process.cmdline(), process.environ()
             except psutil.Error:
                 continue
+            started = {"runners", "runners.node", "runners.mxnet.servers", "import mxnet"} & set(words)
+            if started and str(self.folder) in variables.get("SLURM_CONF", ""):
+                found.append((" ".join(words), variables))
         return found
 
 

@@ -106,13 +106,8 @@ def test_a_job_that_is_preempted_goes_on_afterwards(cluster):
 def test_a_campaign_outlives_the_death_of_its_nodes_slurmd(cluster):
     submitted = cluster.start("orphan", cluster.suite("orphan", processes=6), "--on", "slurm,options.nodelist=n1")
     wait(lambda: len(cluster.processes("orphan")) > 1)
-    job = cluster.job()
-    pid = (cluster.folder / "slurmd.n1.pid").read_text().strip()
-    cluster.on("n1", "kill", "-KILL", pid)
-    cluster.on("n1", "scontrol", "update", "nodename=n1", "state=down", "reason=dead")
-    wait(lambda: "PENDING" in cluster.on("n1", "squeue", "-h", "-j", job, "-o", "%T").stdout)
-    assert cluster.on("n1", "slurmd", "-N", "n1", "-f", str(cluster.folder / "slurm.conf")).returncode == 0
-    cluster.on("n1", "scontrol", "update", "nodename=n1", "state=resume")
+    cluster.lose("n1", cluster.job())
+    cluster.revive("n1")
     said, _ = submitted.communicate(timeout=180)
     assert submitted.returncode == 0, said
     whole(cluster, "orphan", 6)

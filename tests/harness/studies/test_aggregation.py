@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from analysis.aggregation import plots
 from analysis.audit import audit
-from analysis.records import manifest
+from analysis.records import manifest, study_reader
 from harness.campaign import campaign
 from harness.campaign.session import Plan
 from harness.cli import main, study
@@ -168,7 +169,7 @@ def test_a_campaign_that_these_links_explain_nothing_of_is_refused(simulated, tm
 def test_a_study_tells_how_it_was_measured(studied):
     page = json.loads((studied("1,2") / "study.json").read_text())
     assert page["settings"] == {"devices": [1, 2], "largest_mib": 1}
-    assert page["effort"] == {"processes": 1, "windows": 2, "window_seconds": 0.02, "largest_bytes": 2**20, "seed": 1}
+    assert page["effort"] == {"processes": 1, "windows": 2, "window_seconds": 0.02, "largest_bytes": 2**20, "seed": 1, "links": []}
     assert (page["suite"]["processes"], page["suite"]["windows"], page["suite"]["window_seconds"]) == (1, 2, 0.02)
 
 
@@ -249,3 +250,26 @@ def test_several_nodes_are_a_wire_of_their_own():
     [one] = planned.trials
     two = replace(one, nodes=2, devices=2, ranks=2)
     assert [(group.wire, group.trial.devices) for group in groups_of([one, two])] == [("default", 1), ("nodes", 2)]
+
+
+def test_only_the_links_that_are_named_are_measured(simulated, tmp_path):
+    folder = tmp_path / "some"
+    made = CliRunner().invoke(main.app, [*WORDS, "--devices", "2", "--links", "all_reduce,device_sum", "--out", str(folder)])
+    assert made.exit_code == 0, made.output
+    assert {row["link"] for row in rows_of(folder)} == {"all_reduce", "device_sum"}
+
+
+def test_a_link_that_there_is_not_is_refused_with_the_closest(simulated, tmp_path):
+    made = CliRunner().invoke(main.app, [*WORDS, "--links", "all_reduced", "--out", str(tmp_path / "some")])
+    assert isinstance(made.exception, WrongUse) and "did you mean all_reduce?" in str(made.exception)
+
+
+def test_every_link_has_words_and_the_other_way_round():
+    own = {study_reader.own_sum(name) for name in study_reader.OWN_SUMS}
+    assert {*study_reader.LINKS, *own} == set(plots.WORDS)
+
+
+def test_other_frameworks_have_groups_between_nodes_only():
+    others = [replace(trial(2, nodes=2), framework="jax"), replace(trial(1), framework="jax")]
+    assert [group.name for group in groups_of([trial(2), trial(2, nodes=2), *others])] == [
+        "2 x cpu, default", "2 x cpu, nodes", "jax, 2 x cpu, nodes"]
