@@ -18,7 +18,7 @@ from analysis.aggregation.strategies import Leg, Work
 from analysis.records.reader import Campaign
 from analysis.records.study_reader import NODES, ONE_BY_ONE, own_sum
 from analysis.statistics.bootstrap import Estimate
-from analysis.trials import phases, summary
+from analysis.trials import model_parallel, phases, summary
 from networks import work
 
 # predicted where no campaign is given
@@ -93,6 +93,9 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
             continue
         found = phases.of_trial(campaign, trial["trial"])["isolated"]
         counted = derived.loc[trial["trial"]]
+        if trial["strategy"] in model_parallel.DIVIDING:
+            row |= {"wire_bytes": model_parallel.sent_bytes(trial, counted["settings"]),
+                    "host_bytes": 0.0, "reason": strategies.DIVIDES}
         rows.append({**row, **_estimate("measured_seconds", found),
                      "error": row["predicted_seconds"] / found.value - 1,
                      "swept_error": row["swept_seconds"] / found.value - 1,

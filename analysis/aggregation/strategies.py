@@ -14,6 +14,7 @@ from analysis.statistics.bootstrap import Estimate
 
 ONE_BIT = 136 / 4096  # of the bytes of 1024 values: 128 bytes of signs and two means
 NO_MODEL = "no model: its messages are the framework's own"
+DIVIDES = "no model of its time: it sends in the midst of forward and backward"
 FACTORISED = ("no model: its time is that of products and orthogonalisations of each parameter's "
               "shape, which no link tells")
 

@@ -191,7 +191,7 @@ class Suite(Strict):
     scaling: tuple[Scaling, ...] = ("weak",)
     """weak: the batch on each device. strong: the batch split among them."""
     strategies: tuple[str, ...] = ("default",)
-    """Gradient aggregation. default: the framework's first for this kind of device."""
+    """How devices share the work. default: the framework's first for this kind of device."""
     phases: bool = False
     """Time nested parts of the step too: F, FB, FBA, FBAU and A (phases.csv)."""
     threads: tuple[Threads, ...] = ("all",)

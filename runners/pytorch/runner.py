@@ -155,7 +155,7 @@ class Runner(protocol.Runner):
             self.model = self.model.to(memory_format=torch.channels_last)
         self.replica, self.aggregation = parallel.aggregated(self.model, task)
         self.whole_batch, self.parted = self.aggregation.whole_batch, self.aggregation.parted
-        self.names = self.aggregation.named(self.names)
+        self.held_names = self.aggregation.named(self.names)
         self.settings = self.settings + self.aggregation.settings()
         self.loss_function = nn.CrossEntropyLoss()
         compiled = "torch.compile" in self.settings
@@ -398,7 +398,7 @@ class Runner(protocol.Runner):
 
     def _parameters(self):
         theirs = dict(self.model.named_parameters())
-        return {ours: theirs[name] for ours, name in self.names.items()}
+        return {ours: theirs[name] for ours, name in self.held_names.items()}
 
 
 def refuse_what_is_missing(task):

@@ -1,6 +1,7 @@
 """JAX's runner with one fault each."""
 
 import os
+import re
 from pathlib import Path
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from runners.jax import layers, runner
+from runners.jax import layers, runner, sharding
 from runners.jax.runner import Runner
 from runners.protocol import Different, Unsupported
 from tests.faults import planted, rows_of_next_batch
@@ -94,3 +95,26 @@ class Threads(Runner):
         names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
         count = sum(name.startswith("tf_XLAEigen") for name in names)
         raise Unsupported(f"{count} threads in XLA's pool")
+
+
+class Collectives(Runner):
+    """Names among its settings what the compiled step moves between devices. No fault."""
+
+    def __init__(self, task):
+        super().__init__(task)
+        rows = [1, task.batch * task.devices]
+        self.feed(np.zeros(rows + list(task.network["input_shape"]), np.int32),
+                  np.zeros(rows + list(task.network["target_shape"]), np.int32), "device")
+        found = {}
+        for shapes, operation in re.findall(
+                r"= (\(.*?\)|\S+) (all-\w+|reduce-scatter|collective-permute)\(", self._program()):
+            sizes = [np.prod([int(each) for each in shape.split(",") if each])
+                     for shape in re.findall(r"\w+\[([\d,]*)\]", shapes)]
+            found[operation] = found.get(operation, 0) + int(sum(sizes))
+        self.settings = [*self.settings, *(f"{name} {size}" for name, size in found.items())]
+
+
+# The second of two dense layers is whole on each device, and so are its products: no fault of
+# arithmetic, but nothing of it is divided.
+Undivided = planted(Runner, sharding, ROWS=sharding.WHOLE, COLUMNS=sharding.WHOLE,
+                    SPLIT=sharding.WHOLE)
