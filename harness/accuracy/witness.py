@@ -1,9 +1,9 @@
 """Holds two successive steps of a training run against the gradient of the second.
 
 With momentum m and rate lr, weights w0, w1, w2 before, between and after the two steps show the
-gradient at w1: lr g = (w1 - w2) - m (w0 - w1). So no optimiser state is read. A tensor whose step
-is mostly rounding of its stored float32 weights is not seen. Running statistics show the share that
-a step keeps of them in the same way.
+gradient at w1: g = (w1 - w2) / lr - m (w0 - w1) / lr. So no optimiser state is read. A tensor whose
+step is mostly rounding of its stored float32 weights is not seen. Running statistics show the share
+that a step keeps of them in the same way.
 """
 
 import math
@@ -26,12 +26,21 @@ Weights = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a step is to be made; `running` has the share that it keeps of each running statistic."""
+    """How a step is to be made; `running` has the share that it keeps of each running statistic.
+
+    `rate_before` is the rate of the step before, where that was another one.
+    """
 
     rate: float
     momentum: float
     decay: float = 0.0
+    rate_before: float = 0.0
     running: Mapping[str, float] = field(default_factory=dict)
+
+    def gradient(self, w0: np.ndarray, w1: np.ndarray, w2: np.ndarray) -> np.ndarray:
+        """Return the gradient, and what weight decay adds to it, that three weights show."""
+        before = self.momentum * (w0 - w1) / (self.rate_before or self.rate)
+        return np.asarray((w1 - w2) / self.rate - before)
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ def look(before: Weights, between: Weights, after: Weights, gradients: Weights,
             error, rounding = _statistic_error(w1, w2, right, recipe.running[name])
         else:
             right = right + recipe.decay * w1
-            found = ((w1 - w2) - recipe.momentum * (w0 - w1)) / recipe.rate
+            found = recipe.gradient(w0, w1, w2)
             error, rounding = _error(found, right, w1, recipe)
             total += right.size
             if rounding <= MOST_ROUNDING:

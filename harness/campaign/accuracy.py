@@ -11,7 +11,7 @@ that it had then and without momentum.
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ class AccuracyProcess(Process):
         for epoch in range(1, until.at_most_epochs + 1):
             self._tell(f"epoch {epoch}")
             recipe = Recipe(until.rate(epoch, self.network.learning_rate), self.network.momentum,
-                            until.weight_decay, own.running)
+                            until.weight_decay, running=own.running)
             if until.scheduled:
                 self._schedule(worker, recipe.rate, recipe.decay)
             worker.ask("feed", self.session.suite.limits.build, batches=str(fed.file(epoch)),
@@ -122,8 +122,7 @@ class AccuracyProcess(Process):
                          "witness_share": seen.share, "learning_rate": recipe.rate,
                          "evaluation_error": error})
             if done:
-                if itself:
-                    self._replay(worker, own, moments)
+                self._replay(worker, own, moments)
                 return
         best = max(row["test_accuracy"] for row in rows)
         raise Failed("target", f"a test accuracy of {until.target:g} was not reached in "
@@ -139,29 +138,56 @@ class AccuracyProcess(Process):
                 "seconds": before["seconds"] + window["step_seconds"] * steps}
 
     def _replay(self, worker: Worker, own: Examiner, moments: list[Moment]) -> None:
-        """Let the worker make the last step of each epoch again; note what the witness sees."""
+        """Let the worker make the last step of each epoch again; note what the witness sees.
+
+        Where the reference has looked at these, only a change of the rate is left to look at.
+        """
         self._tell("looking at steps")
-        limit = self.session.suite.limits.window
-        scheduled = self.until.scheduled
-        rate = REPLAY_RATE if scheduled else self.network.learning_rate
-        if scheduled:
+        if tests_itself(self.network, self.trial.precision):
+            for moment, row in zip(moments, self.outcome.accuracy, strict=True):
+                seen = self._look_again(worker, own, moment)
+                row.update(witness_error=seen.error, witness_share=seen.share)
+                self._refuse(seen, moment.epoch)
+        if self.until.scheduled:
+            self._refuse(self._look_again(worker, own, self._change(worker, own, moments[0])), 0)
+
+    def _look_again(self, worker: Worker, own: Examiner, moment: Moment) -> witness.Seen:
+        """Compare the second step of a moment with what the worker makes of its weights now."""
+        rate = REPLAY_RATE if self.until.scheduled else self.network.learning_rate
+        self._begin(worker, own, moment.weights[1], moment)
+        if self.until.scheduled:
             self._schedule(worker, rate, 0.0)
-        for moment, row in zip(moments, self.outcome.accuracy, strict=True):
-            before, between, after = moment.weights
-            worker.ask("load", limit, weights=str(own.parameters_of(between)))
-            worker.ask("feed", limit, batches=str(moment.batch),
-                       residence=self.session.residence(self.trial))
-            again = arrays.mapped(self._step_and_snapshot(worker, own))
-            w0, w1, w2 = map(arrays.mapped, (before, between, after))
-            gradients = witness.own_gradients(w1, again, rate, own.running)
-            seen = witness.look(w0, w1, w2, gradients, moment.recipe)
-            row.update(witness_error=seen.error, witness_share=seen.share)
-            self._refuse(seen, moment.epoch)
+        again = arrays.mapped(self._step_and_snapshot(worker, own))
+        w0, w1, w2 = map(arrays.mapped, moment.weights)
+        gradients = witness.own_gradients(w1, again, rate, own.running)
+        return witness.look(w0, w1, w2, gradients, moment.recipe)
+
+    def _change(self, worker: Worker, own: Examiner, moment: Moment) -> Moment:
+        """Let the worker make two steps, the second with half of the rate of the first.
+
+        Momentum that holds the rate of earlier steps, as Keras keeps it, shows only where it falls.
+        """
+        start, recipe = moment.weights[1], moment.recipe
+        self._begin(worker, own, start, moment)
+        half = replace(recipe, rate=recipe.rate / 2, rate_before=recipe.rate)
+        left = []
+        for each in (recipe, half):
+            self._schedule(worker, each.rate, each.decay)
+            left.append(self._step_and_snapshot(worker, own))
+        return replace(moment, weights=(start, left[0], left[1]), recipe=half)
+
+    def _begin(self, worker: Worker, own: Examiner, weights: Path, moment: Moment) -> None:
+        """Let the worker take earlier weights, and the batch of a moment."""
+        limit = self.session.suite.limits.window
+        worker.ask("load", limit, weights=str(own.parameters_of(weights)))
+        worker.ask("feed", limit, batches=str(moment.batch),
+                   residence=self.session.residence(self.trial))
 
     @staticmethod
     def _refuse(seen: witness.Seen, epoch: int) -> witness.Seen:
         if seen.fault:
-            raise Failed("different", f"epoch {epoch}: {seen.fault}")
+            where = f"epoch {epoch}" if epoch else "a change of the learning rate"
+            raise Failed("different", f"{where}: {seen.fault}")
         return seen
 
     def _schedule(self, worker: Worker, rate: float, decay: float) -> None:

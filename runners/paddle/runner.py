@@ -181,6 +181,7 @@ class Runner(protocol.Runner):
         outputs = output_shapes(self.model, task.network)
         protocol.assert_network(task.network, outputs, self._trained_shapes())
         self.settings = protocol.settings_of(task, TIERS)
+        self.decay = 0.0
         self.local_loss = MeanLoss(self.model, task)
         if "paddle.jit.to_static" in self.settings:
             self.local_loss = paddle.jit.to_static(self.local_loss, full_graph=True)
@@ -221,6 +222,10 @@ class Runner(protocol.Runner):
 
     def step(self):
         loss = self._backward(self.mean_loss, self.next_batch())
+        if self.decay:
+            with paddle.no_grad():
+                for parameter in trained(self.model).values():
+                    paddle.assign(parameter.grad + self.decay * parameter, parameter.grad)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.model.clear_gradients()
@@ -248,6 +253,18 @@ class Runner(protocol.Runner):
         return {f"{name}.{kind}": tensor.numpy()
                 for name, norm in self._batch_norms().items()
                 for kind, tensor in (("mean", norm._mean), ("variance", norm._variance))}
+
+    def schedule(self, rate, decay):
+        # Paddle's optimizer fixes its own weight decay when it is made.
+        self.optimizer.set_lr(rate)
+        self.decay = decay
+
+    def infer(self, inputs):
+        self.model.eval()
+        with paddle.no_grad(), mixed_precision(self.task):
+            outputs = self.model(paddle.to_tensor(np.ascontiguousarray(inputs)))
+        self.model.train()
+        return outputs.astype("float32").numpy()
 
     def peak_memory(self):
         return paddle.device.cuda.max_memory_allocated()

@@ -259,6 +259,10 @@ class Runner(protocol.Runner):
                 for number in range(len(self.devices))]
 
     def schedule(self, rate, decay):
+        # Keras multiplies by the rate before it adds to momentum, so momentum holds the old one.
+        factor = rate / float(self.optimizer.learning_rate)
+        for momentum in self.optimizer.momentums:
+            momentum.assign(momentum * factor)
         self.optimizer.learning_rate.assign(rate)
         self.decay.assign(decay)
 

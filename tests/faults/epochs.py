@@ -90,3 +90,12 @@ class OtherRunningShareAlways(Counted):
             if "running" in attributes:
                 attributes["running"] = 0.99
         super().track()
+
+
+class MomentumHoldsRate(Counted):
+    """Multiplies gradients by the rate before it adds them to momentum, as Keras does."""
+
+    def schedule(self, rate, decay):
+        for velocity in self.velocities.values():
+            velocity *= self.rate / rate
+        super().schedule(rate, decay)

@@ -131,6 +131,7 @@ def test_batch_norm_trains_by_a_schedule_on_augmented_images_and_is_tested_under
     ("OtherRunningShare", "different: epoch 1: the steps of this epoch are not those of the network: the move of "),
     ("Decays", "different: epoch 1: the steps of this epoch are not those of the network: there is a weight decay"),
     ("HalfDecay", "different: epoch 1: the steps of this epoch are not those of the network: there is a weight decay"),
+    ("MomentumHoldsRate", "different: a change of the learning rate: the steps of this epoch are not those"),
     ("IgnoresRate", "different: epoch 1: the steps of this epoch are not those of the network: the gradient"),
     ("LosesLastBatch", "different: epoch 1: the steps of this epoch are not those of the network: the gradient"),
 ])
@@ -174,6 +175,20 @@ def test_a_runner_that_is_wrong_where_nobody_looks_is_refused_by_its_fewer_epoch
                                                          if trial["framework"] != "other"]})
     reasons = {row["framework"]: row["reason"] for row in summary.summarise(pair).to_dict("records")}
     assert "nothing tells which is right" in reasons["good"] and "in fewer epochs" in reasons["fast"]
+
+
+@slow
+def test_frameworks_train_batch_norm_alike_by_a_schedule(interpreter_of, tmp_path):
+    frameworks = ["pytorch", "tensorflow", "jax"]
+    for framework in frameworks:
+        interpreter_of(framework)  # skips where it has no environment
+    found = campaigns.run(tmp_path, frameworks=frameworks, **NORMS, precisions=["fp32", "bf16"],
+                          until={**SCHEDULED, "target": 0.6, "at_most_epochs": 12})
+    rows = summary.summarise(found)
+    assert (rows["status"] == "ok").all() and refused(rows) == {}
+    assert (found.accuracy["witness_error"] < 0.01).all()
+    exact = found.accuracy[found.accuracy["trial"].str.contains("fp32") & (found.accuracy["epoch"] == 2)]
+    assert len(exact) == 3 and exact["test_loss"].max() - exact["test_loss"].min() < 1e-3
 
 
 @slow

@@ -1,0 +1,87 @@
+"""A set of JPEG images in one archive: its parts, its labels, and the networks that it may feed."""
+
+import hashlib
+import io
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import networks
+from harness.data import data_sets, divided
+from harness.errors import WrongUse
+
+CLASSES = ("airplane", "bird", "cat")
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """Hold an archive of plain images, each class as bright as its number, as cifar10-jpeg."""
+    folder = tmp_path / "data" / "cifar10-jpeg"
+    folder.mkdir(parents=True)
+    path = folder / "images.tar.xz"
+    with tarfile.open(path, "w:xz") as file:
+        # Not in order: an archive keeps the order in which it was made.
+        for part, count in (("test", 2), ("train", 4)):
+            for name in reversed(CLASSES):
+                for number in range(count):
+                    stream = io.BytesIO()
+                    grey = 100 * CLASSES.index(name) + number
+                    Image.new("RGB", (32, 32), (grey,) * 3).save(stream, "JPEG")
+                    member = tarfile.TarInfo(f"set/{part}/{name}/{number:04}.jpg")
+                    member.size = stream.tell()
+                    stream.seek(0)
+                    file.addfile(member, stream)
+    entry = {"name": path.name, "url": "https://example.org/images", "by_hand": "nobody publishes this archive",
+             "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    sets = {"cifar10-jpeg": {"title": "Pictures", "unit": "images", "stands_for": "cifar10", "parts": [
+        {"name": "training", "inside": "train", "files": [entry]}, {"name": "test", "inside": "test", "files": [entry]}]}}
+    monkeypatch.setattr(data_sets, "CONFIG", tmp_path / "data.yaml")
+    data_sets.CONFIG.write_text(yaml.safe_dump(sets))
+    monkeypatch.setenv("DLBENCH_DATA", str(tmp_path / "data"))
+    return path
+
+
+def test_both_parts_are_read_in_the_order_of_their_paths_with_labels_by_class(archive):
+    training, test = (data_sets.part("cifar10-jpeg", number) for number in (0, 1))
+    assert training.images[1].tolist() == 4 * [0] + 4 * [1] + 4 * [2] and test.images[1].tolist() == [0, 0, 1, 1, 2, 2]
+    assert training.images[0].shape == (12, 3, 32, 32) and training.images[0].dtype == np.uint8
+    means = training.images[0].mean(axis=(1, 2, 3))
+    assert np.abs(means - [100 * label + number for label in range(3) for number in range(4)]).max() <= 1
+    assert training.text == "Pictures, 12 images of images.tar.xz"
+
+
+def test_it_stands_for_the_set_of_a_network_and_for_no_other(archive):
+    assert data_sets.feeds("cifar10-jpeg", networks.get("resnet56"))
+    assert not data_sets.feeds("cifar10-jpeg", networks.get("fcn5"))
+    parts = divided.divide("cifar10-jpeg", networks.get("resnet56"))
+    inputs, labels = parts.test_part
+    assert inputs.shape == (6, 3, 32, 32) and labels.tolist() == [0, 0, 1, 1, 2, 2]
+    wanted = (100 / 255 - data_sets.CIFAR_MEAN) / data_sets.CIFAR_DEVIATION
+    assert np.allclose(inputs[2, :, 0, 0], wanted, atol=0.02)
+
+
+def test_augmented_numbers_are_those_of_the_network_and_black_borders(archive):
+    parts = divided.divide("cifar10-jpeg", networks.get("resnet56"))
+    plain, found = (parts.epoch(6, seed=1, number=1, augment=augment) for augment in (False, True))
+    black = -data_sets.CIFAR_MEAN / data_sets.CIFAR_DEVIATION
+    centre = found["inputs_channels_last"][:, :, 16, 16]
+    assert np.array_equal(centre, plain["inputs"][..., 16, 16])
+    edges = found["inputs_channels_last"][:, :, [0, -1]][..., [0, -1], :]
+    known = np.isclose(edges, black, atol=1e-6).all(-1) | np.isclose(edges, centre[:, :, None, None], atol=0.05).all(-1)
+    assert known.all() and not np.isclose(edges, centre[:, :, None, None], atol=0.05).all()
+
+
+def test_an_archive_that_nobody_publishes_is_not_fetched(archive):
+    archive.unlink()
+    with pytest.raises(WrongUse, match=r"images.tar.xz: nobody publishes this archive; put it there \(SHA-256"):
+        data_sets.fetch("cifar10-jpeg")
+
+
+def test_a_machine_without_pillow_is_told_what_to_install(archive, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(WrongUse, match=r"decoded by Pillow, which is not installed: pip install 'dlbench\[images\]'"):
+        data_sets.part("cifar10-jpeg", 0)
