@@ -132,7 +132,7 @@ def boards(campaigns: Sequence[Published]) -> list[Board]:
                 found.setdefault(key, {}).setdefault(workload, []).append(line)
     made = []
     for key, workloads in found.items():
-        lines = [line for each in workloads.values() if (line := _shown(each))]
+        lines = [shown for each in workloads.values() if (shown := _shown(each))]
         names = _in_order(cell.framework for line in lines for cell in line.cells if cell)
         lines.sort(key=lambda line: (-len(line.ranked), line.network, line.setting))
         made.append(Board(*key, names, [_spread(line, names) for line in lines]))

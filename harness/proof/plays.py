@@ -23,7 +23,6 @@ from harness.proof.questions import (
     PLAIN,
     SMOOTH,
     ZERO,
-    Question,
     head_of,
     trains_from_zero,
 )
