@@ -45,12 +45,15 @@ function process(line) {
 
 const hear = {
   reset() { state = empty(); },
-  begin(line) { state.title = line.title; state.first = line.began; },
+  begin(line) { state.title = line.title; },
   end() { state.ended = true; state.now = ""; },
   note(line) { state.notes.unshift(line.text); state.notes.length = Math.min(state.notes.length, LONGEST_NOTES); },
   phase(line) {
-    const row = process(line);
-    row.phase = line.phase;
+    // The reference answers once for all processes of a network, before the first of them starts.
+    if (line.phase !== "asking the reference") {
+      process(line).phase = line.phase;
+      state.first = state.first || line.time;
+    }
     if (!state.trials.has(line.trial)) state.trials.set(line.trial, line);
     state.now = `${workload(line)}: ${label(line)}, process ${line.process}: ${line.phase}`;
   },
