@@ -137,15 +137,16 @@ function drawTimes(network) {
   }
   const names = [...times.keys()].sort((a, b) => median(times.get(b)) - median(times.get(a)));
   const of = each => state.trials.get(each);
+  // Beside the bar, where no point lies on it.
+  const said = each => `${label(of(each))}: ${duration(median(times.get(each)))}`;
   const bars = { type: "bar", orientation: "h", x: names.map(each => 1e3 * median(times.get(each))),
-    y: names.map(each => label(of(each))), marker: { color: names.map(each => colour(of(each))) },
-    text: names.map(each => duration(median(times.get(each)))), name: "median" };
+    y: names.map(said), marker: { color: names.map(each => colour(of(each))) }, name: "median" };
   const points = { type: "scatter", mode: "markers", name: "window",
     marker: { size: 5, color: getComputedStyle(document.documentElement).getPropertyValue("--text") },
     x: names.flatMap(each => times.get(each).map(value => 1e3 * value)),
-    y: names.flatMap(each => times.get(each).map(() => label(of(each)))) };
+    y: names.flatMap(each => times.get(each).map(() => said(each))) };
   const shown = layout("ms a step", "", { showlegend: false, bargap: 0.35 });
-  shown.margin.l = 170;
+  shown.margin.l = 190;
   shown.height = Math.max(160, 90 + 34 * names.length);
   $("time-plot").style.height = `${shown.height}px`;
   plot("time-plot", [bars, points], shown);
