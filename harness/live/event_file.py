@@ -38,7 +38,7 @@ class EventFile(Listener):
         self.inner = inner
         self.folder = folder
         self.path = folder / NAME
-        self.first = {"event": "begin", "title": title, "began": time.time()}
+        self.first = {"event": "begin", "title": title}
         self.file: IO[str] | None = None
 
     def __enter__(self) -> "EventFile":
@@ -91,7 +91,7 @@ def past(folder: Path) -> Iterator[Line]:
         return
     trials = {trial["trial"]: {key: trial[key] for key in TRIAL} for trial in campaign.trials}
     title = (campaign.meta.get("suite") or {}).get("title") or folder.name
-    yield {"event": "begin", "title": title, "began": 0}
+    yield {"event": "begin", "title": title}
     rows = campaign.processes.sort_values("order").to_dict("records")
     for number, row in enumerate(rows, 1):
         own = _of(campaign.windows, row)

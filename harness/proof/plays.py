@@ -23,7 +23,6 @@ from harness.proof.questions import (
     PLAIN,
     SMOOTH,
     ZERO,
-    Question,
     head_of,
     trains_from_zero,
 )
@@ -89,6 +88,7 @@ class Trainer:
         self.limit = limit
         self.folder = folder
         self.files = 0
+        self.next = 0  # the batch that comes next
         self.first_seconds = 0.0
 
     @property
@@ -109,6 +109,7 @@ class Trainer:
                                      steps=steps, samples=str(self.question.file("samples")),
                                      out=str(self.last), residence=self.residence, prefix=prefix,
                                      **asked)
+        self.next = (start + steps) % BATCHES
         self.first_seconds = answer.get("first_seconds", 0.0)
         network = self.question.network
         with self.folder.open(self.last.name, _most_bytes(network, steps, compare)) as file:
@@ -182,22 +183,25 @@ def played(worker: Worker, case: Case, residence: str, steps: int, limit: float
             return trainer.train(question.file(kind), FIRST_BATCH[kind], steps, compare=compare)
 
         def own_steps_of(kind: str, answer: Path) -> list[Play]:
-            file = answer if asking.from_file else None
-            return [trainer.train(file, (FIRST_BATCH[kind] + step) % BATCHES, 1,
-                                  f"{step}/parameters/", asking.own(kind, step))
-                    for step in range(1, steps)]
+            file, starts = answer if asking.from_file else None, {
+                step: (FIRST_BATCH[kind] + step) % BATCHES for step in range(1, steps)}
+            order = sorted(starts, reverse=starts.get(1) != trainer.next)
+            return [trainer.train(file, starts[step], 1, f"{step}/parameters/",
+                                  asking.own(kind, step)) for step in order]
 
         # In an order in which each play begins with the batch that comes next: else the worker
-        # trains a step to get there.
+        # trains a step to get there. The last one moves all tensors, whose copies are compared.
         dropout = question.network.has_dropout
         plain = of(PLAIN, 1 if dropout else steps, asking.gradients(PLAIN))
-        own = [] if dropout else own_steps_of(PLAIN, trainer.last)
+        answer = trainer.last
         calibrated = of(CALIBRATED, 1, asking.calibrated())
+        smooth = of(SMOOTH, 1, asking.gradients(SMOOTH)) if SMOOTH in question.kinds else None
         again, zero = of(PLAIN, 1, asking.again()) if dropout else None, None
         if trains_from_zero(question.network):
             zero = of(ZERO, steps, asking.zero())
             own = own_steps_of(ZERO, trainer.last)
-        smooth = of(SMOOTH, 1, asking.gradients(SMOOTH)) if SMOOTH in question.kinds else None
+        else:
+            own = [] if dropout else own_steps_of(PLAIN, answer)
         yield Plays(plain, calibrated, smooth, zero, own, again, trainer.first_seconds)
 
 

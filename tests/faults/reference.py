@@ -193,7 +193,7 @@ class LearningRate(Runner):
 
     def __init__(self, task):
         super().__init__(task)
-        self.network = dict(self.network, learning_rate=0.01)
+        self.rate = 0.01
 
 
 class Missing(Runner):

@@ -140,6 +140,9 @@ def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
                        "live comparisons; recorded campaigns do not change")
     folder = options.out or new_folder("compare")
     if not b:
+        if not is_recorded(a):
+            raise WrongUse(f"{a}: name the other side too, as in `dlbench compare jax==0.9.2 "
+                           "jax==0.10.2`; a folder of a live comparison stands alone")
         return judge(Path(a)), options.out or Path(a)
     if not live:
         return judge_recorded(Path(a), Path(b), options.across_machines), folder

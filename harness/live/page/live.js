@@ -45,12 +45,15 @@ function process(line) {
 
 const hear = {
   reset() { state = empty(); },
-  begin(line) { state.title = line.title; state.first = line.began; },
+  begin(line) { state.title = line.title; },
   end() { state.ended = true; state.now = ""; },
   note(line) { state.notes.unshift(line.text); state.notes.length = Math.min(state.notes.length, LONGEST_NOTES); },
   phase(line) {
-    const row = process(line);
-    row.phase = line.phase;
+    // The reference answers once for all processes of a network, before the first of them starts.
+    if (line.phase !== "asking the reference") {
+      process(line).phase = line.phase;
+      state.first = state.first || line.time;
+    }
     if (!state.trials.has(line.trial)) state.trials.set(line.trial, line);
     state.now = `${workload(line)}: ${label(line)}, process ${line.process}: ${line.phase}`;
   },
@@ -134,15 +137,16 @@ function drawTimes(network) {
   }
   const names = [...times.keys()].sort((a, b) => median(times.get(b)) - median(times.get(a)));
   const of = each => state.trials.get(each);
+  // Beside the bar, where no point lies on it.
+  const said = each => `${label(of(each))}: ${duration(median(times.get(each)))}`;
   const bars = { type: "bar", orientation: "h", x: names.map(each => 1e3 * median(times.get(each))),
-    y: names.map(each => label(of(each))), marker: { color: names.map(each => colour(of(each))) },
-    text: names.map(each => duration(median(times.get(each)))), name: "median" };
+    y: names.map(said), marker: { color: names.map(each => colour(of(each))) }, name: "median" };
   const points = { type: "scatter", mode: "markers", name: "window",
     marker: { size: 5, color: getComputedStyle(document.documentElement).getPropertyValue("--text") },
     x: names.flatMap(each => times.get(each).map(value => 1e3 * value)),
-    y: names.flatMap(each => times.get(each).map(() => label(of(each)))) };
+    y: names.flatMap(each => times.get(each).map(() => said(each))) };
   const shown = layout("ms a step", "", { showlegend: false, bargap: 0.35 });
-  shown.margin.l = 170;
+  shown.margin.l = 190;
   shown.height = Math.max(160, 90 + 34 * names.length);
   $("time-plot").style.height = `${shown.height}px`;
   plot("time-plot", [bars, points], shown);

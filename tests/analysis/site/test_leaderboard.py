@@ -79,6 +79,25 @@ def test_a_highest_rate_that_is_no_proven_winner_is_not_called_the_fastest(board
         assert re.findall("<span>(highest rate|fastest)</span>", (tmp_path / "page.html").read_text()) == [rank]
 
 
+def test_a_line_comes_from_the_campaign_whose_frameworks_are_closest_to_their_best(board):
+    stock = board(("pytorch", {"slower": 3.0}), ("jax", {}), ("tensorflow", {"slower": 3.0}), started="2026-11-25", name="stock")
+    tuned = board(("pytorch", {"tuning": "tuned"}), ("jax", {"tuning": "tuned"}), name="tuned")
+    alone = board(("tensorflow", {"tuning": "tuned"}), name="alone")
+    assert line(stock, tuned).campaign == "stock"  # nobody has shown that TensorFlow can be faster
+    assert line(alone, stock, tuned).campaign == "tuned"
+
+
+def test_threads_of_a_gpus_host_make_no_line_of_their_own(board):
+    both = ("pytorch", {}), ("jax", {"slower": 2.0})
+    old, new = board(*both, name="old"), board(*both, started="2026-11-25", name="new")
+    for kind, lines in (("cpu", 2), ("cuda", 1)):
+        for published, threads in ((old, 1), (new, 0)):
+            published.rows["device_kind"], published.rows["threads"] = kind, threads
+        (found,) = leaderboard.boards([old, new])
+        assert len(found.lines) == lines
+    assert found.lines[0].campaign == "new"
+
+
 def test_a_line_comes_from_the_campaign_with_most_frameworks_then_from_the_newest(board):
     both = ("pytorch", {}), ("jax", {"slower": 2.0})
     many = board(*both, ("tensorflow", {}), name="many")

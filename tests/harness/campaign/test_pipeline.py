@@ -155,6 +155,17 @@ def test_a_worker_serves_one_side_of_a_comparison():
     assert pool.take(replace(one, side="A", network="fcn8s")) == "a worker"
 
 
+def test_idle_workers_stay_as_long_as_a_process_to_come_can_use_them():
+    fcn5 = Trial("pytorch", "2.13.0", "fcn5", 64, 1, "cpu", 1, "fp32", "stock", "device", 0.05, 1, 1, False, 3)
+    fcn8s, of_another = replace(fcn5, network="fcn8s"), replace(fcn5, framework="jax")
+    pool = WorkerPool()
+    for worker, trial in (("has served fcn5", fcn5), ("of jax", of_another), ("has served both", fcn5), ("has served both", fcn8s)):
+        pool.put(worker, trial)
+    pool.idle.remove("has served both")
+    assert pool.clear([fcn5, fcn8s]) == ["of jax", "has served both"]
+    assert pool.clear([fcn5]) == ["has served fcn5"] and pool.clear() == []
+
+
 @pytest.mark.parametrize(("kind", "devices", "strategy", "traces"), [
     ("cuda", 2, "bf16_compress", True), ("cuda", 2, "ddp", True), ("cuda", 4, "nccl", True),
     ("cuda", 2, "ring", False), ("cuda", 2, "one_bit", False), ("cuda", 1, "", False), ("cpu", 2, "bf16_compress", False),

@@ -231,6 +231,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
      "dlbench: {suite}: networks: unknown network [fcn5]; did you mean fcn5?"),
     (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),
     (["report", "{empty}"], "dlbench: {empty}/campaign.json: no such file; name a folder that `dlbench run` wrote, such as "),
+    (["compare", "jax==0.9.2"], "dlbench: jax==0.9.2: name the other side too, as in `dlbench compare jax==0.9.2 "),
     (["env", "build", "torch"], "dlbench: framework torch: unknown; "),
     (["data", "fetch", "mnits"], "dlbench: "),
 ])

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +18,10 @@ import pytest
 
 import networks
 from harness.proof import plays, questions
+from harness.proof.case import Case
 from harness.proof.judge import Judge
 from harness.proof.limits import Allowed, Limits
+from harness.workers.files import AnswerFolder
 from harness.workers.worker import Failed, Worker
 from tests.conftest import TASK
 
@@ -318,6 +320,70 @@ def test_a_calibrated_gradient_of_the_head_is_what_the_reference_finds(judge, na
     loss, answer = judge.questions.answer(drawn, questions.CALIBRATED)
     assert loss == pytest.approx(math.log(drawn.network.classes), rel=1e-12)
     assert np.allclose(answer[f"gradient/{bias}"], questions.bias_gradient(drawn), atol=1e-15)
+    assert set(answer) == {f"gradient/{questions.head_of(drawn.network).name}.{parameter}"
+                           for parameter in ("weight", "bias")}
+
+
+@pytest.mark.parametrize("name", ["tiny_fcn", "tiny_resnet", "tiny_dropout"])
+def test_each_play_begins_with_the_batch_that_comes_next(worker_for, tmp_path, monkeypatch, name):
+    asked, train = [], plays.Trainer.train
+
+    def noted(self, weights, start, steps, *others, **more):
+        asked.append((start, steps))
+        return train(self, weights, start, steps, *others, **more)
+
+    monkeypatch.setattr(plays.Trainer, "train", noted)
+    judge = Judge(tmp_path, samples=2, steps=3, seed=1, limit=600)
+    with worker_for("reference", "", {}) as worker:
+        assert judge.judge(worker, networks.get(name), TASK).verdict == "same"
+    following = [0, *((start + steps) % questions.BATCHES for start, steps in asked)]
+    assert [start for start, _ in asked] == following[:-1]
+
+
+def test_where_all_weights_are_zero_only_the_last_bias_is_read(worker_for, tmp_path, monkeypatch):
+    read, train = [], plays.Trainer.train
+
+    def noted(self, weights, start, steps, prefix="", compare=None):
+        play = train(self, weights, start, steps, prefix, compare)
+        with np.load(self.last) as found:
+            read.append((compare.get("keep") or compare.get("from", "")[:1],
+                         {name.partition("/shapes/")[2] for name in found if "/shapes/" in name}))
+        return play
+
+    monkeypatch.setattr(plays.Trainer, "train", noted)
+    judge, network = Judge(tmp_path, samples=2, steps=2, seed=1, limit=600), networks.get("tiny_dropout")
+    with worker_for("reference", "", {}) as worker:
+        assert judge.judge(worker, network, TASK).verdict == "same"
+    bias, every = {f"{network.layers[-1].name}.bias"}, set(network.parameter_shapes)
+    assert read == [("plain", every), ("", every), ("", every), ("zero", bias), (("zero",), bias)]
+
+
+@pytest.mark.parametrize(("device", "most"), [("cpu", 1), ("cuda", 2)])
+def test_on_a_cpu_workers_train_one_at_a_time(tmp_path, device, most):
+    """On a GPU two may meet: the barrier breaks if they cannot, or if they do on a CPU."""
+    network = networks.get("tiny_fcn")
+    judge, inside, seen = Judge(tmp_path, samples=2, steps=2, seed=1, limit=600), [], []
+    meeting = threading.Barrier(2)
+
+    class Together:
+        def ask(self, *asked, **arguments):
+            inside.append(self)
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(timeout=1)
+            seen.append(len(inside))
+            inside.remove(self)
+            raise Failed("crashed", "enough")
+
+    case = Case(judge.questions.question(network, 2, 1, 0), judge.questions, judge.limits,
+                {**TASK, "device": device}, 2)
+
+    def train(worker: Together) -> None:
+        with AnswerFolder(tmp_path) as folder, suppress(Failed):
+            plays.Trainer(worker, case, "device", 600, folder).train(None, 0, 1)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, [Together(), Together()]))
+    assert max(seen) == most
 
 
 @pytest.mark.parametrize(("batch", "samples"), [(1, 1), (2, 2), (3, 1), (4, 2), (64, 2), (65, 1)])
