@@ -80,6 +80,9 @@ SECTIONS = (
      "The highest rate of requests that come at random, where {served} of them are answered "
      "within {limit}. They queue for one worker. The search ends at an interval of 3 % of the rate "
      "that calls one after another reach.", ""),
+    ("scenarios", "MLPerf's scenarios",
+     "LoadGen asks: MultiStream for one batch after another, Offline for all samples at once. Its "
+     "verdict holds for the suite's duration; an official result takes ten minutes.", ""),
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
@@ -220,6 +223,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
         found |= {"latency": tables.latency(trials), "outputs": tables.outputs(trials)}
         if len(campaign.server):
             found["requests"] = tables.requests(trials)
+        if len(campaign.scenarios):
+            found["scenarios"] = tables.scenarios(trials, campaign.scenarios)
         if trials["quantization_error"].notna().any():
             found["quantisation"] = tables.quantisation(trials)
     if reader.target_of(campaign):

@@ -140,6 +140,20 @@ def requests(trials: pd.DataFrame) -> pd.DataFrame:
             100 * row["requests_per_second"] * row["step_seconds"])}, kept)
 
 
+def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
+    """List the runs of LoadGen: the median of a row's processes, and LoadGen's own verdict."""
+    unit, scale = best_unit(played["latency_p99_seconds"].dropna(), TIME_UNITS)
+    lines = []
+    for (name, scenario), runs in played.groupby(["trial", "scenario"], sort=False):
+        one = ranking.table(trials, lambda row, name=scenario, runs=runs: {
+            "scenario": name, "samples per second": number(runs["samples_per_second"].median()),
+            f"p99 ({unit})": number(runs["latency_p99_seconds"].median() / scale),
+            "valid": f"{int(runs['valid'].sum())} of {len(runs)}",
+            "not met": "; ".join(filter(None, runs["unmet"].unique()))}, trials["trial"] == name)
+        lines.append(one)
+    return pd.concat(lines, ignore_index=True)
+
+
 def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
     """List what INT8 cost each row in inference, and how large the file is."""
     kept = (trials["status"] == "ok") & trials["quantization_error"].notna()

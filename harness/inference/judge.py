@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.data import arrays
+from harness.inference import scenarios
 from harness.inference.reference import Asked, Reference, chosen_places
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Failed, Worker
@@ -27,6 +28,7 @@ FLOOR = 1e-5
 FINER = 32.0
 # From this limit on, a proof could not tell outputs that do not depend on the input.
 BLIND = 0.5
+SUMMARY, MOST_SUMMARY = "summary.txt", 2**20
 COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",)}
 # A float32 rounding error can move a number to another of INT8's levels. Later layers are then off
 # by a share of a level each, and a run with random rounding is as far off as a right engine.
@@ -87,6 +89,15 @@ class Calls:
             raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
         self._keep_last(requests, folder)
         return arrivals, latencies
+
+    def play(self, wanted: dict[str, Any], folder: AnswerFolder) -> dict[str, Any]:
+        """Let LoadGen ask the worker; return a row of scenarios.csv, keep the last outputs."""
+        answer = self.worker.ask("scenario", self.limit, wanted=wanted,
+                                 out=str(folder.path(SUMMARY)))
+        with folder.open(SUMMARY, MOST_SUMMARY) as file:
+            summary = file.read().decode(errors="replace")
+        self._keep_last(answer["steps"], folder)
+        return scenarios.row_of(wanted["scenario"], wanted["batch"], answer, summary)
 
     def _keep_last(self, calls: int, folder: AnswerFolder) -> None:
         """Keep the outputs of the last of some calls."""
