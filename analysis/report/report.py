@@ -20,6 +20,7 @@ from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.report import (
     accuracy,
+    calls,
     divided,
     gpu_time,
     plots,
@@ -220,13 +221,13 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     if _infers(campaign):
-        found |= {"latency": tables.latency(trials), "outputs": tables.outputs(trials)}
+        found |= {"latency": calls.latency(trials), "outputs": calls.outputs(trials)}
         if len(campaign.server):
-            found["requests"] = tables.requests(trials)
+            found["requests"] = calls.requests(trials)
         if len(campaign.scenarios):
-            found["scenarios"] = tables.scenarios(trials, campaign.scenarios)
+            found["scenarios"] = calls.scenarios(trials, campaign.scenarios)
         if trials["quantization_error"].notna().any():
-            found["quantisation"] = tables.quantisation(trials)
+            found["quantisation"] = calls.quantisation(trials)
     if reader.target_of(campaign):
         found["to_target"] = accuracy.table(campaign, trials)
     if not _infers(campaign) and campaign.proves_each_process:

@@ -17,7 +17,8 @@ import networks
 from harness.campaign.process import Process
 from harness.campaign.session import Session
 from harness.inference import server
-from harness.inference.judge import Calls, Verdict
+from harness.inference.calls import Calls
+from harness.inference.judge import Verdict
 from harness.inference.reference import Asked
 from harness.plan.planner import Trial
 from harness.workers.files import AnswerFolder

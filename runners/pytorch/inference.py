@@ -58,8 +58,10 @@ class PyTorch(Engine):
 
     def compiled(self):
         """Return the function of a batch that is called."""
-        mode = "reduce-overhead" if "CUDA graph" in self.settings else None
-        return torch.compile(self._run, mode=mode) if "torch.compile" in self.settings else self._run
+        if "torch.compile" not in self.settings:
+            return self._run
+        graphs = "CUDA graph" in self.settings
+        return torch.compile(self._run, mode="reduce-overhead" if graphs else None)
 
     def parameter_count(self):
         return self.count
