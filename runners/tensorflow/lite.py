@@ -49,11 +49,7 @@ class LiteRt(TensorFlow):
 
     def _convert(self):
         """Return the file of the model, weights and all."""
-        call = tf.function(lambda inputs: self.model(inputs, training=False))
-        [inputs] = self.model.inputs
-        concrete = call.get_concrete_function(tf.TensorSpec(inputs.shape, inputs.dtype))
-        converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], self.model)
-        return converter.convert()
+        return tf.lite.TFLiteConverter.from_keras_model(self.model).convert()
 
     def feed(self, inputs, targets, residence):
         super().feed(inputs, targets, "host")
