@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from runners import protocol
+from runners import protocol, scenarios
 from runners.arrays import mapped, save
 from runners.protocol import Task
 from runners.session import Session
@@ -88,6 +88,12 @@ class Inference(Session):
         save(out, {"arrivals": arrivals.astype(np.float32),
                    "latencies": (answered - arrivals).astype(np.float32)})
         return {"steps": calls, "start": start, "stop": start + answered[-1],
+                "peak_memory_bytes": self._peak_memory()}
+
+    def scenario(self, wanted, out):
+        """Play a scenario of MLPerf; save LoadGen's summary as text."""
+        calls, start, stop = scenarios.play(self.runner, wanted, out)
+        return {"steps": calls, "start": start, "stop": stop,
                 "peak_memory_bytes": self._peak_memory()}
 
     def output(self, rows, out):

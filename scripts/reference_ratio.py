@@ -268,7 +268,8 @@ def _plan(options: argparse.Namespace, interpreters: Mapping[str, Path]) -> Plan
         options.frameworks, options.networks = (list(dict.fromkeys(side))
                                                 for side in zip(*pairs, strict=True))
     wanted = {
-        "title": "Rows beside reference loops", "mode": options.mode, "frameworks": options.frameworks,
+        "title": "Rows beside reference loops", "mode": options.mode,
+        "frameworks": options.frameworks,
         "networks": {name: {"batches": options.batches} for name in options.networks},
         "precisions": options.precisions, "tunings": options.tiers, "device": options.device,
         "data": "device", "processes": options.processes, "windows": options.windows,

@@ -22,6 +22,8 @@ CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
 WALL_SECONDS = 2.0  # `started` is written in whole seconds
 # Calls follow one another and are written to a nanosecond, so they add up to their window.
 SUM_OF_CALLS = 1e-4
+# LoadGen asks for no sample while it begins and ends, and between two queries of MultiStream.
+BUSY_SHARE, TO_BEGIN = 0.5, 2.0
 REBOOT_SECONDS = 3600.0  # the two clocks drift apart by less, unless the machine was rebooted
 
 
@@ -38,7 +40,7 @@ class Finding(NamedTuple):
 def check(campaign: Campaign) -> list[Finding]:
     """List everything in the records that contradicts something else in them."""
     checks = (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another,
-              _windows, _latencies, _server, _accuracy)
+              _windows, _latencies, _server, _scenarios, _accuracy)
     return [finding for each in checks for finding in each(campaign)]
 
 
@@ -234,6 +236,20 @@ def _server(campaign: Campaign) -> Iterator[Finding]:
         if not math.isclose(row["in_system"], wanted, rel_tol=SUM_OF_CALLS):
             yield Finding("server.csv", f"{_row(row)} rate {row['rate']:.6g}", "in_system",
                           f"{wanted:.6g} by Little's law", f"{row['in_system']:.6g}")
+
+
+def _scenarios(campaign: Campaign) -> Iterator[Finding]:
+    """At LoadGen's rate of samples the calls that the worker counted take the time they took."""
+    played = campaign.scenarios[campaign.scenarios["samples_per_second"].notna()]
+    for row in _records(played):
+        call = row["batch"] / row["samples_per_second"]
+        least = BUSY_SHARE * row["seconds"] - TO_BEGIN
+        # The last batch may hold fewer samples.
+        most = row["seconds"] * (1 + SUM_OF_CALLS) + call
+        if not least <= row["calls"] * call <= most:
+            yield Finding("scenarios.csv", f"{_row(row)} {row['scenario']}", "samples_per_second",
+                          f"{row['calls']} calls in {row['seconds']:.6g} s",
+                          f"{row['samples_per_second']:.6g}")
 
 
 def _accuracy(campaign: Campaign) -> Iterator[Finding]:

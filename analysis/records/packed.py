@@ -26,8 +26,8 @@ LARGE_BYTES = 2**21  # a study's report compresses its own tables from this size
 MOST_BYTES = 2**31  # of a table's text; the largest published one has 60 MB
 LEAST_BYTES = 2**14  # a smaller raw table stays plain, so that it can be read in a browser
 RAW_TABLES = ("windows.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv",
-              "network.csv", "latencies.csv", "server.csv", "accuracy.csv", "measurements.csv",
-              "points.csv", "links.csv")
+              "network.csv", "latencies.csv", "server.csv", "scenarios.csv", "accuracy.csv",
+              "measurements.csv", "points.csv", "links.csv")
 LOGS = "logs.tar.gz"
 RECORDS = manifest.PAGES
 SAME = {".html": ".md", ".png": ".svg"}  # a file that goes: the one with the same content

@@ -95,6 +95,12 @@ SERVER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "rate": float, "requests": int, "seconds": float,
     "in_system": float, "mean_latency_seconds": float, "latency_seconds": float, "within": int,
 }
+# A run of a scenario by LoadGen. `valid` is its verdict, `unmet` what it missed, or why none ran.
+SCENARIO_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "scenario": str, "batch": int, "calls": int, "seconds": float,
+    "samples_per_second": float, "latency_mean_seconds": float, "latency_p50_seconds": float,
+    "latency_p90_seconds": float, "latency_p99_seconds": float, "valid": int, "unmet": str,
+}
 # An epoch of a process that trains to a target: `step` and `seconds` since its start.
 ACCURACY_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "seed": int, "epoch": int, "step": int, "seconds": float,
@@ -104,7 +110,7 @@ ACCURACY_COLUMNS: Mapping[str, type] = {
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
           "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS,
-          "server": SERVER_COLUMNS, "accuracy": ACCURACY_COLUMNS}
+          "server": SERVER_COLUMNS, "scenarios": SCENARIO_COLUMNS, "accuracy": ACCURACY_COLUMNS}
 
 
 def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
@@ -135,6 +141,7 @@ class Campaign:
     network: pd.DataFrame = field(default_factory=partial(_empty, NETWORK_COLUMNS))
     latencies: pd.DataFrame = field(default_factory=partial(_empty, LATENCY_COLUMNS))
     server: pd.DataFrame = field(default_factory=partial(_empty, SERVER_COLUMNS))
+    scenarios: pd.DataFrame = field(default_factory=partial(_empty, SCENARIO_COLUMNS))
     accuracy: pd.DataFrame = field(default_factory=partial(_empty, ACCURACY_COLUMNS))
     proves_each_process: bool = False
     tells_settings: bool = False
@@ -217,7 +224,9 @@ def read(folder: str | Path) -> Campaign:
                                        ("latencies", _last_attempt(tables["latencies"])),
                                        ("accuracy", _last_attempt(tables["accuracy"], "epoch")),
                                        ("server", tables["server"].drop_duplicates(
-                                           ["trial", "process", "rate"], keep="last")))}
+                                           ["trial", "process", "rate"], keep="last")),
+                                       ("scenarios", tables["scenarios"].drop_duplicates(
+                                           ["trial", "process", "scenario"], keep="last")))}
     return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
                     kernels=_classed(_ended(tables["kernels"])),
                     operators=_ended(tables["operators"]),

@@ -20,6 +20,7 @@ from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.report import (
     accuracy,
+    calls,
     divided,
     gpu_time,
     plots,
@@ -80,6 +81,9 @@ SECTIONS = (
      "The highest rate of requests that come at random, where {served} of them are answered "
      "within {limit}. They queue for one worker. The search ends at an interval of 3 % of the rate "
      "that calls one after another reach.", ""),
+    ("scenarios", "MLPerf's scenarios",
+     "LoadGen asks: MultiStream for one batch after another, Offline for all samples at once. Its "
+     "verdict holds for the suite's duration; an official result takes ten minutes.", ""),
     ("times", "Every measured row", "", ""),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
@@ -217,11 +221,13 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     if _infers(campaign):
-        found |= {"latency": tables.latency(trials), "outputs": tables.outputs(trials)}
+        found |= {"latency": calls.latency(trials), "outputs": calls.outputs(trials)}
         if len(campaign.server):
-            found["requests"] = tables.requests(trials)
+            found["requests"] = calls.requests(trials)
+        if len(campaign.scenarios):
+            found["scenarios"] = calls.scenarios(trials, campaign.scenarios)
         if trials["quantization_error"].notna().any():
-            found["quantisation"] = tables.quantisation(trials)
+            found["quantisation"] = calls.quantisation(trials)
     if reader.target_of(campaign):
         found["to_target"] = accuracy.table(campaign, trials)
     if not _infers(campaign) and campaign.proves_each_process:

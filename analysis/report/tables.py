@@ -30,7 +30,6 @@ from analysis.display.ranking import (
     marked,
 )
 from analysis.records.reader import STRENGTH
-from analysis.trials.latency import ENDS, QUANTILES
 
 # Column of trials.csv: heading and units.
 TRAFFIC = {
@@ -119,42 +118,6 @@ def proof(trials: pd.DataFrame) -> pd.DataFrame:
         "learning rate (%)": _seen_from(row["proof_rate_error"]),
         "scale of gradients (%)": _seen_from(row["proof_gradient_error"]),
         "frozen parameters (%)": number(100 * row["proof_frozen_share"])}, kept)
-
-
-def latency(trials: pd.DataFrame) -> pd.DataFrame:
-    """List the quantiles of every row in inference, each with its interval, and the throughput."""
-    kept = (trials["status"] == "ok") & trials["latency_p50_seconds"].notna()
-    unit, scale = best_unit(trials.loc[kept, "latency_p50_seconds"], TIME_UNITS)
-    return ranking.table(trials, lambda row: {
-        **{f"{name} ({unit})": with_span(*(row[f"latency_{name}_seconds{end}"] / scale
-                                           for end in ENDS)) for name in QUANTILES},
-        "samples per second": number(row["samples_per_second"])}, kept)
-
-
-def requests(trials: pd.DataFrame) -> pd.DataFrame:
-    """List the highest rate of random requests of every row that sought one."""
-    kept = (trials["status"] == "ok") & trials["requests_per_second"].notna()
-    return ranking.table(trials, lambda row: {
-        "requests per second": with_span(*(row[f"requests_per_second{end}"] for end in ENDS)),
-        "of calls one after another (%)": number(
-            100 * row["requests_per_second"] * row["step_seconds"])}, kept)
-
-
-def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
-    """List what INT8 cost each row in inference, and how large the file is."""
-    kept = (trials["status"] == "ok") & trials["quantization_error"].notna()
-    unit, scale = best_unit(trials.loc[kept, "model_bytes"], BYTE_UNITS)
-    return ranking.table(trials, lambda row: {
-        "relative error (%)": number(100 * row["quantization_error"]),
-        "same largest output (%)": number(100 * row["top1_agreement"]),
-        f"file ({unit})": number(row["model_bytes"] / scale)}, kept)
-
-
-def outputs(trials: pd.DataFrame) -> pd.DataFrame:
-    """List how far the outputs of every row in inference were off, and what was allowed."""
-    kept = (trials["status"] == "ok") & trials["output_limit"].notna()
-    return ranking.table(trials, lambda row: {
-        "error": f"{row['output_error']:.1e}", "allowed": f"{row['output_limit']:.1e}"}, kept)
 
 
 def memory(trials: pd.DataFrame) -> pd.DataFrame:

@@ -21,7 +21,8 @@ from harness.accuracy import witness
 from harness.accuracy.witness import Recipe
 from harness.data import arrays
 from harness.data.divided import Divided
-from harness.inference.judge import BLIND, FACTOR, FLOOR, distances, read_answer, unit_of
+from harness.inference.calls import read_answer
+from harness.inference.judge import BLIND, FACTOR, FLOOR, distances, unit_of
 from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
 from harness.workers.alive import LiveWorkers
 from harness.workers.cores import THREAD_VARIABLES, cores

@@ -35,6 +35,7 @@ class Outcome:
     phases: list[dict[str, Any]] = field(default_factory=list)
     latencies: list[dict[str, Any]] = field(default_factory=list)
     server: list[dict[str, Any]] = field(default_factory=list)
+    scenarios: list[dict[str, Any]] = field(default_factory=list)
     accuracy: list[dict[str, Any]] = field(default_factory=list)
 
     @property

@@ -17,11 +17,12 @@ import networks
 from harness.campaign.process import Process
 from harness.campaign.session import Session
 from harness.inference import server
-from harness.inference.judge import Calls, Verdict
+from harness.inference.calls import Calls
+from harness.inference.judge import Verdict
 from harness.inference.reference import Asked
 from harness.plan.planner import Trial
 from harness.workers.files import AnswerFolder
-from harness.workers.worker import Worker
+from harness.workers.worker import Unsupported, Worker
 
 # Calls of one row of latencies.csv: readers take cells of a few thousand characters.
 CALLS_A_ROW = 400
@@ -62,6 +63,8 @@ class InferenceProcess(Process):
     def _prove(self, worker: Worker, after: bool = False) -> None:
         if after and self.session.suite.server:
             self._serve()
+        if after and self.session.suite.scenarios:
+            self._play()
         self._tell("proving")
         row, trial, began = self.outcome.row, self.trial, time.monotonic()
         if after:
@@ -85,6 +88,23 @@ class InferenceProcess(Process):
             self.outcome.server = [
                 {"trial": self.trial.trial, "process": self.number, **row}
                 for row in server.tried(serve, goal, median(timed), seed)]
+
+    def _play(self) -> None:
+        """Let LoadGen ask in each of the suite's scenarios; keep why one cannot be played."""
+        suite = self.session.suite
+        self._tell("playing scenarios")
+        timed = [each["step_seconds"] for each in self.outcome.windows if each["phase"] == "timing"]
+        rate, seconds = self.trial.batch / median(timed), suite.windows * suite.window_seconds
+        with AnswerFolder(self.session.inference.reference.folder) as folder:
+            for scenario in suite.scenarios:
+                try:
+                    row = self.calls.play({"scenario": scenario, "batch": self.trial.batch,
+                                           "seconds": seconds, "rate": rate}, folder)
+                except Unsupported as refusal:
+                    row = {"scenario": scenario, "batch": self.trial.batch, "calls": 0, "valid": 0,
+                           "unmet": str(refusal)}
+                self.outcome.scenarios.append(
+                    {"trial": self.trial.trial, "process": self.number, **row})
 
     def _note(self, verdict: Verdict, when: str = "") -> None:
         """Keep the verdict, unless an earlier one was worse, and the largest error."""

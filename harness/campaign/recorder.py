@@ -34,8 +34,8 @@ IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # Keys of a suite that change what is measured and that trials do not show.
-MEASURES = ("mode", "until", "server", "processes", "interval", "processes_most", "windows",
-            "window_seconds", "window_steps", "seed", "check", "telemetry", "phases",
+MEASURES = ("mode", "until", "server", "scenarios", "processes", "interval", "processes_most",
+            "windows", "window_seconds", "window_steps", "seed", "check", "telemetry", "phases",
             "keep_workers")
 SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows take seconds
 ANOTHER = "or begin another campaign with --out"
@@ -164,7 +164,7 @@ class Recorder(Folder):
         rows = {"counters": [{**process, **counter} for counter in outcome.counters],
                 "windows": outcome.windows, "phases": outcome.phases,
                 "latencies": outcome.latencies, "server": outcome.server,
-                "accuracy": outcome.accuracy,
+                "scenarios": outcome.scenarios, "accuracy": outcome.accuracy,
                 "network": [row for row in outcome.windows if "network_tx_bytes" in row],
                 "processes": [outcome.row]}
         if fault := _fault_of(rows):

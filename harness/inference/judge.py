@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.data import arrays
-from harness.inference.reference import Asked, Reference, chosen_places
+from harness.inference.calls import Calls
+from harness.inference.reference import Asked, Reference
 from harness.workers.files import AnswerFolder
-from harness.workers.worker import Failed, Worker
+from harness.workers.worker import Worker
 
 # The last call has the first one's inputs again, behind others.
 PROOF_CALLS = 3
@@ -50,55 +50,6 @@ class Verdict:
     top1_agreement: float = math.nan
     first_call_seconds: float = math.nan
     failure: str = ""
-
-
-class Calls:
-    """The calls of a worker that has built its network, on one file of batches."""
-
-    def __init__(self, worker: Worker, reference: Reference, asked: Asked, file: Path,
-                 limit: float):
-        self.worker, self.asked, self.file, self.limit = worker, asked, file, limit
-        self.rows = reference.rows(file)
-        self.done = 0
-        # The place in the ring, and the compared rows of the outputs, of the last call of each run.
-        self.found: list[tuple[int, np.ndarray]] = []
-
-    def run(self, calls: int, folder: AnswerFolder) -> tuple[dict[str, Any], np.ndarray]:
-        """Let the worker run calls; keep the last one's outputs.
-
-        Returns its answer and the seconds of each call. Raises Failed and Unsupported.
-        """
-        answer = self.worker.ask("infer", self.limit, calls=calls,
-                                 out=str(folder.path("calls.npz")))
-        seconds = read_answer(folder, "calls.npz", "seconds", (calls,))
-        if not (np.isfinite(seconds) & (seconds > 0)).all():
-            raise Failed("protocol", "the file of 'infer': a call's time is not positive")
-        self._keep_last(calls, folder)
-        return answer, seconds
-
-    def serve(self, requests: int, rate: float, seed: int, folder: AnswerFolder
-              ) -> tuple[np.ndarray, np.ndarray]:
-        """Let the worker answer requests; return arrivals and latencies, keep the last outputs."""
-        self.worker.ask("serve", self.limit, calls=requests, rate=rate, seed=seed,
-                        out=str(folder.path("requests.npz")))
-        arrivals, latencies = (read_answer(folder, "requests.npz", name, (requests,))
-                               for name in ("arrivals", "latencies"))
-        if not (np.isfinite(latencies) & (latencies > 0)).all() or (np.diff(arrivals) < 0).any():
-            raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
-        self._keep_last(requests, folder)
-        return arrivals, latencies
-
-    def _keep_last(self, calls: int, folder: AnswerFolder) -> None:
-        """Keep the outputs of the last of some calls."""
-        self.done += calls
-        batch = (self.done - 1) % len(self.rows)
-        rows, places = self.rows[batch], chosen_places(self.asked.network)
-        *length, width = self.asked.network.layers[-1].output_shape
-        if places:
-            rows = [length[0] * row + place for row in rows for place in places]
-        self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
-        found = read_answer(folder, "outputs.npz", "outputs", (len(rows), width))
-        self.found.append((batch, found.reshape(len(self.rows[batch]), *places and [-1], width)))
 
 
 class InferenceJudge:
@@ -238,17 +189,3 @@ def relative(pairs: list[tuple[np.ndarray, np.ndarray]]) -> float:
 
 def _different(verdict: Verdict, reason: str) -> Verdict:
     return replace(verdict, verdict="different", reason=reason)
-
-
-def read_answer(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Read one array of a worker's file. Raises Failed if it is not float32 of this shape."""
-    with folder.open(file, 4 * math.prod(shape) + 65536) as opened:
-        try:
-            found = np.array(arrays.mapped_from(opened)[name])
-        except Exception as error:  # whatever zipfile and NumPy make of a broken file
-            raise Failed("protocol", f"{file} cannot be read: {type(error).__name__}: "
-                                     f"{error}") from None
-    if found.dtype != np.float32 or found.shape != shape:
-        raise Failed("protocol", f"{file}: {name}: came {found.dtype} {found.shape}, expected "
-                                 f"float32 {shape}")
-    return found

@@ -51,6 +51,7 @@ Seconds = Annotated[Positive, Field(le=LONGEST_LIMIT)]
 Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 Mode = Literal["training", "inference"]
+Scenario = Literal["multistream", "offline"]
 Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
 Scaling = Literal["weak", "strong"]
 SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks",
@@ -176,6 +177,8 @@ class Suite(Strict):
     """Train to a test accuracy, as in {target: 0.9}, one seed a process."""
     server: Server | None = None
     """In inference: seek the highest rate of random requests as in {latency_seconds: 0.1}."""
+    scenarios: tuple[Scenario, ...] = ()
+    """In inference: MLPerf's scenarios by its LoadGen, for window_seconds times windows each."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
     """Names, or releases as in pytorch==2.12.0."""
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
@@ -299,9 +302,11 @@ class Suite(Strict):
             self._refuse_beside_until()
         if self.mode == "inference":
             self._refuse_training()
-        elif self.server:
-            raise ValueError("server: requests are answered by trained networks; "
-                             "write mode: inference")
+        else:
+            for key in ("server", "scenarios"):
+                if getattr(self, key):
+                    raise ValueError(f"{key}: requests are answered by trained networks; "
+                                     "write mode: inference")
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")

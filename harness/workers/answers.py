@@ -131,6 +131,20 @@ class Inferred(Timed):
     peak_memory_bytes: Count
 
 
+class Played(Answer):
+    """Calls, as many as LoadGen asked for."""
+
+    steps: Annotated[int, Field(ge=1)]
+    start: Moment
+    stop: Moment
+    peak_memory_bytes: Count
+
+    @model_validator(mode="after")
+    def _in_time(self, info: ValidationInfo) -> "Played":
+        _check_windows([[self.start, self.stop]], _asked(info))
+        return self
+
+
 class Rounding(Answer):
     errors: Annotated[list[Moment], Field(min_length=1, max_length=1000)]
 
@@ -295,7 +309,8 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
-    "masked_head": MaskedHead, "infer": Inferred, "serve": Inferred, "rounding": Rounding}
+    "masked_head": MaskedHead, "infer": Inferred, "serve": Inferred, "scenario": Played,
+    "rounding": Rounding}
 
 
 def parse(line: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class PyTorch(Engine):
     def __init__(self, task, arrays):
         refuse_what_is_missing(task)
         self.task, self.device = task, torch.device(task.device)
-        self.settings = protocol.settings_of(task, tiers(task))
+        self.settings = protocol.settings_of(task, self.tiers(task))
         torch._dynamo.reset()
         set_arithmetic(task)
         torch.backends.cudnn.benchmark = "cuDNN benchmark" in self.settings
@@ -54,10 +54,14 @@ class PyTorch(Engine):
             self.model = self.model.to(memory_format=torch.channels_last)
         self.count = sum(parameter.numel() for parameter in self.model.parameters()
                          if parameter.requires_grad)
-        mode = "reduce-overhead" if "CUDA graph" in self.settings else None
-        self.run = self._run
-        if "torch.compile" in self.settings:
-            self.run = torch.compile(self._run, mode=mode)
+        self.run = self.compiled()
+
+    def compiled(self):
+        """Return the function of a batch that is called."""
+        if "torch.compile" not in self.settings:
+            return self._run
+        graphs = "CUDA graph" in self.settings
+        return torch.compile(self._run, mode="reduce-overhead" if graphs else None)
 
     def parameter_count(self):
         return self.count
@@ -82,6 +86,18 @@ class PyTorch(Engine):
 
     def output(self, rows):
         return to_numpy(self.outputs.flatten(0, -2)[rows])
+
+    @staticmethod
+    def tiers(task):
+        """Return what each tier sets."""
+        compiled = ["torch.compile"]
+        tuned = [*compiled, "frozen weights"]
+        if len(task.network["input_shape"]) == 3:
+            tuned.append("channels_last")
+        if task.device == "cuda":
+            tuned += ["CUDA graph", "cuDNN benchmark", "pinned host memory"]
+        return {"stock": [], "compiled": compiled, "tuned": tuned,
+                "uncompiled": "PyTorch's stock is eager"}
 
     def _run(self, inputs):
         kind = AUTOCAST.get(self.task.precision)
@@ -108,15 +124,3 @@ class PyTorch(Engine):
         if self.on_device:
             return batch.to(self.device)
         return batch.pin_memory() if "pinned host memory" in self.settings else batch
-
-
-def tiers(task):
-    """Return what each tier sets."""
-    compiled = ["torch.compile"]
-    tuned = [*compiled, "frozen weights"]
-    if len(task.network["input_shape"]) == 3:
-        tuned.append("channels_last")
-    if task.device == "cuda":
-        tuned += ["CUDA graph", "cuDNN benchmark", "pinned host memory"]
-    return {"stock": [], "compiled": compiled, "tuned": tuned,
-            "uncompiled": "PyTorch's stock is eager"}

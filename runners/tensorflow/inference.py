@@ -27,7 +27,7 @@ class TensorFlow(Engine):
         with self._where():
             self.model, outputs = build_model(task, lstm_options(task, task.tuning),
                                               tf.nn.local_response_normalization)
-        self.settings = protocol.settings_of(task, tiers(task, self._compiles))
+        self.settings = self._settings()
         variables = {full_name(variable): variable
                      for variable in self.model.trainable_variables}
         protocol.assert_network(task.network, outputs, {
@@ -77,6 +77,9 @@ class TensorFlow(Engine):
             return flat(self.outputs)[rows]
         shape = [-1, self.outputs.shape[-1]]
         return np.asarray(tf.gather(tf.reshape(self.outputs, shape), rows), np.float32)
+
+    def _settings(self):
+        return protocol.settings_of(self.task, tiers(self.task, self._compiles))
 
     def _where(self):
         return tf.device(self.devices[0])

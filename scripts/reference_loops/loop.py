@@ -1,8 +1,8 @@
 """Times one reference loop, as in `python loop.py pytorch/resnet50.py --batch 256 --tier tuned`.
 
 A folder holds the loops of one framework. Each file builds a network; the folder's training.py
-trains it, and inference.py runs it as a trained one (--mode inference). The timed windows are lines of JSON on stdout; whatever a framework prints goes to
-stderr. The loops import nothing of dlbench.
+trains it, and inference.py runs it as a trained one (--mode inference). The timed windows are lines
+of JSON on stdout; whatever a framework prints goes to stderr. The loops import nothing of dlbench.
 """
 
 import argparse

@@ -16,6 +16,8 @@ from tests.ready import inference_verdict
 from tests.slow import slow, slow_but
 
 ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
+# They compile what PyTorch and TensorFlow run.
+COMPILED = ("aotinductor", "litert")
 # How an engine with INT8 kernels adds.
 INT8 = {name: recipes.load(name).int8_summands for name in ("onnxruntime", "openvino")}
 BATCH = 4
@@ -35,7 +37,8 @@ def prove(judge, tmp_path):
 
     def ask(engine, names, module="", residence="host", summands="", device="cpu", **task):
         task = {"precision": "fp32", "tuning": "stock", **task}
-        environment = environment_of(engine)
+        # The packages are PyTorch's.
+        environment = environment_of("pytorch" if engine == "aotinductor" else engine)
         trial = Trial(engine, environment.release, names[0], BATCH, 1, "cpu", 1, **task,
                       data="host", learning_rate=0.0, parameters=0, flops_per_step=0,
                       dropout=False, processes_planned=1, mode="inference")
@@ -58,7 +61,7 @@ SMALL = networks.names(small=True)
 
 @pytest.mark.parametrize(("engine", "names"), [
     *((engine, ("tiny_resnet", "tiny_gpt")) for engine in ENGINES[:-1]),
-    *slow_but([("openvino", SMALL)], [(engine, SMALL) for engine in ENGINES])])
+    *slow_but([("openvino", SMALL)], [(engine, SMALL) for engine in (*ENGINES, *COMPILED)])])
 def test_an_engine_computes_small_networks(prove, engine, names):
     assert prove(engine, names) == dict.fromkeys(names, "same")
 
@@ -66,7 +69,8 @@ def test_an_engine_computes_small_networks(prove, engine, names):
 # A compiler's networks: batch norm, and an LSTM, which JAX's tuned tier unrolls.
 @pytest.mark.parametrize(("engine", "tuning", "network"), [
     pytest.param("pytorch", "compiled", "tiny_resnet", marks=slow),
-    pytest.param("pytorch", "tuned", "tiny_resnet", marks=slow), ("jax", "tuned", "tiny_lstm")])
+    pytest.param("pytorch", "tuned", "tiny_resnet", marks=slow),
+    pytest.param("aotinductor", "tuned", "tiny_resnet", marks=slow), ("jax", "tuned", "tiny_lstm")])
 def test_a_tier_of_its_own_computes_the_network_too(prove, engine, tuning, network):
     found = prove(engine, [network], tuning=tuning, residence="device")
     assert found == {network: "same"}
@@ -147,6 +151,14 @@ def test_a_build_without_cuda_says_which_providers_it_has(prove):
 def test_autocast_under_the_name_of_fp32_is_found(prove):
     found = prove("pytorch", ["tiny_resnet"], "tests.faults.engines.pytorch")["tiny_resnet"]
     assert "so large an error is that of bf16" in found
+
+
+@slow
+def test_a_file_of_litert_without_weights_is_found(prove):
+    found = prove("litert", ["tiny_fcn"], "tests.faults.engines.litert:WithoutWeights")["tiny_fcn"]
+    assert found.startswith("outputs are off by nan")
+    refused = prove("litert", ["tiny_fcn"], precision="bf16")["tiny_fcn"]
+    assert refused == "unsupported: bf16 on cpu: LiteRT runs in fp32 on processors here"
 
 
 def test_openvino_is_refused_by_what_it_says_of_itself(prove):

@@ -46,4 +46,5 @@ class ResNet50(nn.Module):
 def build(options):
     dtype = training.dtype_of(options)
     images = jax.random.normal(jax.random.key(1), (options.batch, 224, 224, 3), dtype)
-    return ResNet50(dtype, options.mode == "inference"), images, jnp.arange(options.batch) % 1000, 0.01
+    model = ResNet50(dtype, trained=options.mode == "inference")
+    return model, images, jnp.arange(options.batch) % 1000, 0.01

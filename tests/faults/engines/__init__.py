@@ -1,5 +1,6 @@
 """Engines on the NumPy reference that go wrong in one way each; `Good` and `GoodBf16` do not."""
 
+import sys
 import time
 
 import numpy as np
@@ -147,6 +148,14 @@ class Slow(Good):
         if self.calls % 100 == 50:
             time.sleep(0.04)
         return super().compute(inputs)
+
+
+class WithoutLoadGen(Good):
+    """Its environment lacks LoadGen."""
+
+    def step(self):
+        sys.modules["mlperf_loadgen"] = None
+        super().step()
 
 
 class ShortOfCalls(Good):

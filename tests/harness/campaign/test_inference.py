@@ -13,9 +13,11 @@ from analysis.report import report
 from analysis.site import grids, leaderboard
 from analysis.trials import latency, summary
 from harness.errors import WrongUse
+from harness.inference import scenarios
 from harness.plan import planner
 from harness.plan.suite import Suite
 from harness.validation import validate
+from harness.workers.worker import Failed
 from tests.harness import campaigns
 
 NETWORK = {"mode": "inference", "networks": "tiny_fcn", "batches": 4}
@@ -118,6 +120,37 @@ def test_a_server_finds_its_rate_and_slow_calls_cost_it(stand_in, tmp_path):
     assert ("server.csv", "in_system") in {(finding.file, finding.column) for finding in audit.audit(tmp_path)}
 
 
+def test_loadgen_asks_in_its_scenarios_and_an_engine_without_it_says_so(stand_in, tmp_path):
+    stand_in(good="engines:Good", bare="engines:WithoutLoadGen")
+    found = campaigns.run(tmp_path, frameworks=["good", "bare"], processes=1, window_seconds=0.05,
+                          scenarios=["multistream", "offline"], **NETWORK)
+    rows = found.scenarios.assign(framework=found.scenarios["trial"].str.partition("-")[0]).set_index(["framework", "scenario"])
+    several, offline = rows.loc["good", "multistream"], rows.loc["good", "offline"]
+    assert several["latency_p50_seconds"] <= several["latency_p99_seconds"] <= several["seconds"] and pd.isna(offline["latency_p99_seconds"])
+    assert offline["samples_per_second"] > 0 and (offline["valid"], offline["batch"]) == (1, 4)
+    assert "MLPerf's scenarios need the package mlcommons-loadgen" in rows.loc["bare", "offline"]["unmet"]
+    assert campaigns.table(tmp_path)["bare tiny_fcn"]["status"] == "ok"
+    summary.rewrite(tmp_path)
+    report.write([tmp_path], tmp_path)
+    assert "## MLPerf's scenarios" in (tmp_path / "report.md").read_text()
+    manifest.write_manifest(tmp_path)
+    assert audit.audit(tmp_path) == []
+    table = pd.read_csv(tmp_path / "scenarios.csv")
+    for changed in (2000 * offline["samples_per_second"], offline["samples_per_second"] / 2000):
+        table["samples_per_second"] = changed
+        table.to_csv(tmp_path / "scenarios.csv", index=False)
+        assert ("scenarios.csv", "samples_per_second") in {(each.file, each.column) for each in audit.audit(tmp_path)}
+
+
+def test_a_summary_of_loadgen_without_a_number_is_no_row():
+    answer = {"steps": 3, "start": 1.0, "stop": 2.0}
+    text = "Samples per second: 8.5\nResult is : INVALID\n  Min duration satisfied : NO\n"
+    row = scenarios.row_of("offline", 4, answer, text)
+    assert (row["samples_per_second"], row["valid"], row["unmet"]) == (8.5, 0, "min duration")
+    with pytest.raises(Failed, match="LoadGen's summary has no line 'Mean latency"):
+        scenarios.row_of("multistream", 4, answer, text)
+
+
 def test_a_rate_beyond_littles_law_is_implausible():
     assert latency.against({"requests_per_second": 100.0}, 0.01) == []
     [reason] = latency.against({"requests_per_second": 200.0}, 0.01)
@@ -155,6 +188,8 @@ def test_work_of_a_call_is_the_forward_pass(stand_in, tmp_path):
     ({"devices": 2}, "mode: inference: a network runs on one device; write devices: 1 and nodes: 1"),
     ({"phases": True}, "phases: looks into a training step; leave it out"),
     ({"mode": "training", "server": {"latency_seconds": 1}}, "server: requests are answered by trained networks"),
+    ({"mode": "training", "scenarios": "offline"}, "scenarios: requests are answered by trained networks"),
+    ({"scenarios": "online"}, "input should be 'multistream' or 'offline'"),
     ({"mode": "serving"}, "input should be 'training' or 'inference'")])
 def test_what_only_training_has_is_refused(keys, says):
     with pytest.raises(WrongUse) as refused:

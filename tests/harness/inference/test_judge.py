@@ -77,7 +77,7 @@ def test_outputs_that_are_no_numbers_are_off(judge, monkeypatch, precision):
 
 
 def test_outputs_of_another_shape_are_no_answer(verdict):
-    with pytest.raises(Failed, match="protocol: outputs.npz: outputs: came float32"):
+    with pytest.raises(Failed, match=r"protocol: outputs\.npz: outputs: came float32"):
         verdict("ShortOfCalls")
 
 

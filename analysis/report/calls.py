@@ -1,0 +1,64 @@
+"""The tables of rows in inference: latency, requests, scenarios, what INT8 costs, errors."""
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from analysis.display import ranking
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
+from analysis.trials.latency import ENDS, QUANTILES
+
+
+def latency(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the quantiles of every row in inference, each with its interval, and the throughput."""
+    kept = (trials["status"] == "ok") & trials["latency_p50_seconds"].notna()
+    unit, scale = best_unit(trials.loc[kept, "latency_p50_seconds"], TIME_UNITS)
+    return ranking.table(trials, lambda row: {
+        **{f"{name} ({unit})": with_span(*(row[f"latency_{name}_seconds{end}"] / scale
+                                           for end in ENDS)) for name in QUANTILES},
+        "samples per second": number(row["samples_per_second"])}, kept)
+
+
+def requests(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the highest rate of random requests of every row that sought one."""
+    kept = (trials["status"] == "ok") & trials["requests_per_second"].notna()
+    return ranking.table(trials, lambda row: {
+        "requests per second": with_span(*(row[f"requests_per_second{end}"] for end in ENDS)),
+        "of calls one after another (%)": number(
+            100 * row["requests_per_second"] * row["step_seconds"])}, kept)
+
+
+def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
+    """List the runs of LoadGen: the median of a row's processes, and LoadGen's own verdict."""
+    unit, scale = best_unit(played["latency_p99_seconds"].dropna(), TIME_UNITS)
+    lines = []
+    for (name, scenario), runs in played.groupby(["trial", "scenario"], sort=False):
+        cells = {"scenario": scenario,
+                 "samples per second": number(runs["samples_per_second"].median()),
+                 f"p99 ({unit})": number(runs["latency_p99_seconds"].median() / scale),
+                 "valid": f"{int(runs['valid'].sum())} of {len(runs)}",
+                 "not met": "; ".join(filter(None, runs["unmet"].unique()))}
+        lines.append(ranking.table(trials, partial(_same, cells), trials["trial"] == name))
+    return pd.concat(lines, ignore_index=True)
+
+
+def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
+    """List what INT8 cost each row in inference, and how large the file is."""
+    kept = (trials["status"] == "ok") & trials["quantization_error"].notna()
+    unit, scale = best_unit(trials.loc[kept, "model_bytes"], BYTE_UNITS)
+    return ranking.table(trials, lambda row: {
+        "relative error (%)": number(100 * row["quantization_error"]),
+        "same largest output (%)": number(100 * row["top1_agreement"]),
+        f"file ({unit})": number(row["model_bytes"] / scale)}, kept)
+
+
+def outputs(trials: pd.DataFrame) -> pd.DataFrame:
+    """List how far the outputs of every row in inference were off, and what was allowed."""
+    kept = (trials["status"] == "ok") & trials["output_limit"].notna()
+    return ranking.table(trials, lambda row: {
+        "error": f"{row['output_error']:.1e}", "allowed": f"{row['output_limit']:.1e}"}, kept)
+
+
+def _same(cells: dict[str, Any], row: "pd.Series[Any]") -> dict[str, Any]:
+    return cells

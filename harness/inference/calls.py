@@ -1,0 +1,90 @@
+"""The calls of an engine's worker: their times, and the outputs that are compared afterwards.
+
+A worker writes times and outputs into files, which are read whole and checked.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.data import arrays
+from harness.inference import scenarios
+from harness.inference.reference import Asked, Reference, chosen_places
+from harness.workers.files import AnswerFolder
+from harness.workers.worker import Failed, Worker
+
+SUMMARY, MOST_SUMMARY = "summary.txt", 2**20
+
+
+class Calls:
+    """The calls of a worker that has built its network, on one file of batches."""
+
+    def __init__(self, worker: Worker, reference: Reference, asked: Asked, file: Path,
+                 limit: float):
+        self.worker, self.asked, self.file, self.limit = worker, asked, file, limit
+        self.rows = reference.rows(file)
+        self.done = 0
+        # The place in the ring, and the compared rows of the outputs, of the last call of each run.
+        self.found: list[tuple[int, np.ndarray]] = []
+
+    def run(self, calls: int, folder: AnswerFolder) -> tuple[dict[str, Any], np.ndarray]:
+        """Let the worker run calls; keep the last one's outputs.
+
+        Returns its answer and the seconds of each call. Raises Failed and Unsupported.
+        """
+        answer = self.worker.ask("infer", self.limit, calls=calls,
+                                 out=str(folder.path("calls.npz")))
+        seconds = read_answer(folder, "calls.npz", "seconds", (calls,))
+        if not (np.isfinite(seconds) & (seconds > 0)).all():
+            raise Failed("protocol", "the file of 'infer': a call's time is not positive")
+        self._keep_last(calls, folder)
+        return answer, seconds
+
+    def serve(self, requests: int, rate: float, seed: int, folder: AnswerFolder
+              ) -> tuple[np.ndarray, np.ndarray]:
+        """Let the worker answer requests; return arrivals and latencies, keep the last outputs."""
+        self.worker.ask("serve", self.limit, calls=requests, rate=rate, seed=seed,
+                        out=str(folder.path("requests.npz")))
+        arrivals, latencies = (read_answer(folder, "requests.npz", name, (requests,))
+                               for name in ("arrivals", "latencies"))
+        if not (np.isfinite(latencies) & (latencies > 0)).all() or (np.diff(arrivals) < 0).any():
+            raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
+        self._keep_last(requests, folder)
+        return arrivals, latencies
+
+    def play(self, wanted: dict[str, Any], folder: AnswerFolder) -> dict[str, Any]:
+        """Let LoadGen ask the worker; return a row of scenarios.csv, keep the last outputs."""
+        answer = self.worker.ask("scenario", self.limit, wanted=wanted,
+                                 out=str(folder.path(SUMMARY)))
+        with folder.open(SUMMARY, MOST_SUMMARY) as file:
+            summary = file.read().decode(errors="replace")
+        self._keep_last(answer["steps"], folder)
+        return scenarios.row_of(wanted["scenario"], wanted["batch"], answer, summary)
+
+    def _keep_last(self, calls: int, folder: AnswerFolder) -> None:
+        """Keep the outputs of the last of some calls."""
+        self.done += calls
+        batch = (self.done - 1) % len(self.rows)
+        rows, places = self.rows[batch], chosen_places(self.asked.network)
+        *length, width = self.asked.network.layers[-1].output_shape
+        if places:
+            rows = [length[0] * row + place for row in rows for place in places]
+        self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
+        found = read_answer(folder, "outputs.npz", "outputs", (len(rows), width))
+        self.found.append((batch, found.reshape(len(self.rows[batch]), *places and [-1], width)))
+
+
+def read_answer(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Read one array of a worker's file. Raises Failed if it is not float32 of this shape."""
+    with folder.open(file, 4 * math.prod(shape) + 65536) as opened:
+        try:
+            found = np.array(arrays.mapped_from(opened)[name])
+        except Exception as error:  # whatever zipfile and NumPy make of a broken file
+            raise Failed("protocol", f"{file} cannot be read: {type(error).__name__}: "
+                                     f"{error}") from None
+    if found.dtype != np.float32 or found.shape != shape:
+        raise Failed("protocol", f"{file}: {name}: came {found.dtype} {found.shape}, expected "
+                                 f"float32 {shape}")
+    return found

@@ -1,0 +1,44 @@
+"""MLPerf's MultiStream and Offline: LoadGen asks in the worker, and its summary becomes a row.
+
+LoadGen's own verdict is kept. It calls runs valid whose least duration is the suite's, not the ten
+minutes of an official result.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from harness.workers.worker import Failed
+
+# Columns of scenarios.csv, and the line of LoadGen's summary, in samples a second or nanoseconds.
+RATE = ("samples_per_second", "Samples per second")
+LATENCIES = (("latency_mean_seconds", "Mean latency (ns)"),
+             ("latency_p50_seconds", "50.00 percentile latency (ns)"),
+             ("latency_p90_seconds", "90.00 percentile latency (ns)"),
+             ("latency_p99_seconds", "99.00 percentile latency (ns)"))
+UNMET = re.compile(r"^ +(.+) satisfied *: NO$", re.MULTILINE | re.IGNORECASE)
+
+
+def row_of(scenario: str, batch: int, answer: Mapping[str, Any], summary: str) -> dict[str, Any]:
+    """Return the row of scenarios.csv of one run. Raises Failed if the summary lacks a number.
+
+    Offline is one query of all samples, so only its rate says something. `valid` is LoadGen's.
+    """
+    row: dict[str, Any] = {
+        "scenario": scenario, "batch": batch, "calls": answer["steps"],
+        "seconds": answer["stop"] - answer["start"],
+        "valid": int("Result is : VALID" in summary),
+        "unmet": "; ".join(found.strip().lower() for found in UNMET.findall(summary))}
+    if scenario == "offline":
+        row[RATE[0]] = _number(summary, RATE[1])
+    else:
+        row |= {column: 1e-9 * _number(summary, line) for column, line in LATENCIES}
+        row[RATE[0]] = batch / row["latency_mean_seconds"]
+    return row
+
+
+def _number(summary: str, line: str) -> float:
+    found = re.search(rf"^{re.escape(line)}\s*:\s*([0-9.e+-]+)\s*$", summary, re.MULTILINE)
+    if not found:
+        raise Failed("protocol", f"LoadGen's summary has no line '{line}'")
+    return float(found[1])
