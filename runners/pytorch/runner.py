@@ -319,7 +319,7 @@ class Runner(protocol.Runner):
     def _train(self, inputs, targets):
         loss = self._mean_gradients(inputs, targets)
         if self.decay is not None:
-            trained = self._trained()
+            trained = [each for group in self._trained() for each in group["params"]]
             torch._foreach_add_([parameter.grad for parameter in trained],
                                 torch._foreach_mul([each.detach() for each in trained], self.decay))
         if self.scaler:
