@@ -1,0 +1,1 @@
+"""The Flax NNX runner."""

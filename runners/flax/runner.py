@@ -1,0 +1,153 @@
+"""Flax NNX with optax: its tutorial's `nnx.jit` of a step on a module and an `nnx.Optimizer`.
+
+`tuned` is what Flax's guide to performance adds: `nnx.cached_partial`, which walks the module's
+graph once and not in each call. Weights are turned at the border to how NNX stores them.
+"""
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from runners import protocol
+from runners.arrays import transposed
+from runners.flax.layers import Net, output_shapes
+
+DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
+# JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
+PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
+TIERS = {
+    "stock": ["nnx.jit"],
+    "compiled": ["nnx.jit"],
+    "tuned": ["nnx.jit", "nnx.cached_partial"],
+    "uncompiled": "JAX's operations one by one are for finding errors",
+}
+# Ours -> the path to Flax's, where they differ.
+PARAMETER_NAMES = {
+    "dense": {"weight": "kernel"}, "linear": {"weight": "kernel"}, "conv2d": {"weight": "kernel"},
+    "batch_norm": {"shift": "bias"}, "layer_norm": {"shift": "bias"},
+    "embedding": {"weight": "embedding"},
+    "lstm": {"weight_input": "cell.dense_i.kernel", "weight_hidden": "cell.dense_h.kernel",
+             "bias": "cell.dense_h.bias"},
+}
+# Axes of a canonical weight in the order in which NNX stores them, by its rank.
+TURNED = {2: (1, 0), 4: (2, 3, 1, 0)}
+KEPT = ("embedding", "positions")
+
+
+@nnx.jit
+def train_step(model, optimizer, inputs, targets):
+    def mean_loss(model):
+        logits = model(inputs)  # (B, K) or (B, T, K)
+        return optax.softmax_cross_entropy_with_integer_labels(
+            logits.astype(jnp.float32), targets).mean()
+
+    loss, gradients = nnx.value_and_grad(mean_loss)(model)
+    optimizer.update(model, gradients)
+    return loss
+
+
+class Runner(protocol.Runner):
+    @staticmethod
+    def describe():
+        # Asking JAX for its devices would fix the CPU's threads.
+        return {"release": flax.__version__, "device_name": protocol.processor_name(),
+                "libraries": {"jax": jax.__version__, "optax": optax.__version__}}
+
+    def __init__(self, task):
+        self.device = find_device(task)
+        self.settings = protocol.settings_of(task, TIERS)
+        self.task, self.network = task, task.network
+        self.model = Net(task.network, DTYPES[task.precision], task.seed)
+        self.ops = {layer["name"]: layer["op"] for layer in task.network["layers"]}
+        self.trained = {f"{layer['name']}.{name}": self._variable(layer, name)
+                        for layer in task.network["layers"] for name in layer["parameters"]}
+        count = sum(each.size for each in jax.tree.leaves(nnx.state(self.model, nnx.Param)))
+        shapes = {name: array.shape for name, array in self.parameters().items()}
+        if count != sum(int(np.prod(shape)) for shape in shapes.values()):
+            raise protocol.Different(f"Flax has {count} trained numbers, the network has others")
+        protocol.assert_network(task.network, output_shapes(self.model, task.network), shapes)
+        self._start()
+
+    def load(self, weights):
+        for name, variable in self.trained.items():
+            order = self._order(name, weights[name].ndim)
+            self._set(variable, transposed(weights[name], order))
+        for norm in self._batch_norms().values():
+            self._set(norm.mean, np.zeros(norm.mean.shape, np.float32))
+            self._set(norm.var, np.ones(norm.var.shape, np.float32))
+        self._start()
+
+    def feed(self, inputs, targets, residence):
+        if inputs.ndim == 5:
+            inputs = inputs.transpose(0, 1, 3, 4, 2)  # (N, B, C, H, W) -> (N, B, H, W, C)
+        self.ring = list(zip(np.ascontiguousarray(inputs), targets, strict=True))
+        if residence == "device":
+            self.ring = [jax.device_put(batch, self.device) for batch in self.ring]
+        self.position = 0
+
+    def step(self):
+        self.last_loss = self.train(*jax.device_put(self.next_batch(), self.device))
+
+    def synchronize(self):
+        jax.block_until_ready(nnx.state(self.model))
+
+    def loss(self):
+        return float(self.last_loss)
+
+    def parameters(self):
+        found = {}
+        for name, variable in self.trained.items():
+            array = np.asarray(variable[...])
+            found[name] = transposed(array, np.argsort(self._order(name, array.ndim)))
+        return found
+
+    def statistics(self):
+        return {f"{name}.{kind}": np.array(variable[...])
+                for name, norm in self._batch_norms().items()
+                for kind, variable in (("mean", norm.mean), ("variance", norm.var))}
+
+    def peak_memory(self):
+        return self.device.memory_stats()["peak_bytes_in_use"]
+
+    def _start(self):
+        """Forget the momentum."""
+        self.optimizer = nnx.Optimizer(self.model, optax.sgd(
+            self.network["learning_rate"], self.network["momentum"]), wrt=nnx.Param)
+        if "nnx.cached_partial" in self.settings:
+            self.train = nnx.cached_partial(train_step, self.model, self.optimizer)
+        else:
+            self.train = lambda *batch: train_step(self.model, self.optimizer, *batch)
+
+    def _set(self, variable, array):
+        variable.set_value(jax.device_put(array, self.device))
+
+    def _variable(self, layer, name):
+        found = getattr(self.model, layer["name"])
+        for part in PARAMETER_NAMES.get(layer["op"], {}).get(name, name).split("."):
+            found = getattr(found, part)
+        return found
+
+    def _order(self, name, rank):
+        kept = self.ops[name.partition(".")[0]] in KEPT
+        return tuple(range(rank)) if kept else TURNED.get(rank, (0,))
+
+    def _batch_norms(self):
+        return {name: getattr(self.model, name) for name, op in self.ops.items()
+                if op == "batch_norm"}
+
+
+def find_device(task):
+    """Fix threads and the precision of products; return JAX's device."""
+    protocol.refuse_unknown(task, precisions=DTYPES)
+    if task.device == "cpu":
+        # As in `runners.jax`: XLA's CPU client has no other setting for its threads.
+        protocol.fix_threads(task.threads, ["NPROC"], "XLA's CPU client")
+    jax.config.update("jax_default_matmul_precision",
+                      "highest" if task.precision == "fp32" else "default")
+    try:
+        return jax.local_devices(backend=PLATFORMS[task.device])[0]
+    except RuntimeError as error:
+        raise protocol.Unsupported(f"jax.devices('{task.device}'): {error}") from error
