@@ -1,0 +1,172 @@
+"""Equinox with optax: a module of one sample, `jax.vmap` over the batch, `eqx.filter_jit`.
+
+As Equinox's examples write it. Its layers keep our layouts but for convolutions' biases. Below
+fp32 the module is cast inside the loss, all but batch norms: Equinox has no policy for that.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from runners import protocol
+from runners.equinox.layers import Net, output_shapes
+
+DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
+# JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
+PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
+TIERS = {
+    "stock": ["eqx.filter_jit"],
+    "compiled": ["eqx.filter_jit"],
+    "tuned": ["eqx.filter_jit", "donate=all"],
+    "uncompiled": "JAX's operations one by one are for finding errors",
+}
+# Ours -> the path to Equinox's, where they differ.
+PARAMETER_NAMES = {
+    "batch_norm": {"scale": "weight", "shift": "bias"},
+    "layer_norm": {"scale": "weight", "shift": "bias"},
+    "rms_norm": {"scale": "weight"},
+    "lstm": {"weight_input": "cell.weight_ih", "weight_hidden": "cell.weight_hh",
+             "bias": "cell.bias"},
+}
+
+
+class Runner(protocol.Runner):
+    @staticmethod
+    def describe():
+        # Asking JAX for its devices would fix the CPU's threads.
+        return {"release": eqx.__version__, "device_name": protocol.processor_name(),
+                "libraries": {"jax": jax.__version__, "optax": optax.__version__}}
+
+    def __init__(self, task):
+        self.device = find_device(task)
+        self.settings = protocol.settings_of(task, TIERS)
+        self.task, self.network = task, task.network
+        self.model, self.state = eqx.nn.make_with_state(Net)(task.network)
+        self.fresh = self.state
+        self.paths = {
+            f"{layer['name']}.{name}":
+                (layer["name"], PARAMETER_NAMES.get(layer["op"], {}).get(name, name).split("."))
+            for layer in task.network["layers"] for name in layer["parameters"]}
+        count = sum(each.size for each in jax.tree.leaves(eqx.filter(
+            self.model, eqx.is_inexact_array)))
+        shapes = {name: array.shape for name, array in self.parameters().items()}
+        if count != sum(int(np.prod(shape)) for shape in shapes.values()):
+            raise protocol.Different(f"Equinox has {count} trained numbers, the network has others")
+        protocol.assert_network(task.network,
+                                output_shapes(self.model, self.state, task.network), shapes)
+        self.optimizer = optax.sgd(task.network["learning_rate"], task.network["momentum"])
+        self._write_step()
+        self._start()
+
+    def _write_step(self):
+        dtype, optimizer = DTYPES[self.task.precision], self.optimizer
+        last = self.network["layers"][-1]["name"]
+
+        def mean_loss(model, state, key, inputs, targets):
+            model = cast(model, dtype)
+            if not jnp.issubdtype(inputs.dtype, jnp.integer):
+                inputs = inputs.astype(dtype)
+            keys = jax.random.split(key, len(inputs))
+            outputs, state = jax.vmap(model.outputs, axis_name="batch", in_axes=(0, None, 0),
+                                      out_axes=(0, None))(inputs, state, keys)
+            logits = outputs[last].astype(jnp.float32)  # (B, K) or (B, T, K)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean(), state
+
+        @eqx.filter_jit(donate="all" if "donate=all" in self.settings else "none")
+        def train_step(everything, batch):
+            model, state, moments, key = everything
+            key, now = jax.random.split(key)
+            (loss, state), gradients = eqx.filter_value_and_grad(mean_loss, has_aux=True)(
+                model, state, now, *batch)
+            updates, moments = optimizer.update(gradients, moments, model)
+            return (eqx.apply_updates(model, updates), state, moments, key), loss
+
+        self.train_step = train_step
+
+    def load(self, weights):
+        self.model = eqx.tree_at(
+            lambda model: [found(model.parts, path) for path in self.paths.values()], self.model,
+            [jnp.array(weights[name].reshape(found(self.model.parts, path).shape), copy=True)
+             for name, path in self.paths.items()])
+        self._start()
+
+    def feed(self, inputs, targets, residence):
+        self.ring = list(zip(np.ascontiguousarray(inputs), targets, strict=True))
+        self.on_device = residence == "device"
+        if self.on_device:
+            self.ring = [jax.device_put(batch, self.device) for batch in self.ring]
+        self.position = 0
+
+    def step(self):
+        batch = jax.device_put(self.next_batch(), self.device)
+        everything = self.model, self.state, self.moments, self.key
+        everything, self.last_loss = self.train_step(everything, batch)
+        self.model, self.state, self.moments, self.key = everything
+
+    def synchronize(self):
+        jax.block_until_ready(eqx.filter((self.model, self.moments), eqx.is_array))
+
+    def loss(self):
+        return float(self.last_loss)
+
+    def parameters(self):
+        shapes = {f"{layer['name']}.{name}": shape for layer in self.network["layers"]
+                  for name, shape in layer["parameters"].items()}
+        return {name: np.array(squeezed(found(self.model.parts, path), len(shapes[name])))
+                for name, path in self.paths.items()}
+
+    def statistics(self):
+        return {f"{layer['name']}.{kind}": np.array(value)
+                for layer in self.network["layers"] if layer["op"] == "batch_norm"
+                for kind, value in zip(
+                    ("mean", "variance"),
+                    self.state.get(self.model.parts[layer["name"]].batch_state_index),
+                    strict=True)}
+
+    def peak_memory(self):
+        return self.device.memory_stats()["peak_bytes_in_use"]
+
+    def _start(self):
+        """Forget the momentum and the running statistics."""
+        self.moments = self.optimizer.init(eqx.filter(self.model, eqx.is_inexact_array))
+        self.state, self.key = self.fresh, jax.random.PRNGKey(self.task.seed)
+
+
+def cast(model, dtype):
+    """Return the module with its arrays in `dtype`, batch norms left alone."""
+
+    def is_norm(node):
+        return isinstance(node, eqx.nn.BatchNorm)
+
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf,
+                        model, is_leaf=is_norm)
+
+
+def found(parts, path):
+    """Follow the path of a parameter: its layer, then attributes."""
+    node = parts[path[0]]
+    for attribute in path[1]:
+        node = getattr(node, attribute)
+    return node
+
+
+def squeezed(array, rank):
+    """Without the ones behind: a convolution's bias is (C, 1, 1)."""
+    return array.reshape(array.shape[:rank]) if array.shape[rank:] == (1,) * (
+        array.ndim - rank) else array
+
+
+def find_device(task):
+    """Fix threads and the precision of products; return JAX's device."""
+    protocol.refuse_unknown(task, precisions=DTYPES)
+    if task.device == "cpu":
+        # As in `runners.jax`: XLA's CPU client has no other setting for its threads.
+        protocol.fix_threads(task.threads, ["NPROC"], "XLA's CPU client")
+    jax.config.update("jax_default_matmul_precision",
+                      "highest" if task.precision == "fp32" else "default")
+    try:
+        return jax.local_devices(backend=PLATFORMS[task.device])[0]
+    except RuntimeError as error:
+        raise protocol.Unsupported(f"jax.devices('{task.device}'): {error}") from error
