@@ -151,6 +151,32 @@ def attention(graph, layer, name, x):
     parts = graph.node("Transpose", [apart], f"{name}.parts", perm=[2, 0, 3, 1, 4])
     q, k, v = (graph.node("Gather", [parts, graph.constant(f"place{number}", np.array(number))],
                           f"{name}.{part}", axis=0) for number, part in enumerate("qkv"))
+    return attend(graph, layer, name, q, k, v)
+
+
+def grouped_attention(graph, layer, name, *inputs):
+    a, (length, width) = layer["attributes"], layer["output_shape"]
+    depth, shared = width // a["heads"], a["heads"] // a["groups"]
+    found = []
+    for part, x, heads in zip("qkv", inputs, (a["heads"], a["groups"], a["groups"]), strict=True):
+        apart = graph.reshape(x, [graph.batch, length, heads, depth], f"{name}.{part}.apart")
+        split = graph.node("Transpose", [apart], f"{name}.{part}.heads", perm=[0, 2, 1, 3])
+        if heads < a["heads"]:
+            alone = graph.reshape(split, [graph.batch, heads, 1, length, depth],
+                                  f"{name}.{part}.alone")
+            copies = graph.constant(f"{name}.copies",
+                                    np.array([graph.batch, heads, shared, length, depth]))
+            spread = graph.node("Expand", [alone, copies], f"{name}.{part}.spread")
+            split = graph.reshape(spread, [graph.batch, a["heads"], length, depth],
+                                  f"{name}.{part}")
+        found.append(split)
+    return attend(graph, layer, name, *found)
+
+
+def attend(graph, layer, name, q, k, v):
+    """(B, H, T, D) each -> (B, T, H D)."""
+    heads, (length, width) = layer["attributes"]["heads"], layer["output_shape"]
+    depth = width // heads
     turned = graph.node("Transpose", [k], f"{name}.k.turned", perm=[0, 1, 3, 2])
     products = graph.node("MatMul", [q, turned], f"{name}.products")
     scale = graph.constant(f"{name}.scale", np.float32(1 / math.sqrt(depth)))
@@ -169,6 +195,44 @@ def layer_norm(graph, layer, name, x):
     return graph.node("LayerNormalization", [x, graph.weight(layer, "scale"),
                                              graph.weight(layer, "shift")], name, axis=-1,
                       epsilon=layer["attributes"]["epsilon"])
+
+
+def rms_norm(graph, layer, name, x):
+    # In float32: a square may pass float16's range.
+    wide = graph.node("Cast", [x], f"{name}.wide", to=TensorProto.FLOAT)
+    square = graph.node("Mul", [wide, wide], f"{name}.square")
+    axis = graph.constant("axis-1", np.array([-1]))
+    mean = graph.node("ReduceMean", [square, axis], f"{name}.mean", keepdims=1)
+    epsilon = graph.node("Constant", [], f"{name}.epsilon",
+                         value_float=layer["attributes"]["epsilon"])
+    root = graph.node("Sqrt", [graph.node("Add", [mean, epsilon], f"{name}.sum")], f"{name}.root")
+    normal = graph.node("Div", [wide, root], f"{name}.normal")
+    back = graph.node("Cast", [normal], f"{name}.back", to=graph.kind)
+    return graph.node("Mul", [back, graph.weight(layer, "scale")], name)
+
+
+def rotary(graph, layer, name, x):
+    a, (length, features) = layer["attributes"], layer["output_shape"]
+    half = features // (2 * a["heads"])
+    angles = np.outer(np.arange(length), a["base"] ** (-np.arange(half) / half))[:, None]
+    cos, sin = (graph.constant(f"{name}.{key}", f(angles).astype(np.float32))
+                for key, f in (("cos", np.cos), ("sin", np.sin)))  # (T, 1, D/2)
+    apart = graph.reshape(x, [graph.batch, length, a["heads"], 2, half], f"{name}.apart")
+    left, right = (graph.node("Gather", [apart, graph.constant(f"place{n}", np.array(n))],
+                              f"{name}.{n}", axis=3) for n in (0, 1))
+
+    def times(part, table, key):
+        return graph.node("Mul", [part, table], f"{name}.{key}")
+
+    turned = [graph.node("Sub", [times(left, cos, "a"), times(right, sin, "b")], f"{name}.left"),
+              graph.node("Add", [times(right, cos, "c"), times(left, sin, "d")], f"{name}.right")]
+    joined = graph.node("Concat", turned, f"{name}.joined", axis=3)
+    return graph.reshape(joined, [graph.batch, length, features], name)
+
+
+def swiglu(graph, layer, name, gate, value):
+    share = graph.node("Sigmoid", [gate], f"{name}.share")
+    return graph.node("Mul", [graph.node("Mul", [gate, share], f"{name}.silu"), value], name)
 
 
 def tokens(graph, layer, name, x):
@@ -207,6 +271,10 @@ OPERATIONS = {
         "Add", [x, graph.weight(layer, "weight")], name),
     "tied_dense": lambda graph, layer, name, x: graph.node(
         "MatMul", [x, graph.weight(layer, "weight", transposed)], name),
+    "linear": lambda graph, layer, name, x: graph.node(
+        "MatMul", [x, graph.weight(layer, "weight", transposed)], name),
+    "rms_norm": rms_norm, "rotary": rotary, "grouped_attention": grouped_attention,
+    "swiglu": swiglu,
 }
 
 

@@ -21,6 +21,7 @@ PARAMETERS = {
     "gpt2_small": 124_439_808,  # openai-community/gpt2, its head tied
     "googlenet": 6_998_552,  # models/bvlc_googlenet without loss1 and loss2
     "lenet5": 61_706,  # of the form that d2l.ai/chapter_convolutional-neural-networks/lenet.html teaches
+    "llama_1b": 1_100_048_384,  # TinyLlama/TinyLlama-1.1B
     "lstm32": 6_180_624,
     "lstm64": 6_180_624,
     "resnet50": 25_557_032,
@@ -28,7 +29,7 @@ PARAMETERS = {
     "vgg16": 138_357_544,
     "vit_b16": 86_567_656,  # torchvision's vit_b_16
 }
-SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_gpt", "tiny_inception", "tiny_lstm", "tiny_resnet",
+SMALL = ["resnet8", "tiny_bottleneck", "tiny_cnn", "tiny_dropout", "tiny_fcn", "tiny_gpt", "tiny_inception", "tiny_llama", "tiny_lstm", "tiny_resnet",
          "tiny_vit"]
 IMAGE_OPERATIONS = {
     "conv2d": lambda net: net.conv(2, kernel=1),
@@ -50,7 +51,7 @@ def shapes_of(network, *ops):
     return [layer.output_shape for layer in network.layers if layer.op in ops]
 
 
-def test_the_published_networks_are_sixteen_and_their_small_relatives_apart():
+def test_the_published_networks_are_seventeen_and_their_small_relatives_apart():
     assert networks.names() == sorted(PARAMETERS)
     assert networks.names(small=True) == SMALL
 
@@ -74,6 +75,7 @@ def test_the_parameters_are_those_published(name):
     ("vgg16", (3, 224, 224), 0, (), 1000, 0.01, (16, 32, 64), "synthetic"),
     ("vit_b16", (3, 224, 224), 0, (), 1000, 0.01, (32, 64, 128, 256), "synthetic"),
     ("gpt2_small", (1024,), 50257, (1024,), 50257, 0.01, (8, 32), "ptb"),
+    ("llama_1b", (2048,), 32000, (2048,), 32000, 0.01, (1, 4), "synthetic"),
     ("lenet5", (1, 28, 28), 0, (), 10, 0.05, (64, 256), "mnist"),
     ("lstm32", (32,), 10000, (32,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
     ("lstm64", (64,), 10000, (64,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
@@ -176,13 +178,15 @@ def test_every_layer_is_on_the_path_to_the_loss(name):
 
 @everyone
 def test_the_logits_are_a_bare_dense_layer(name):
-    assert networks.get(name).layers[-1].op == ("tied_dense" if "gpt" in name else "dense")
+    assert networks.get(name).layers[-1].op == (
+        "tied_dense" if "gpt" in name else "linear" if "llama" in name else "dense")
 
 
 @everyone
 def test_a_relu_or_in_a_transformer_a_norm_follows_every_addition(name):
     layers = networks.get(name).layers
-    follower = "layer_norm" if networks.get(name).has_attention else "relu"
+    attends = networks.get(name).has_attention
+    follower = "rms_norm" if "llama" in name else "layer_norm" if attends else "relu"
     assert [after.op for before, after in itertools.pairwise(layers) if before.op == "add"] == [
         follower for layer in layers if layer.op == "add"]
 
@@ -306,6 +310,33 @@ def test_the_page_of_networks_has_each_with_its_parameters(name):
     page = (Path(__file__).parents[2] / "docs/reference/networks.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if " | " in line and f"`{name}`" in line)
     assert row.endswith(f" | {PARAMETERS[name]:,} | {networks.get(name).learning_rate}")
+
+
+def test_a_llama_block_has_seven_products_without_biases_and_its_heads_share_four():
+    network = networks.get("llama_1b")
+    assert [layer.op for layer in network.layers[1:15]] == [
+        "rms_norm", "linear", "rotary", "linear", "rotary", "linear", "grouped_attention", "linear",
+        "add", "rms_norm", "linear", "linear", "swiglu", "linear"]
+    assert [layer.output_shape[1] for layer in network.layers if layer.op == "linear"] == [
+        2048, 256, 256, 2048, 5632, 5632, 2048] * 22 + [32000]
+    assert network.layer("grouped_attention1").inputs == ("rotary1", "rotary2", "linear3")
+    assert network.layer("grouped_attention1").attributes == {"heads": 32, "groups": 4, "causal": True}
+    assert {name.partition(".")[2] for name in network.parameter_shapes} == {"weight", "scale"}
+
+
+def test_heads_that_do_not_fit_are_refused():
+    net = Builder(input_shape=(4,), vocabulary=7)
+    wide, narrow = net.embedding(12), net.linear(8)
+    with pytest.raises(ValueError, match="grouped_attention after embedding1: .* of 3 heads"):
+        net.grouped_attention(3, wide, narrow, net.linear(4, after=wide))
+    with pytest.raises(ValueError, match="grouped_attention after embedding1: .* of 3 heads"):
+        net.grouped_attention(3, wide, narrow, narrow)
+    with pytest.raises(ValueError, match="rotary after embedding1: 12 features are not pairs of 5 heads"):
+        net.rotary(5, after=wide)
+    with pytest.raises(ValueError, match="swiglu: embedding1 .* and linear1 .* differ in shape"):
+        net.swiglu(wide, narrow)
+    few = net.linear(4, after=wide)
+    assert net.shapes[net.grouped_attention(3, wide, few, few)] == (4, 12)
 
 
 def test_gpt2_reads_its_own_table_again_and_only_earlier_words():

@@ -17,17 +17,17 @@ import networks
 from harness.environments import store
 from networks.builder import Builder
 from runners.protocol import Different, Task, Unsupported
+from runners.reference import llama, transformers
 from runners.reference import operations as reference
-from runners.reference import transformers
 from runners.reference.runner import OPERATIONS, Runner
 from runners.session import Session
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_inception", "tiny_resnet", "tiny_bottleneck", "tiny_lstm",
-        "tiny_gpt", "tiny_vit"]
+        "tiny_gpt", "tiny_vit", "tiny_llama"]
 OLD_PYTHON_FILES = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
                     "runners/session.py", "runners/reference/operations.py", "runners/reference/runner.py",
-                    "runners/reference/transformers.py"]
+                    "runners/reference/transformers.py", "runners/reference/llama.py"]
 
 
 def draw_weights(network, seed=1):
@@ -102,6 +102,13 @@ def test_the_tiny_networks_have_every_operation():
         [w["scale"] * dy / saved[1]], transformers.layer_norm_backward(a, w, saved, dy)[1])),
     ("tiny_vit", "gelu", lambda a, w, x, dy: transformers.gelu_backward({"tanh": True}, w, 0.9 * x, dy)),
     ("tiny_gpt", "attention", lambda a, w, x, dy: transformers.attention_backward({**a, "causal": False}, w, x, dy)),
+    ("tiny_llama", "rms_norm", lambda a, w, saved, dy: (
+        [w["scale"] * dy / saved[1]], llama.rms_norm_backward(a, w, saved, dy)[1])),
+    ("tiny_llama", "rotary", lambda a, w, saved, dy: ([llama.turned(a, dy, 1)], {})),
+    ("tiny_llama", "grouped_attention", lambda a, w, saved, dy: (
+        [saved[0] * 0, *llama.grouped_attention_backward(a, w, saved, dy)[0][1:]], {})),
+    ("tiny_llama", "swiglu", lambda a, w, saved, dy: (
+        llama.swiglu_backward(a, w, saved, dy)[0][::-1], {})),
     ("tiny_gpt", "tied_dense", lambda a, w, x, dy: (
         transformers.tied_dense_backward(a, w, x, dy)[0], {"weight": 0 * w["weight"]})),
 ])
