@@ -154,7 +154,8 @@ def verify(options: VerifyOptions) -> None:
 
     wanted = {
         "frameworks": words(options.frameworks), "device": options.device,
-        "networks": words(options.networks) or networks.names(), "precisions": options.precision,
+        "networks": words(options.networks) or networks.names(large=False),
+        "precisions": options.precision,
         "tunings": options.tuning, "mode": options.mode,
         "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
         "interpreters": named(options.interpreter)}

@@ -161,7 +161,7 @@ class AggregationOptions(StudyOptions):
 def study_gemm(options: GemmOptions) -> None:
     """Time NN, NT, TN, TT and transpose-then-multiply for every matrix product of the networks."""
     place, campaigns = options.place(["pytorch"]), options.campaigns or []
-    names = words(options.networks) or networks.names()
+    names = words(options.networks) or networks.names(large=False)
     batches = gemm.batches_of(names, options.batch, campaigns)
     effort = Effort(options.processes, window_seconds=options.window_seconds, once_seconds=0.1)
     study = gemm.study_of(place.device_kind, batches, words(options.precisions), options.largest,

@@ -30,8 +30,8 @@ RING_BYTES = 512 * 2**20
 # between two samples; with 4 it halves at every layer. Behind the last product, 1 starts logits
 # below one.
 # A standard deviation of 2 tells GELU's two forms apart best.
-GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "gelu": 4.0, "swiglu": 2.0,
-         "": 1.0}
+GAINS = {"batch_norm": 2.0, "max_pool": 0.4, "sigmoid": 16.0, "relu": 0.5, "gelu": 4.0,
+         "swiglu": 2.0, "": 1.0}
 # GPT-2's own, of words, positions and the class token.
 TOKEN_SCALE = 0.02
 # With this many products ReLU's 0.5 would leave no variance, so He's 2.

@@ -260,7 +260,7 @@ class Suite(Strict):
             if data.setdefault("processes", seeds) != seeds:
                 raise ValueError(f"processes: {data['processes']} of them for {seeds} seeds; each "
                                  "is one seed: write until.seeds, and leave processes out")
-        chosen = data.get("networks", networks.names())
+        chosen = data.get("networks", networks.names(large=False))
         if isinstance(chosen, str):
             chosen = [chosen]
         if isinstance(chosen, list):

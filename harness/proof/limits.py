@@ -159,7 +159,7 @@ def depends_on(network: networks.Network) -> str:
     digest.update(json.dumps([described, DRAWS, RUNS], sort_keys=True).encode())
     ours = ["operations", "rounded"]
     ops = {layer.op for layer in network.layers}
-    if ops.intersection({**transformers.OPERATIONS, **llama.OPERATIONS}):
+    if ops.intersection([*transformers.OPERATIONS, *llama.OPERATIONS]):
         ours += ["transformers", "rounded_transformers"]
     if ops.intersection(llama.OPERATIONS):
         ours += ["llama", "rounded_llama"]

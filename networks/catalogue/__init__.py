@@ -8,8 +8,11 @@ from functools import cache
 from networks.builder import Builder
 from networks.description import Network
 
+# Of every network here.
+MOMENTUM = 0.9
 _makers: dict[str, Callable[[], Network]] = {}
 _small: set[str] = set()
+_large: set[str] = set()
 _short: dict[str, Callable[[], Network]] = {}
 
 
@@ -21,12 +24,12 @@ Writer = Callable[[], Builder]
 
 
 def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
-            learning_rate: float, momentum: float = 0.9,
-            small: bool = False, short: Writer | None = None) -> Callable[[Writer], Writer]:
+            learning_rate: float, small: bool = False, large: bool = False,
+            short: Writer | None = None) -> Callable[[Writer], Writer]:
     """Register the function below under `name`; its docstring's first line becomes the title.
 
-    `small` is for the small relatives that tests train. `short` writes the same layers for samples
-    of fewer tokens.
+    `small` is for the small relatives that tests train; `large` networks, whose proof takes tens of
+    gigabytes, are trained by name only. `short` writes the same layers for fewer tokens.
     """
 
     def register(write: Writer) -> Writer:
@@ -38,7 +41,7 @@ def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
             title = (write.__doc__ or name).strip().splitlines()[0].rstrip(".")
             return Network(
                 name=name, title=title, data_set=data_set, batches=batches,
-                learning_rate=learning_rate, momentum=momentum,
+                learning_rate=learning_rate, momentum=MOMENTUM,
                 input_shape=builder.input_shape, vocabulary=builder.vocabulary,
                 classes=builder.shapes[builder.last][-1], layers=tuple(builder.layers),
             )
@@ -48,14 +51,17 @@ def network(name: str, *, data_set: str = "synthetic", batches: tuple[int, ...],
             _short[name] = cache(lambda: built(f"{name}_short", short))
         if small:
             _small.add(name)
+        if large:
+            _large.add(name)
         return write
 
     return register
 
 
-def names(small: bool = False) -> list[str]:
-    """Names of the published networks, or of their small relatives for tests."""
-    return sorted(name for name in _makers if (name in _small) == small)
+def names(small: bool = False, large: bool = True) -> list[str]:
+    """Names of the published networks, with large ones or not, or of small relatives for tests."""
+    return sorted(name for name in _makers
+                  if (name in _small) == small and (large or name not in _large))
 
 
 def get(name: str) -> Network:

@@ -1,4 +1,4 @@
-"""Llama (arXiv 2302.13971): RMSNorm, rotary positions, grouped-query attention, SwiGLU, no biases."""
+"""Llama (arXiv 2302.13971): RMSNorm, rotary positions, grouped-query attention and SwiGLU."""
 
 from networks.builder import Builder
 from networks.catalogue import network
@@ -6,7 +6,7 @@ from networks.catalogue import network
 
 def llama(vocabulary: int, length: int, width: int, depth: int, heads: tuple[int, int],
           hidden: int) -> Builder:
-    """`heads` are those of queries, and of keys and values; the head is a table of its own."""
+    """No biases; `heads` are those of queries, and of keys and values. The head is not tied."""
     net = Builder(input_shape=(length,), vocabulary=vocabulary)
     net.embedding(width)
     for _ in range(depth):
@@ -16,15 +16,16 @@ def llama(vocabulary: int, length: int, width: int, depth: int, heads: tuple[int
     return net
 
 
-def tiny_llama_of(length: int) -> Builder:
+def tinyllama(length: int) -> Builder:
     return llama(32000, length, 2048, 22, (32, 4), 5632)
 
 
-@network("llama_1b", batches=(1, 4), learning_rate=0.01, short=lambda: tiny_llama_of(32))
+@network("llama_1b", batches=(1, 4), learning_rate=0.01, large=True,
+         short=lambda: tinyllama(32))
 def llama_1b() -> Builder:
     """TinyLlama-1.1B (arXiv 2401.02385): 22 blocks of 2048, 32 heads on 4, 2048 tokens of 32,000.
     """
-    return tiny_llama_of(2048)
+    return tinyllama(2048)
 
 
 @network("tiny_llama", batches=(4,), learning_rate=0.1, small=True)

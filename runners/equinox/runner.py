@@ -58,6 +58,8 @@ class Runner(protocol.Runner):
                                 output_shapes(self.model, self.state, task.network), shapes)
         self.optimizer = optax.sgd(task.network["learning_rate"], task.network["momentum"])
         self._write_step()
+        # Of the next masks, which new weights do not change.
+        self.key = jax.random.PRNGKey(task.seed)
         self._start()
 
     def _write_step(self):
@@ -131,7 +133,7 @@ class Runner(protocol.Runner):
     def _start(self):
         """Forget the momentum and the running statistics."""
         self.moments = self.optimizer.init(eqx.filter(self.model, eqx.is_inexact_array))
-        self.state, self.key = self.fresh, jax.random.PRNGKey(self.task.seed)
+        self.state = self.fresh
 
 
 def cast(model, dtype):

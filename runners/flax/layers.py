@@ -101,9 +101,7 @@ def max_pool(a, shape, options):
 
 
 def lstm(a, shape, options):
-    cell = nnx.OptimizedLSTMCell(shape[-1], a["units"], **options)
-    # Flax keeps the carry in float32 unless told otherwise, and then refuses bf16 words.
-    return nnx.RNN(cell)
+    return nnx.RNN(nnx.OptimizedLSTMCell(shape[-1], a["units"], **options))
 
 
 def lrn(a, shape, options):

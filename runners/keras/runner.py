@@ -1,4 +1,4 @@
-"""Keras 3 on JAX or PyTorch: the model that `tensorflow` trains too, by the loops of Keras's guides.
+"""Keras 3 on JAX or PyTorch: TensorFlow's model too, by the loops of Keras's guides.
 
 KERAS_BACKEND says which backend; `on_jax` and `on_torch` hold what differs. `stock` is the guide
 "Writing a training loop from scratch" of each: one jitted function of a state that it is given, or

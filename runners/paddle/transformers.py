@@ -25,7 +25,8 @@ class GroupedAttention(nn.Layer):
 
     def forward(self, *parts):
         # (B, T, H D), (B, T, G D), (B, T, G D) -> (B, T, H or G, D) each
-        q, k, v = (part.reshape([0, 0, heads, -1]) for part, heads in zip(parts, self.heads))
+        q, k, v = (part.reshape([0, 0, heads, -1])
+                   for part, heads in zip(parts, self.heads, strict=True))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).flatten(2)
 
 

@@ -25,14 +25,3 @@ step = backend.Trainer.step
 # 1e-3, which Keras takes where nothing is said.
 KerasEpsilon = planted(Runner, keras.layers, LayerNormalization=with_default_epsilon)
 Accumulates = planted(Runner, backend.Trainer, step=without_zero_grad)
-
-
-class StaleState(Runner):
-    """Answers with the variables of the model, which the state of the step has left behind."""
-
-    def parameters(self):
-        give_back, self.trainer.give_back = self.trainer.give_back, lambda: None
-        try:
-            return super().parameters()
-        finally:
-            self.trainer.give_back = give_back

@@ -54,6 +54,7 @@ def shapes_of(network, *ops):
 def test_the_published_networks_are_seventeen_and_their_small_relatives_apart():
     assert networks.names() == sorted(PARAMETERS)
     assert networks.names(small=True) == SMALL
+    assert set(networks.names()) - set(networks.names(large=False)) == {"llama_1b"}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -327,13 +328,13 @@ def test_a_llama_block_has_seven_products_without_biases_and_its_heads_share_fou
 def test_heads_that_do_not_fit_are_refused():
     net = Builder(input_shape=(4,), vocabulary=7)
     wide, narrow = net.embedding(12), net.linear(8)
-    with pytest.raises(ValueError, match="grouped_attention after embedding1: .* of 3 heads"):
+    with pytest.raises(ValueError, match=r"grouped_attention after embedding1: .* of 3 heads"):
         net.grouped_attention(3, wide, narrow, net.linear(4, after=wide))
-    with pytest.raises(ValueError, match="grouped_attention after embedding1: .* of 3 heads"):
+    with pytest.raises(ValueError, match=r"grouped_attention after embedding1: .* of 3 heads"):
         net.grouped_attention(3, wide, narrow, narrow)
     with pytest.raises(ValueError, match="rotary after embedding1: 12 features are not pairs of 5 heads"):
         net.rotary(5, after=wide)
-    with pytest.raises(ValueError, match="swiglu: embedding1 .* and linear1 .* differ in shape"):
+    with pytest.raises(ValueError, match=r"swiglu: embedding1 .* and linear1 .* differ in shape"):
         net.swiglu(wide, narrow)
     few = net.linear(4, after=wide)
     assert net.shapes[net.grouped_attention(3, wide, few, few)] == (4, 12)
