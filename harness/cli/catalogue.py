@@ -20,7 +20,7 @@ def list_networks() -> Table:
         column.justify = "right"
     table.columns[0].overflow = "fold"
     names = [*networks.names(), *networks.names(small=True)]
-    for column, width in zip(table.columns[1:], (11, 8, 8, 11, 9, 9), strict=True):
+    for column, width in zip(table.columns[1:], (13, 9, 9, 11, 9, 7), strict=True):
         column.width = width
     for name in names:
         network = networks.get(name)
