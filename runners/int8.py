@@ -12,7 +12,7 @@ INPUT = "input"
 QUANTISED = "quantised"
 PRODUCTS = ("conv2d", "dense")
 # These have no static INT8 form here. All other layers with weights stay in float32.
-LEFT_OUT = ("lstm", "tied_dense")
+LEFT_OUT = ("lstm", "tied_dense", "linear")
 # They move, select or repeat numbers, so the scale stays.
 PASSING = ("max_pool", "flatten", "dropout", "subsample", "pad_channels", "tokens", "first_token")
 LEVELS, MIDDLE, WEIGHT_LEVEL = 255, 128, 127
