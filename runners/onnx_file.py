@@ -5,12 +5,12 @@ gates i f g o become ONNX's i o f c. The file has a fixed batch and no batch sta
 reads running ones, dropout is gone.
 """
 
-import math
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from runners import onnx_transformers
+from runners.onnx_transformers import transposed
 from runners.protocol import Unsupported, assert_network, lowered
 
 OPSET = 21
@@ -144,112 +144,6 @@ def lstm(graph, layer, name, x):
     return graph.node("Transpose", [flat], name, perm=[1, 0, 2])
 
 
-def attention(graph, layer, name, x):
-    heads, (length, width) = layer["attributes"]["heads"], layer["output_shape"]
-    depth = width // heads
-    apart = graph.reshape(x, [graph.batch, length, 3, heads, depth], f"{name}.apart")
-    parts = graph.node("Transpose", [apart], f"{name}.parts", perm=[2, 0, 3, 1, 4])
-    q, k, v = (graph.node("Gather", [parts, graph.constant(f"place{number}", np.array(number))],
-                          f"{name}.{part}", axis=0) for number, part in enumerate("qkv"))
-    return attend(graph, layer, name, q, k, v)
-
-
-def grouped_attention(graph, layer, name, *inputs):
-    a, (length, width) = layer["attributes"], layer["output_shape"]
-    depth, shared = width // a["heads"], a["heads"] // a["groups"]
-    found = []
-    for part, x, heads in zip("qkv", inputs, (a["heads"], a["groups"], a["groups"]), strict=True):
-        apart = graph.reshape(x, [graph.batch, length, heads, depth], f"{name}.{part}.apart")
-        split = graph.node("Transpose", [apart], f"{name}.{part}.heads", perm=[0, 2, 1, 3])
-        if heads < a["heads"]:
-            alone = graph.reshape(split, [graph.batch, heads, 1, length, depth],
-                                  f"{name}.{part}.alone")
-            copies = graph.constant(f"{name}.copies",
-                                    np.array([graph.batch, heads, shared, length, depth]))
-            spread = graph.node("Expand", [alone, copies], f"{name}.{part}.spread")
-            split = graph.reshape(spread, [graph.batch, a["heads"], length, depth],
-                                  f"{name}.{part}")
-        found.append(split)
-    return attend(graph, layer, name, *found)
-
-
-def attend(graph, layer, name, q, k, v):
-    """(B, H, T, D) each -> (B, T, H D)."""
-    heads, (length, width) = layer["attributes"]["heads"], layer["output_shape"]
-    depth = width // heads
-    turned = graph.node("Transpose", [k], f"{name}.k.turned", perm=[0, 1, 3, 2])
-    products = graph.node("MatMul", [q, turned], f"{name}.products")
-    scale = graph.constant(f"{name}.scale", np.float32(1 / math.sqrt(depth)))
-    scores = graph.node("Mul", [products, scale], f"{name}.scores")
-    if layer["attributes"]["causal"]:
-        mask = np.where(np.tri(length, dtype=bool), 0, np.float32(-1e4))
-        mask = graph.constant(f"mask{length}", mask)
-        scores = graph.node("Add", [scores, mask], f"{name}.masked")
-    shares = graph.node("Softmax", [scores], f"{name}.shares", axis=-1)
-    read = graph.node("MatMul", [shares, v], f"{name}.read")
-    joined = graph.node("Transpose", [read], f"{name}.joined", perm=[0, 2, 1, 3])
-    return graph.reshape(joined, [graph.batch, length, width], name)
-
-
-def layer_norm(graph, layer, name, x):
-    return graph.node("LayerNormalization", [x, graph.weight(layer, "scale"),
-                                             graph.weight(layer, "shift")], name, axis=-1,
-                      epsilon=layer["attributes"]["epsilon"])
-
-
-def rms_norm(graph, layer, name, x):
-    # In float32: a square may pass float16's range.
-    wide = graph.node("Cast", [x], f"{name}.wide", to=TensorProto.FLOAT)
-    square = graph.node("Mul", [wide, wide], f"{name}.square")
-    axis = graph.constant("axis-1", np.array([-1]))
-    mean = graph.node("ReduceMean", [square, axis], f"{name}.mean", keepdims=1)
-    epsilon = graph.node("Constant", [], f"{name}.epsilon",
-                         value_float=layer["attributes"]["epsilon"])
-    root = graph.node("Sqrt", [graph.node("Add", [mean, epsilon], f"{name}.sum")], f"{name}.root")
-    normal = graph.node("Div", [wide, root], f"{name}.normal")
-    back = graph.node("Cast", [normal], f"{name}.back", to=graph.kind)
-    return graph.node("Mul", [back, graph.weight(layer, "scale")], name)
-
-
-def rotary(graph, layer, name, x):
-    a, (length, features) = layer["attributes"], layer["output_shape"]
-    half = features // (2 * a["heads"])
-    angles = np.outer(np.arange(length), a["base"] ** (-np.arange(half) / half))[:, None]
-    cos, sin = (graph.constant(f"{name}.{key}", f(angles).astype(np.float32))
-                for key, f in (("cos", np.cos), ("sin", np.sin)))  # (T, 1, D/2)
-    apart = graph.reshape(x, [graph.batch, length, a["heads"], 2, half], f"{name}.apart")
-    left, right = (graph.node("Gather", [apart, graph.constant(f"place{n}", np.array(n))],
-                              f"{name}.{n}", axis=3) for n in (0, 1))
-
-    def times(part, table, key):
-        return graph.node("Mul", [part, table], f"{name}.{key}")
-
-    turned = [graph.node("Sub", [times(left, cos, "a"), times(right, sin, "b")], f"{name}.left"),
-              graph.node("Add", [times(right, cos, "c"), times(left, sin, "d")], f"{name}.right")]
-    joined = graph.node("Concat", turned, f"{name}.joined", axis=3)
-    return graph.reshape(joined, [graph.batch, length, features], name)
-
-
-def swiglu(graph, layer, name, gate, value):
-    share = graph.node("Sigmoid", [gate], f"{name}.share")
-    return graph.node("Mul", [graph.node("Mul", [gate, share], f"{name}.silu"), value], name)
-
-
-def tokens(graph, layer, name, x):
-    length, channels = layer["output_shape"]
-    rows = graph.reshape(x, [graph.batch, channels, length], f"{name}.rows")
-    return graph.node("Transpose", [rows], name, perm=[0, 2, 1])
-
-
-def class_token(graph, layer, name, x):
-    first = graph.weight(layer, "weight", lambda array: np.tile(array, (graph.batch, 1, 1)))
-    return graph.node("Concat", [first, x], name, axis=1)
-
-
-def first_token(graph, layer, name, x):
-    return graph.node("Gather", [x, graph.constant("place0", np.array(0))], name, axis=1)
-
-
 def plain(op, **attributes):
     """Lower a layer to one ONNX operator of the same meaning."""
     return lambda graph, layer, name, *inputs: graph.node(op, list(inputs), name, **attributes)
@@ -258,23 +152,13 @@ def plain(op, **attributes):
 OPERATIONS = {
     "dense": dense, "conv2d": conv2d, "max_pool": max_pool, "avg_pool": avg_pool,
     "global_avg_pool": global_avg_pool, "batch_norm": batch_norm, "lrn": lrn,
-    "subsample": subsample, "pad_channels": pad_channels, "lstm": lstm, "attention": attention,
-    "layer_norm": layer_norm, "tokens": tokens, "class_token": class_token,
-    "first_token": first_token, "relu": plain("Relu"), "sigmoid": plain("Sigmoid"),
+    "subsample": subsample, "pad_channels": pad_channels, "lstm": lstm,
+    "relu": plain("Relu"), "sigmoid": plain("Sigmoid"),
     "dropout": plain("Identity"), "add": plain("Add"), "concat": plain("Concat", axis=1),
     "flatten": plain("Flatten"),
     "embedding": lambda graph, layer, name, x: graph.node(
         "Gather", [graph.weight(layer, "weight"), x], name, axis=0),
-    "gelu": lambda graph, layer, name, x: graph.node(
-        "Gelu", [x], name, approximate="tanh" if layer["attributes"]["tanh"] else "none"),
-    "positions": lambda graph, layer, name, x: graph.node(
-        "Add", [x, graph.weight(layer, "weight")], name),
-    "tied_dense": lambda graph, layer, name, x: graph.node(
-        "MatMul", [x, graph.weight(layer, "weight", transposed)], name),
-    "linear": lambda graph, layer, name, x: graph.node(
-        "MatMul", [x, graph.weight(layer, "weight", transposed)], name),
-    "rms_norm": rms_norm, "rotary": rotary, "grouped_attention": grouped_attention,
-    "swiglu": swiglu,
+    **onnx_transformers.OPERATIONS,
 }
 
 
@@ -329,8 +213,3 @@ def assert_shapes(model, network):
     shapes = {f"{layer['name']}.{name}": shape for layer in network["layers"]
               for name, shape in layer["parameters"].items()}
     assert_network(network, found, shapes)
-
-
-def transposed(array):
-    """A dense weight [out, in] as MatMul reads it."""
-    return array.T

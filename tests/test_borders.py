@@ -39,7 +39,7 @@ WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons"
           "runners.session", "runners.scenarios", "runners.inference", "runners.__main__"]
 # A framework's package may import these beside itself.
 RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file",
-                   "runners.onnx_int8", "runners.int8"}
+                   "runners.onnx_int8", "runners.onnx_transformers", "runners.int8"}
 # TensorFlow's models are Keras's, and so are those of the rows of Keras on other backends.
 KERAS_FOR_TENSORFLOW = {"runners.keras"}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
