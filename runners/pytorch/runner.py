@@ -228,11 +228,12 @@ class Runner(protocol.Runner):
                 for kind, array in (("mean", norm.running_mean), ("variance", norm.running_var))}
 
     def schedule(self, rate, decay):
-        (group,) = self.optimizer.param_groups
-        if self.decay is None:
-            group.update(lr=rate, weight_decay=decay)
-        else:
-            group["lr"].fill_(rate)
+        for group in self.optimizer.param_groups:
+            if self.decay is None:
+                group.update(lr=rate, weight_decay=decay)
+            else:
+                group["lr"].fill_(rate)
+        if self.decay is not None:
             self.decay.fill_(decay)
 
     def infer(self, inputs):
