@@ -129,7 +129,7 @@ def test_one_device_has_nothing_to_aggregate(worker_of, framework):
 
 
 @pytest.mark.parametrize(("framework", "strategy", "reason"), [
-    ("jax", "ring", "strategy 'ring': this runner has all_reduce"),
+    ("jax", "ring", "strategy 'ring': this runner has all_reduce, tensor, fsdp"),
     ("tensorflow", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),
     ("tensorflow", "ring", "strategy 'ring': this runner has nccl, hierarchical_copy, one_device"),
     ("mxnet", "nccl", "strategy 'nccl': NCCL moves data between GPUs"),

@@ -90,7 +90,7 @@ def test_data_is_named_by_what_it_is(data: str, network: str, named: str):
      "NumPy reference trains on one device here: configs/frameworks/reference.yaml has no key parallel"),
     ({"devices": 2, "strategies": "hierarchical_copy"}, "strategy", "hierarchical_copy",
      "PyTorch has no strategy hierarchical_copy on cpu: it has ddp, ring, tree, gather, host_one, host_all, one_bit, power_sgd, "
-     "bf16_compress"),
+     "bf16_compress, tensor, pipeline_gpipe, pipeline_1f1b, fsdp"),
     ({"devices": 3, "scaling": "strong"}, "global_batch", 4, "a global batch of 4 does not divide into 3 equal parts"),
 ])
 def test_what_cannot_be_is_a_trial_with_its_reason(suite: dict, field: str, value: object, reason: str):

@@ -13,11 +13,12 @@ from harness.environments import recipes
 from harness.workers import answers
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Unsupported
+from runners.pytorch.strategies import STRATEGIES as FACTS
 from tests.ready import to_train
 from tests.slow import slow, slow_but
 
 PARALLEL = recipes.load("pytorch").parallel
-STRATEGIES = PARALLEL.strategies["cpu"]
+STRATEGIES = [name for name in PARALLEL.strategies["cpu"] if not FACTS[name].divides]
 EXACT = [strategy for strategy in STRATEGIES if strategy not in LOSSY]
 
 

@@ -1,0 +1,40 @@
+"""The report puts counted bytes of divided networks beside predicted ones."""
+
+import math
+
+import pandas as pd
+
+from analysis.display.ranking import GROUP
+from analysis.report import divided
+from analysis.trials import model_parallel
+
+SETTINGS = "8 micro-batches; stages that end with sigmoid2, dense4"
+SENT = 2 * 4 * 2 * 1024 * 4096
+ROW = {**dict.fromkeys(GROUP, ""), "network": "fcn5", "batch": 1024, "framework": "pytorch",
+       "precision": "fp32", "devices": 2, "global_batch": 2048, "strategy": "pipeline_1f1b",
+       "settings": SETTINGS, "verified": "yes", divided.COUNTED: 1.01 * SENT}
+
+
+def table(**changes):
+    row = {**ROW, **changes}
+    return divided.table(pd.DataFrame([row, {**row, "strategy": "ddp", "settings": ""}]))
+
+
+def test_counted_bytes_stand_beside_predicted_ones():
+    assert model_parallel.sent_bytes(ROW, SETTINGS) == SENT
+    first = table().iloc[0]
+    assert first["sent, predicted (MiB)"] == "64.0"
+    assert first["counted / predicted"] == "1.010"
+    assert first["pipeline idle, predicted (%)"] == "11.1"
+
+
+def test_without_a_counter_the_column_is_left_out_and_the_page_says_why():
+    trials = pd.DataFrame([{**ROW, divided.COUNTED: math.nan}])
+    assert "counted / predicted" not in divided.table(trials)
+    assert divided.remark(trials).startswith("Not counted: ")
+    assert divided.remark(pd.DataFrame([ROW])) == ""
+
+
+def test_rows_that_divide_nothing_have_no_table():
+    assert divided.table(pd.DataFrame([{**ROW, "strategy": "ddp"}])).empty
+    assert table(verified="no").empty
