@@ -100,6 +100,8 @@ def values(field):
     """What may be written for a key, by its JSON schema."""
     if "anyOf" in field:
         return " or ".join(values(each) for each in field["anyOf"] if each.get("type") != "null")
+    if "prefixItems" in field:
+        return f"[{', '.join(values(each) for each in field['prefixItems'])}]"
     if field.get("type") == "array":
         return f"list of {values(field['items'])}"
     choices = field.get("enum") or ([field["const"]] if "const" in field else [])
