@@ -14,13 +14,13 @@ from networks import work
 def list_networks() -> Table:
     # Without lines and with titles below the names, nothing is cut at 80 columns.
     table = Table("network", "parameters", "million\nMACs\nforward", "million\nMACs\nbackward",
-                  "activations\nMB a sample", "data", "batches", box=box.SIMPLE_HEAD,
+                  "activations\nMB a sample", "data", "batch", box=box.SIMPLE_HEAD,
                   padding=0)
     for column in table.columns[1:5]:
         column.justify = "right"
     table.columns[0].overflow = "fold"
     names = [*networks.names(), *networks.names(small=True)]
-    for column, width in zip(table.columns[1:], (13, 9, 9, 11, 9, 7), strict=True):
+    for column, width in zip(table.columns[1:], (13, 9, 9, 11, 9, 6), strict=True):
         column.width = width
     for name in names:
         network = networks.get(name)

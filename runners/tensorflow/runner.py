@@ -175,7 +175,7 @@ class Runner(protocol.Runner):
                                      jit_compile=compiled)
         self.train_step, self.aggregate = compile_for_all(train_step), aggregate
         self.local_gradients = compile_for_all(local_gradients)
-        self.held, self.kept = [], []
+        self.gradients_held, self.kept = [], []
         self.phases = {"F": compile_for_all(forward), "FB": keeping(local_gradients),
                        "FBA": keeping(mean_gradients)}
 
@@ -289,14 +289,14 @@ class Runner(protocol.Runner):
         settings = {"trainable": False, "synchronization": tf.VariableSynchronization.ON_READ}
         with self.strategy.scope() if self.strategy else self._where():
             for part in parts_of(gradients):
-                self.held.append(tf.Variable(part, **settings))
+                self.gradients_held.append(tf.Variable(part, **settings))
                 # Of any shape, because it takes the rows of all devices too.
                 self.kept.append(tf.Variable(part, shape=tf.TensorShape(None), **settings))
 
     def _aggregation(self):
         def aggregate():
             # An identity has its device, which NCCL asks for.
-            parts = iter([tf.identity(variable) for variable in self.held])
+            parts = iter([tf.identity(variable) for variable in self.gradients_held])
             gradients = [next(parts) if shape is None
                          else tf.IndexedSlices(next(parts), next(parts), shape)
                          for shape in self.rows]

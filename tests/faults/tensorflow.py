@@ -93,7 +93,7 @@ class Keeps(Runner):
         """What each device ought to keep."""
         devices = self.task.devices
         if self.last == "A":
-            return [[devices * self._local(variable)[0] for variable in self.held]] * devices
+            return [[devices * self._local(variable)[0] for variable in self.gradients_held]] * devices
         with self._where():
             _, gradients = self.local_gradients(*self.batch(0))
         if self.last == "FBA":

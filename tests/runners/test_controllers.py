@@ -117,7 +117,7 @@ def test_an_embedding_whose_rows_are_added_in_another_order_differs_by_rounding_
         (apart,) = worker.ask("copies", 60)["apart"].items()
         assert apart[0] == "embedding1.weight"
         assert 0 < apart[1]["share"] < 2e-6
-        assert copies.compare(worker, 2, 60) == copies.Comparison(error=apart[1]["share"])
+        assert copies.compare(worker, networks.get("tiny_lstm"), "one_device", 2, 60) == copies.Comparison(error=apart[1]["share"])
 
 
 @pytest.mark.parametrize("framework", DEFAULTS)

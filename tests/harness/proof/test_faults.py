@@ -142,9 +142,9 @@ def test_a_rank_that_misses_one_update_of_eight_shows_in_the_copies(judge, worke
     with worker_for("pytorch", "training:pytorch.RankMisses8", task) as worker:
         built = worker.ask("build", 300, network=network.to_json(), batch=4, dropout=True, **task)
         assert judge.prove(worker, network, task, 4, built["parameters"]).verdict == "same"
-        assert not copies.compare(worker, 2, 300).fault
+        assert not copies.compare(worker, network, "ddp", 2, 300).fault
         worker.ask("run", 300, steps=12)
-        assert copies.compare(worker, 2, 300).fault.startswith("the devices' parameters have come")
+        assert copies.compare(worker, network, "ddp", 2, 300).fault.startswith("the devices' parameters have come")
 
 
 def test_a_runner_without_a_fault_is_the_same(proven):
