@@ -25,11 +25,13 @@ def rows_of(devices, log, effort=EFFORT):
 
 @slow
 def test_two_ranks_have_every_link_and_large_transfers_take_longer(tmp_path):
-    rows = rows_of(2, tmp_path / "log")
+    # Other programs on a busy machine can delay a few short windows in a row, but not twenty.
+    rows = rows_of(2, tmp_path / "log", replace(EFFORT, windows=20))
     assert {(row["link"], row["status"]) for row in rows} == {(link, "ok") for link in WITHIN | BETWEEN}
     quickest = {(link, size): min(row["seconds"] / row["steps"] for row in rows if (row["link"], row["bytes"]) == (link, size))
-                for link in WITHIN | BETWEEN for size in (2**14, 2**24)}  # others may compute on this machine
-    assert all(quickest[link, 2**24] > quickest[link, 2**14] > 0 for link in WITHIN | BETWEEN)
+                for link in WITHIN | BETWEEN for size in (2**14, 2**24)}
+    assert [(link, quickest[link, 2**14], quickest[link, 2**24]) for link in sorted(WITHIN | BETWEEN)
+            if not quickest[link, 2**24] > quickest[link, 2**14] > 0] == []
     for row in rows:
         if row["link"] == "host_sum_all":  # the threads' sleep is no part of it
             assert row["stop"] - row["start"] - row["seconds"] >= 0.005 * row["steps"]
