@@ -20,6 +20,7 @@ import traceback
 
 import numpy as np
 
+from runners import cores
 from runners.arrays import Archive, mapped, save
 from runners.arrays import batches as batches_of
 from runners.comparisons import Comparisons
@@ -405,7 +406,7 @@ def own_rank():
 def main(name):
     """Serve the class `Runner` of the module `name`, or `module:Class`, until `close`."""
     wire = Wire()
-    pin_to_cores(os.environ.get("DLBENCH_CORES", ""), wire.rank)
+    cores.pin(os.environ.get("DLBENCH_CORES", ""), wire.rank)
     threading.Thread(target=wire.beat_forever, daemon=True).start()
     session = None
     for line in wire.commands:
@@ -442,12 +443,6 @@ def _open(name, rank):
     served = getattr(module, class_name or "Runner")
     # An engine of runners.inference brings its own commands.
     return getattr(served, "session", Session)(served, rank)
-
-
-def pin_to_cores(cores, rank=0):
-    """Keep this process on its cores before a framework counts them: "0,1;2,3" for two ranks."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in cores.split(";")[rank].split(",")})
 
 
 def _kind(error):

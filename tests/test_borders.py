@@ -36,7 +36,7 @@ ANALYSIS_FOR_HARNESS = {"analysis.statistics", "analysis.traces", "analysis.reco
 # From low to high: the contract, files of arrays and what compares them, the tracer, the commands,
 # the start of a worker.
 WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons", "runners.tracer",
-          "runners.session", "runners.scenarios", "runners.inference", "runners.__main__"]
+          "runners.cores", "runners.session", "runners.scenarios", "runners.inference", "runners.__main__"]
 # A framework's package may import these beside itself.
 RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file",
                    "runners.onnx_int8", "runners.onnx_transformers", "runners.int8"}

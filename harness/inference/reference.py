@@ -20,9 +20,9 @@ from harness.environments import recipes
 from harness.plan.planner import Trial
 from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
 from harness.workers.alive import LiveWorkers
-from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Worker
 from runners import int8
+from runners.cores import THREAD_VARIABLES, cores
 
 REFERENCE = "runners.reference.inference"
 # The running statistics are drawn around the moments of so many samples.

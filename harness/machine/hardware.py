@@ -15,7 +15,7 @@ import psutil
 
 from harness.machine import gpus
 from harness.validation import CHECKOUT
-from harness.workers.cores import processors_of, text_of
+from runners.cores import processors_of, text_of
 
 LOAD_PER_CORE = 0.5
 CORES_WANTED = 4

@@ -18,9 +18,9 @@ import networks
 from harness.data import arrays
 from harness.proof.distances import norms_of
 from harness.workers.alive import LiveWorkers
-from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.worker import Failed, Worker
 from networks.work import matrix_products
+from runners.cores import THREAD_VARIABLES, cores
 
 ANSWERS = "runners.reference.answers"
 OF_REFERENCE = "the reference: "  # begins the reason if the reference failed, not the framework

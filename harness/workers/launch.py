@@ -7,9 +7,9 @@ from typing import Any
 from harness.environments import recipes
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
-from harness.workers.cores import THREAD_VARIABLES, cores
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker
+from runners.cores import THREAD_VARIABLES, share_of
 
 
 def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",
@@ -30,19 +30,17 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
 
 
 def pins(trial: Trial, allowed: set[int] | None = None) -> str:
-    """Return a worker's cores as "0,1", or a share for each rank as "0,1;2,3"; no cores on GPUs.
-
-    Ranks share cores if there are too few.
+    """Return a worker's cores, in the words of `runners.cores.pin`; none on GPUs.
     """
     if trial.device_kind != "cpu":
         return ""
     local, ranks = trial.devices // trial.nodes, max(1, trial.ranks // trial.nodes)
-    chosen = cores(trial.threads * local, allowed=allowed)
-    if ranks == 1:
-        return ";".join([",".join(map(str, chosen))] * trial.nodes)
-    shares = [[chosen[(rank * trial.threads + thread) % len(chosen)]
-               for thread in range(trial.threads)] for rank in range(ranks)]
-    return ";".join(",".join(map(str, share)) for share in shares * trial.nodes)
+    threads = trial.threads * local // ranks
+    if trial.nodes > 1:
+        return f"{ranks}x{threads}"
+    return ";".join(",".join(map(str, share_of(rank, ranks, threads, allowed)))
+                    for rank in range(ranks))
+
 
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:

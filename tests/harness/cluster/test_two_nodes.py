@@ -46,10 +46,11 @@ def test_bytes_and_time_between_nodes_are_those_of_the_model(cluster, rate):
     more = "nodes: 2\nbatch: 64\nphases: true\ntelemetry: false\n"
     suite = cluster.suite(rate, ", ".join(frameworks), "fcn5, alexnet_cifar", processes=1, more=more)
     folder, links = (str(cluster.folder / name) for name in (rate, f"links-{rate}"))
-    done = cluster.dlbench("run", suite, "windows=5", "window_seconds=0.1", "--on", "slurm,nodes=2", "--out", folder)
+    done = cluster.dlbench("run", suite, "windows=15", "window_seconds=0.2", "--on", "slurm,nodes=2", "--out", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     studied = cluster.on("n1", "salloc", "-Q", "-N2", "--exclusive", sys.executable, "-m", "harness.start", "study", "aggregation", folder,
-                         "--nodes", "2", "--devices", "1", "--device", "cpu", "--links", "all_reduce", "--processes", "1", "--out", links)
+                         "--nodes", "2", "--devices", "1", "--device", "cpu", "--links", "all_reduce", "--processes", "1",
+                         "--windows", "10", "--out", links)
     assert studied.returncode == 0, studied.stdout + studied.stderr
     trials, found = rows_of(cluster, rate, "trials"), rows_of(cluster, f"links-{rate}", "predictions")
     assert [row["verified"] for row in trials] == ["yes"] * 6

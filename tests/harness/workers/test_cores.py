@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.workers import cores
+from runners import cores
 from tests.harness.files import write
 
 
@@ -42,3 +42,22 @@ def test_by_default_only_processors_of_this_process_are_chosen(monkeypatch, tmp_
 def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
     assert cores.processors_of("0-2,8") == (0, 1, 2, 8)
     assert cores.processors_of("") == ()
+
+
+def test_a_rank_of_a_node_chooses_of_what_its_own_node_allows(monkeypatch):
+    """The driver's processors may not be there: a job of Slurm may get others on each node."""
+    pinned = []
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda pid: {8, 9, 10, 11})
+    monkeypatch.setattr(cores.os, "sched_setaffinity", lambda pid, own: pinned.append(own))
+    for rank in range(4):
+        cores.pin("2x2", rank)
+    assert pinned == [{8, 9}, {10, 11}, {8, 9}, {10, 11}]
+    cores.pin("0,1;2,3", 1)
+    assert pinned[4:] == [{2, 3}]
+    cores.pin("", 0)
+    assert len(pinned) == 5
+
+
+def test_ranks_share_processors_where_there_are_too_few():
+    assert [cores.share_of(rank, 3, 2, {0, 1, 2, 3}) for rank in range(3)] == [[0, 1], [2, 3], [0, 1]]
+    assert cores.share_of(0, 1, 8, {5, 6}) == [5, 6]

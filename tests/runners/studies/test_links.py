@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.plan.planner import Trial
-from harness.studies.aggregation import Effort, Group, measure
+from harness.studies.aggregation import SMALLEST_BYTES, Effort, Group, measure
 from tests.conftest import environment_of
 from tests.slow import slow
 
-EFFORT = Effort(processes=1, windows=3, window_seconds=0.0, largest_bytes=2**24)
+LARGEST_BYTES = SMALLEST_BYTES * 4**5
+EFFORT = Effort(processes=1, windows=3, window_seconds=0.0, largest_bytes=LARGEST_BYTES)
 WITHIN = {"to_host", "from_host", "host_sum_one", "host_sum_all", "device_sum", "device_copy", "bit_pack", "bit_unpack"}
 BETWEEN = {"send", "shift", "pair", "fan_in", "fan_out", "swap", "all_reduce"}
 
@@ -29,16 +30,16 @@ def test_two_ranks_have_every_link_and_large_transfers_take_longer(tmp_path):
     rows = rows_of(2, tmp_path / "log", replace(EFFORT, windows=20))
     assert {(row["link"], row["status"]) for row in rows} == {(link, "ok") for link in WITHIN | BETWEEN}
     quickest = {(link, size): min(row["seconds"] / row["steps"] for row in rows if (row["link"], row["bytes"]) == (link, size))
-                for link in WITHIN | BETWEEN for size in (2**14, 2**24)}
-    assert [(link, quickest[link, 2**14], quickest[link, 2**24]) for link in sorted(WITHIN | BETWEEN)
-            if not quickest[link, 2**24] > quickest[link, 2**14] > 0] == []
+                for link in WITHIN | BETWEEN for size in (SMALLEST_BYTES, LARGEST_BYTES)}
+    assert [(link, quickest[link, SMALLEST_BYTES], quickest[link, LARGEST_BYTES]) for link in sorted(WITHIN | BETWEEN)
+            if not quickest[link, LARGEST_BYTES] > quickest[link, SMALLEST_BYTES] > 0] == []
     for row in rows:
         if row["link"] == "host_sum_all":  # the threads' sleep is no part of it
             assert row["stop"] - row["start"] - row["seconds"] >= 0.005 * row["steps"]
 
 
 def test_a_device_alone_says_why_it_sends_to_no_other(tmp_path):
-    rows = rows_of(1, tmp_path / "log", replace(EFFORT, windows=1, largest_bytes=2**14))
+    rows = rows_of(1, tmp_path / "log", replace(EFFORT, windows=1, largest_bytes=SMALLEST_BYTES))
     assert {row["link"] for row in rows if row["status"] == "ok"} == WITHIN
     assert {(row["link"], row["reason"]) for row in rows if row["status"] != "ok"} == {
         (link, "a single device has no other to send to") for link in BETWEEN}
