@@ -148,18 +148,22 @@ def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tupl
 
 
 def estimate_seconds(trial: Trial, suite: Suite) -> float:
-    """Guess one process's duration from the network's operations."""
+    """Guess from the network's operations how much one process adds to a campaign.
+
+    So many processes start and are checked at a time as `prepare_jobs` says.
+    """
+    starting = GUESS_START_SECONDS / suite.prepare_jobs
     rate = GUESS_FLOPS[trial.device_kind] * (trial.threads if trial.device_kind == "cpu" else 1)
     step = trial.flops_per_step / rate
     if suite.until:
         samples = data_sets.samples(trial.data, networks.get(trial.network))
         steps = suite.until.at_most_epochs * samples / trial.global_batch
-        return GUESS_START_SECONDS + steps * step
+        return starting + steps * step
     window = max(suite.window_seconds, suite.window_steps * step)
     warm_up = 8 * step + 4 * window
     windows = suite.windows * max(1.5 * suite.window_seconds, window)
     parts = GUESS_PARTS * (windows + 4 * suite.window_seconds) if suite.phases else 0.0
-    return GUESS_START_SECONDS + warm_up + windows + parts
+    return starting + warm_up + windows + parts
 
 
 def shares_cores(trial: Trial, cores: int) -> bool:

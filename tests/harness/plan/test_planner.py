@@ -182,6 +182,8 @@ def test_the_estimate_grows_with_work_and_windows():
     assert estimate_seconds(small, suite) == pytest.approx(15 + 4 * 0.5 + 8 * 0.75, rel=1e-3)
     assert estimate_seconds(small, longer) == pytest.approx(15 + 4 * 0.5 + 16 * 0.75, rel=1e-3)
     parts = suite.model_copy(update={"phases": True})
+    together = suite.model_copy(update={"prepare_jobs": 3})
+    assert estimate_seconds(small, together) == pytest.approx(15 / 3 + 4 * 0.5 + 8 * 0.75, rel=1e-3)
     assert estimate_seconds(small, parts) == pytest.approx(15 + 4 * 0.5 + 8 * 0.75 + 5 * (8 * 0.75 + 4 * 0.5), rel=1e-3)
     step = 17856 / 4 * 1e6 / 5e10
     assert estimate_seconds(large, suite) == pytest.approx(15 + 8 * step + 4 * 0.5 + 8 * 0.75, rel=1e-3)
