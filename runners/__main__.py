@@ -2,7 +2,7 @@
 
 import sys
 
-from runners import session
+from runners import wire
 
 if __name__ == "__main__":
-    session.main(sys.argv[1])
+    wire.main(sys.argv[1])

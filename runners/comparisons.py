@@ -4,6 +4,7 @@ The driver says what to compare and judges the sums; `harness.proof` says what t
 syntax, because old frameworks load this.
 """
 
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -180,3 +181,36 @@ def largest_change(after, before):
         return 0.0
     change = np.abs(after - before).max()
     return float(change / (np.abs(before).max() or 1.0))
+
+
+def hash_of(parameters):
+    """Return the SHA-256 over names and float32 bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name in sorted(parameters):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(parameters[name], dtype=np.float32).tobytes())
+    return digest.hexdigest()
+
+
+def apart(copies, weights, units):
+    """Measure each parameter that differs between copies, by name.
+
+    `share` is the largest difference as a share of the largest change since `weights`; `beyond` is
+    the same without `units` units in the last place. Either is inf if a value is not finite.
+    """
+    found = {}
+    for name in copies[0]:
+        values = [np.ascontiguousarray(copy[name], dtype=np.float32) for copy in copies]
+        if len({value.tobytes() for value in values}) == 1:
+            continue
+        low, high = np.minimum.reduce(values), np.maximum.reduce(values)
+        place = np.spacing(np.maximum(np.abs(low), np.abs(high))).astype(np.float64)
+        low, high = low.astype(np.float64), high.astype(np.float64)
+        difference = high - low
+        # 0 and -0 differ although nothing has changed.
+        change = max(np.abs(bound - weights[name]).max() for bound in (low, high)) or 1.0
+        parts = {"share": difference.max() / change,
+                 "beyond": np.maximum(difference - units * place, 0).max() / change}
+        found[name] = {key: float(part) if np.isfinite(part) else float("inf")
+                       for key, part in parts.items()}
+    return found

@@ -1,7 +1,7 @@
 """The contract between the driver and a framework: what a runner offers, and the one clock.
 
 Python 3.5 syntax, standard library and NumPy only, because old frameworks load this file. What a
-runner must offer is written at `Runner`; the commands and the wire are in `runners.session`.
+runner must offer is written at `Runner`; the commands are in `runners.session`.
 """
 
 import os

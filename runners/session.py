@@ -1,37 +1,24 @@
-"""The worker's commands and its wire: commands come in on stdin, answers go out on a private pipe.
+"""The worker's commands: a method each, whose answer `runners.wire` sends to the driver.
 
-The session owns the arrays (`.npz` files that a command names) and the types of answers. It has no
-statistics and decides nothing: the driver says how many steps. Python 3.5 syntax, because old
-frameworks load this file.
+The session owns the arrays (`.npz` files that a command names). It has no statistics and decides
+nothing: the driver says how many steps. Python 3.5 syntax, because old frameworks load this file.
 """
 
 import gc
-import glob
-import hashlib
-import importlib
 import json
 import os
-import resource
-import socket
 import sys
-import threading
-import time
-import traceback
 
 import numpy as np
 
-from runners import cores
+from runners import resources
 from runners.arrays import Archive, mapped, save
 from runners.arrays import batches as batches_of
-from runners.comparisons import Comparisons
-from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
+from runners.comparisons import Comparisons, apart, hash_of
+from runners.protocol import Part, Runner, Task, Unsupported, timed_run
 
-HEARTBEAT_SECONDS = 2.0
 # Samples that are tested together.
 EVALUATED = 500
-OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted",
-                 "bad_alloc", "cannot allocate memory", "unable to allocate",
-                 "can't allocate memory", "failed to allocate")
 
 
 class Session:
@@ -87,26 +74,26 @@ class Session:
         self._stop_proving()
         self.runner.feed(inputs, targets, residence)
         # What building and loading took is not the training's.
-        _reset_peak_memory()
+        resources.reset_peak_memory()
         return {}
 
     def run(self, steps):
         self._stop_proving()
-        before = self._sent_bytes()
+        before = resources.sent_by_node(self.task)
         window = timed(self.runner, steps)
         if before is not None:
-            window["network_tx_bytes"] = self._sent_bytes() - before
+            window["network_tx_bytes"] = resources.sent_by_node(self.task) - before
         return dict(window, loss=self.runner.loss(), peak_memory_bytes=self._peak_memory())
 
-    def train(self, weights, samples, start, steps, out, residence, prefix="", compare=None):
+    def train(self, weights, samples, start, steps, out, residence, compare=None):
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
 
         The ring repeats each device's few samples until its batch is full: in blocks in batch 0,
         interleaved in batch 1, and so on; training begins with batch `start`. Such a batch has the
-        mean loss, the gradients and the batch statistics of its samples. `weights` may be an
-        earlier answer, whose arrays of interest begin with `prefix`; without a file they are those
-        that a step of a kept play left: `compare` names it. What `compare` asks for is saved in the
-        place of the parameters.
+        mean loss, the gradients and the batch statistics of its samples. `weights` are a file and
+        a prefix of its arrays, which may be those of an earlier answer; without a file they are
+        those that a step of a kept play left: `compare` names it. What `compare` asks for is saved
+        in the place of the parameters.
         """
         if self.proving != (samples, residence):
             self._feed_repeated(samples, residence)
@@ -114,7 +101,7 @@ class Session:
         while self.next_batch != start:
             self._train_one_step()
             self.next_batch = (self.next_batch + 1) % self.batches
-        self._begin_play(weights, prefix, compare)
+        self._begin_play(*weights, compare)
         losses, hidden = [], ""
         # One rank writes: `copies` tells whether the others hold the same.
         with Archive(os.devnull if self.rank else out) as archive:
@@ -159,9 +146,9 @@ class Session:
         `beyond` leaves out differences of up to `units` units in the last place.
         """
         copies = self.runner.copies()
-        answer = {"hashes": [_hash(parameters) for parameters in copies]}
+        answer = {"hashes": [hash_of(parameters) for parameters in copies]}
         if len(set(answer["hashes"])) > 1:
-            answer["apart"] = _apart(copies, self.start, units)
+            answer["apart"] = apart(copies, self.start, units)
         held = self.runner.held()
         return answer if held is None else dict(
             answer, held=held if isinstance(held, list) else [held])
@@ -230,17 +217,17 @@ class Session:
         except Unsupported as error:
             return {}, str(error)
 
-    def _begin_play(self, weights, prefix, compare):
+    def _begin_play(self, file, prefix, compare):
         """Load the weights of a play, and keep what its steps are compared with."""
         kept = compare and "from" in compare and not self.rank
         before = self.comparisons.state(*compare["from"]) if kept else None
-        if weights:
-            self._load(weights, prefix)
+        if file:
+            self._load(file, prefix)
         else:
             # A copy, because a framework may train in what it has loaded.
             self._load_arrays({name: np.array(value) for name, value in before.items()})
         if compare is not None and not self.rank:
-            self.comparisons.begin(compare, before or mapped(weights))
+            self.comparisons.begin(compare, before or mapped(file))
 
     def _parameters(self, only):
         """Return the parameters to the rank that compares them, and to whoever must gather them."""
@@ -283,19 +270,9 @@ class Session:
         first = self.task.rank * rows
         return np.ascontiguousarray(samples[:, first:first + rows])
 
-    def _sent_bytes(self):
-        """Return the bytes that this node's network has sent; None where one node trains.
-
-        The first rank of a node answers for it, the others say 0.
-        """
-        nodes = os.environ.get("DLBENCH_NODES", "").split(",")
-        if len(nodes) < 2:
-            return None
-        return 0 if self.rank % max(1, self.task.ranks // len(nodes)) else sent_bytes()
-
     def _peak_memory(self):
         device = self.runner.peak_memory() if self.task.device == "cuda" else None
-        return _peak_resident_bytes() if device is None else int(device)
+        return resources.peak_resident_bytes() if device is None else int(device)
 
 
 def repeated(samples, task, whole_batch=False):
@@ -317,21 +294,6 @@ def repeated(samples, task, whole_batch=False):
     return filled.reshape((len(own), local * task.batch) + rest)
 
 
-def sent_bytes(path="/proc/self/net/dev", ports="/sys/class/infiniband"):
-    """Return the bytes sent by all interfaces but the loopback, and by InfiniBand's ports."""
-    total = 0
-    with open(path) as file:
-        for line in file:
-            name, colon, counts = line.partition(":")
-            if colon and name.strip() != "lo":
-                total += int(counts.split()[8])
-    for port in glob.glob(os.path.join(ports, "*", "ports", "*", "counters", "port_xmit_data")):
-        with open(port) as file:
-            # It counts words of four bytes.
-            total += 4 * int(file.read())
-    return total
-
-
 def described(runner_class):
     """Return the versions of Python, NumPy and the framework."""
     versions = {"python": sys.version.split()[0], "numpy": np.__version__, "pid": os.getpid()}
@@ -347,163 +309,3 @@ def _windows(product, steps, windows):
     # The first one compiles and allocates.
     product.step()
     return {"windows": [timed_run(product, steps) for _ in range(windows)]}
-
-
-class Wire:
-    """JSON lines on private duplicates of stdin and stdout; the framework's stdout goes to the log.
-
-    A launcher stands between a rank and the driver, so a rank speaks on the driver's socket
-    (DLBENCH_WIRE) and first says who it is. From another node it first shows the driver's secret.
-    """
-
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.rank = own_rank()
-        if "DLBENCH_WIRE" in os.environ:
-            self.socket = connected(os.environ["DLBENCH_WIRE"])
-            self.commands, self.out = self.socket.makefile("r"), self.socket.makefile("w")
-            self.send(rank=self.rank, pid=os.getpid())
-        else:
-            self.commands, self.out = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w", 1)
-        os.dup2(2, 1)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-    def send(self, **message):
-        with self.lock:
-            self.out.write(json.dumps(message) + "\n")
-            self.out.flush()
-
-    def beat_forever(self):
-        """Tell the driver that this process is alive, and the processor time it has used."""
-        while True:
-            time.sleep(HEARTBEAT_SECONDS)
-            try:
-                self.send(beat=time.monotonic(), cpu_seconds=time.process_time())
-            except OSError:
-                # The driver has gone, so this process ends too, whatever it is doing.
-                os._exit(1)
-
-
-def connected(place):
-    """Connect to the driver: by a path, or from any node by "tcp:address:port"."""
-    if not place.startswith("tcp:"):
-        wire = socket.socket(socket.AF_UNIX)
-        wire.connect(place)
-        return wire
-    _, address, port = place.split(":")
-    wire = socket.create_connection((address, int(port)))
-    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    wire.sendall(os.environ.pop("DLBENCH_SECRET").encode())
-    return wire
-
-
-def own_rank():
-    """Return this process's rank, from the variable that its launcher sets."""
-    return int(os.environ[os.environ["DLBENCH_RANK_IN"]]) if "DLBENCH_WIRE" in os.environ else 0
-
-
-def main(name):
-    """Serve the class `Runner` of the module `name`, or `module:Class`, until `close`."""
-    wire = Wire()
-    cores.pin(os.environ.get("DLBENCH_CORES", ""), wire.rank)
-    threading.Thread(target=wire.beat_forever, daemon=True).start()
-    session = None
-    for line in wire.commands:
-        message = json.loads(line)
-        number, command = message.pop("id"), message.pop("command")
-        try:
-            if session is None:
-                session = _open(name, wire.rank)
-            method = getattr(session, command, None)
-            if method is None:
-                raise Unsupported("this worker has no command '{}'".format(command))
-            wire.send(id=number, status="ok", **method(**message))
-        except Unsupported as error:
-            wire.send(id=number, status="unsupported", reason=str(error))
-        except Different as error:
-            wire.send(id=number, status="failed", kind="different", reason=str(error))
-        except BaseException as error:
-            # Whatever a framework raises becomes a typed answer; the log has the traceback.
-            traceback.print_exc()
-            wire.send(id=number, status="failed", kind=_kind(error), reason=first_line(error))
-        if command == "close":
-            break
-    sys.stderr.flush()
-    # Frameworks' own exit handlers may crash or hang; every record is flushed by now.
-    os._exit(0)
-
-
-def _open(name, rank):
-    """Import a runner and open its session; a study's module brings its own."""
-    module_name, _, class_name = name.partition(":")
-    module = importlib.import_module(module_name)
-    if hasattr(module, "session"):
-        return module.session()
-    served = getattr(module, class_name or "Runner")
-    # An engine of runners.inference brings its own commands.
-    return getattr(served, "session", Session)(served, rank)
-
-
-def _kind(error):
-    text = (type(error).__name__ + " " + str(error)).lower()
-    memory = isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY)
-    return "out_of_memory" if memory else "crashed"
-
-
-def first_line(error, length=300):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "{}: {}".format(type(error).__name__, lines[0][:length] if lines else "no message")
-
-
-def _hash(parameters):
-    """Return the SHA-256 over names and float32 bytes, in the order of names."""
-    digest = hashlib.sha256()
-    for name in sorted(parameters):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(parameters[name], dtype=np.float32).tobytes())
-    return digest.hexdigest()
-
-
-def _apart(copies, weights, units):
-    """Measure each parameter that differs between copies, by name.
-
-    `share` is the largest difference as a share of the largest change since `weights`; `beyond` is
-    the same without `units` units in the last place. Either is inf if a value is not finite.
-    """
-    found = {}
-    for name in copies[0]:
-        values = [np.ascontiguousarray(copy[name], dtype=np.float32) for copy in copies]
-        if len({value.tobytes() for value in values}) == 1:
-            continue
-        low, high = np.minimum.reduce(values), np.maximum.reduce(values)
-        place = np.spacing(np.maximum(np.abs(low), np.abs(high))).astype(np.float64)
-        low, high = low.astype(np.float64), high.astype(np.float64)
-        difference = high - low
-        # 0 and -0 differ although nothing has changed.
-        change = max(np.abs(bound - weights[name]).max() for bound in (low, high)) or 1.0
-        parts = {"share": difference.max() / change,
-                 "beyond": np.maximum(difference - units * place, 0).max() / change}
-        found[name] = {key: float(part) if np.isfinite(part) else float("inf")
-                       for key, part in parts.items()}
-    return found
-
-
-def _peak_resident_bytes():
-    """Return the peak resident set since the last reset, or since the start without /proc."""
-    try:
-        with open("/proc/self/status") as status:
-            lines = [line for line in status if line.startswith("VmHWM")]
-        return int(lines[0].split()[1]) * 1024
-    except (OSError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _reset_peak_memory():
-    """Start the peak again from the present resident set (Linux: proc(5), clear_refs 5)."""
-    try:
-        with open("/proc/self/clear_refs", "w") as control:
-            control.write("5")
-    except OSError:
-        sys.stderr.write("peak memory counts from the start of the process: "
-                         "/proc/self/clear_refs is not writable\n")

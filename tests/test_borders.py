@@ -27,23 +27,26 @@ ORDER = {
     "harness": ["errors", "plain_yaml", "validation", "cluster data environments records", "plan", "workers",
                 "machine proof", "inference", "accuracy", "telemetry", "campaign", "comparison live studies", "cli",
                 "start"],
-    "analysis": ["statistics traces", "records", "proof", "trials", "display", "explain", "report",
+    "analysis": ["statistics strategies traces", "records", "proof", "trials", "display", "explain", "report",
                  "compare aggregation studies", "audit site"],
 }
 # Writing reports is the command line's job. The rest of the driver reads records and counts.
-ANALYSIS_FOR_HARNESS = {"analysis.statistics", "analysis.traces", "analysis.records", "analysis.proof",
-                        "analysis.trials"}
-# From low to high: the contract, files of arrays and what compares them, the tracer, the commands,
-# the start of a worker.
+ANALYSIS_FOR_HARNESS = {"analysis.statistics", "analysis.strategies", "analysis.traces",
+                        "analysis.records", "analysis.proof", "analysis.trials"}
+# From low to high: the contract, files of arrays and what compares them, the tracer, what a process
+# has used, the commands, the wire, the start of a worker.
 WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons", "runners.tracer",
-          "runners.cores", "runners.session", "runners.scenarios", "runners.inference", "runners.__main__"]
+          "runners.resources", "runners.session", "runners.scenarios", "runners.inference",
+          "runners.wire", "runners.__main__"]
 # A framework's package may import these beside itself.
-RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx_file",
-                   "runners.onnx_int8", "runners.onnx_transformers", "runners.int8"}
-# TensorFlow's models are Keras's, and so are those of the rows of Keras on other backends.
-KERAS_FOR_TENSORFLOW = {"runners.keras"}
-RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.pytorch",
-                       "runners.reference"}
+RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx", "runners.int8",
+                   "runners.divisible"}
+# TensorFlow's models are Keras's, and so are those of the rows of Keras on other backends. Flax and
+# Equinox, and Keras on JAX, find their device as JAX does.
+OF_OTHERS = {("runners.tensorflow", "runners.keras"), ("runners.flax", "runners.jax"),
+             ("runners.equinox", "runners.jax"), ("runners.keras", "runners.jax")}
+RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.wire",
+                       "runners.pytorch", "runners.reference"}
 
 
 def modules_named(source: str, package: str) -> set[str]:
@@ -98,7 +101,7 @@ def _may_import(own: str, other: str) -> bool:
     if folder == other_folder == "runners":
         if own in WORKER:
             return other in WORKER[:WORKER.index(own)]
-        if own == "runners.tensorflow" and other in KERAS_FOR_TENSORFLOW:
+        if (own, other) in OF_OTHERS:
             return True
         return other in (RUNNERS_FOR_STUDIES if own == "runners.studies" else RUNNERS_FOR_ALL)
     if folder == other_folder and folder in ORDER:
@@ -163,7 +166,35 @@ def _module(name: str, modules: dict[str, Path]) -> str:
     return name if name in modules else name.rpartition(".")[0] * (name.rpartition(".")[0] in modules)
 
 
-@pytest.mark.parametrize("module", ["protocol", "session"])
+def long_signatures(source: str, name: str = "") -> set[str]:
+    """Return the functions of `source` with more than 7 parameters, `self` aside."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            listed = node.args
+            several = [*listed.posonlyargs, *listed.args, *listed.kwonlyargs, listed.vararg, listed.kwarg]
+            if len([each for each in several if each and each.arg not in ("self", "cls")]) > 7:
+                found.add(f"{name}:{getattr(node, 'name', 'lambda')}")
+    return found
+
+
+def test_no_function_has_more_than_seven_parameters():
+    everywhere = [*sources(), *(CHECKOUT / "scripts").rglob("*.py")]
+    assert set().union(*(long_signatures(path.read_text(encoding="utf-8"), path.name) for path in everywhere)) == set()
+
+
+@pytest.mark.parametrize(("source", "found"), [
+    ("def one(self, a, b, c, d, e, f, g): ...", set()),
+    ("def one(a, b, c, /, d, *, e, f, g, h): ...", {":one"}),
+    ("def one(a, b, c, d, e, f, *more, **others): ...", {":one"}),
+    ("class A:\n    async def one(self, a, b, c, d, e, f, g, h): ...", {":one"}),
+    ("one = lambda a, b, c, d, e, f, g, h: a", {":lambda"}),
+])
+def test_a_planted_eighth_parameter_is_found(source, found):
+    assert long_signatures(source) == found
+
+
+@pytest.mark.parametrize("module", ["protocol", "session", "wire", "resources", "comparisons"])
 def test_what_every_worker_loads_imports_numpy_and_runners_beside_the_standard_library(module):
     source = (CHECKOUT / "runners" / f"{module}.py").read_text(encoding="utf-8")
     modules = {name.split(".")[0] for name in modules_named(source, "runners")}
@@ -193,6 +224,7 @@ def test_a_planted_import_across_folders_is_found(package, source, found):
     ("runners.protocol", "from runners.jax import runner", "runners.jax"),
     ("runners.tracer", "from runners.session import Session", "runners.session"),
     ("runners.jax", "from runners.session import Session", "runners.session"),
+    ("runners.session", "from runners.wire import Wire", "runners.wire"),
     ("runners.jax", "from runners.keras import layers", "runners.keras"),
     ("runners.studies.layers", "from runners.jax import layers", "runners.jax"),
     ("harness.plan", "from harness.campaign import process", "harness.campaign"),

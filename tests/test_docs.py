@@ -9,7 +9,14 @@ import pytest
 import yaml
 
 from analysis.compare import verdicts
-from analysis.records import pages, reader
+from analysis.records import pages
+from analysis.records.columns import (
+    COUNTER_COLUMNS,
+    KERNEL_COLUMNS,
+    PHASE_COLUMNS,
+    PROCESS_COLUMNS,
+    WINDOW_COLUMNS,
+)
 from analysis.trials import summary
 from harness.cli import verify
 from harness.environments.recipes import Framework
@@ -43,8 +50,8 @@ def undocumented(columns, page=RECORDS):
 
 
 @pytest.mark.parametrize("columns", [
-    reader.PROCESS_COLUMNS, reader.WINDOW_COLUMNS, reader.COUNTER_COLUMNS, reader.KERNEL_COLUMNS,
-    reader.PHASE_COLUMNS, pages.required(pages.PlannedTrial), pages.required(pages.CampaignPage), summary.COLUMNS, verdicts.COLUMNS,
+    PROCESS_COLUMNS, WINDOW_COLUMNS, COUNTER_COLUMNS, KERNEL_COLUMNS,
+    PHASE_COLUMNS, pages.required(pages.PlannedTrial), pages.required(pages.CampaignPage), summary.COLUMNS, verdicts.COLUMNS,
     verify.COLUMNS,
 ])
 def test_every_column_is_documented(columns):

@@ -17,6 +17,7 @@ from harness.errors import WrongUse
 CHECKOUT = Path(__file__).resolve().parents[1]
 EVERY_WORKER = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
                 "runners/arrays.py", "runners/comparisons.py", "runners/session.py",
+                "runners/resources.py", "runners/wire.py",
                 "tests/faults/__init__.py"]
 COMPILE = ("import sys; "
            "[compile(open(path, encoding='utf-8').read(), path, 'exec') for path in sys.argv[1:]]")

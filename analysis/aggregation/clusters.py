@@ -13,7 +13,7 @@ import pandas as pd
 
 import networks
 from analysis.aggregation import overlap
-from analysis.aggregation.predictions import OTHER_LINKS
+from analysis.aggregation.what_if import OTHER_LINKS
 from analysis.records.reader import Campaign
 from analysis.trials import summary
 

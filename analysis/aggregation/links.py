@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.records import reader
 from analysis.records.study_reader import LINK_COLUMNS, OWN_SUMS, WIRED, own_sum
+from analysis.records.tables import read_table
 from analysis.statistics import bootstrap
 
 Values = NDArray[np.float64]
@@ -110,7 +110,7 @@ class Fit:
 
 def read(file: Path) -> pd.DataFrame:
     """Read links.csv. Raises BadRecords."""
-    return reader.read_table(file, LINK_COLUMNS)
+    return read_table(file, LINK_COLUMNS)
 
 
 def points(windows: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Compares the models with what campaigns measured.
 
-Makes the tables predictions.csv, overlap.csv and what_if.csv of campaigns and fits.
+Makes the tables predictions.csv and overlap.csv of campaigns and fits.
 docs/reference/records.md explains their columns.
 """
 
@@ -12,13 +12,14 @@ from typing import Any
 import pandas as pd
 
 import networks
-from analysis.aggregation import links, overlap, strategies
+from analysis.aggregation import links, overlap, times
 from analysis.aggregation.links import Fit
-from analysis.aggregation.strategies import Leg, Work
 from analysis.records.reader import Campaign
 from analysis.records.study_reader import NODES, ONE_BY_ONE, own_sum
 from analysis.statistics.bootstrap import Estimate
-from analysis.trials import model_parallel, phases, summary
+from analysis.strategies import table as strategies
+from analysis.strategies.facts import Leg, Work
+from analysis.trials import phases, summary
 from networks import work
 
 # predicted where no campaign is given
@@ -35,21 +36,10 @@ APART_BY: Mapping[str, tuple[str, ...]] = {"NCCL_P2P_DISABLE": ("1",),
                                            "NCCL_P2P_LEVEL": ("LOC", "0")}
 MEASURED = ("measured_seconds", "measured_seconds_low", "measured_seconds_high", "error",
             "swept_error", *COUNTED)
-BEYOND = (8, 16)
-# seconds of latency per message, bytes per second and direction; assumed, not measured
-OTHER_LINKS = {
-    "PCIe 3 as in the article": (2e-5, 8e9), "PCIe 5, 16 lanes": (2e-5, 55e9),
-    "25 Gb/s Ethernet": (5e-5, 25e9 / 8), "100 Gb/s InfiniBand": (1e-5, 100e9 / 8),
-    "400 Gb/s InfiniBand": (1e-5, 400e9 / 8), "NVLink 4": (1e-5, 450e9),
-}
 # No line describes a link if, for one transfer, the line and the measured points differ by more
 # than this factor, or the fastest and the slowest process of the sweep by more than the next one.
 NO_LINE = 2.0
 APART = 3.0
-# a trial and the parts of its step
-Timed = tuple[dict[str, Any], dict[str, Estimate]]
-
-
 def wire_of(campaign: Campaign, trial: Mapping[str, Any]) -> str:
     """Name the wire of links.csv on which a trial of a campaign ran."""
     if trial.get("nodes", 1) > 1:
@@ -66,7 +56,8 @@ def of_networks(fits: Sequence[Fit]) -> pd.DataFrame:
     """Predict each strategy for `NETWORKS` on the groups of devices whose links were measured."""
     groups = dict.fromkeys((each.wire, each.devices) for each in fits if each.devices > 1)
     # "all_reduce" and "nccl" are other frameworks' words for ddp's
-    known = [name for name in strategies.STRATEGIES if name not in ("all_reduce", "nccl")]
+    known = [name for name, each in strategies.STRATEGIES.items()
+             if each.legs and name not in ("all_reduce", "nccl")]
     return pd.DataFrame([
         {"network": name, "devices": devices, "strategy": strategy, "wire": wire,
          **_predicted(strategy, _work(name, devices, strategy), links.chosen(fits, wire, devices))}
@@ -93,9 +84,10 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
             continue
         found = phases.of_trial(campaign, trial["trial"])["isolated"]
         counted = derived.loc[trial["trial"]]
-        if trial["strategy"] in model_parallel.DIVIDING:
-            row |= {"wire_bytes": model_parallel.sent_bytes(trial, counted["settings"]),
-                    "host_bytes": 0.0, "reason": strategies.DIVIDES}
+        known = strategies.of(trial["strategy"])
+        if known.divides:
+            row |= {"wire_bytes": strategies.step_bytes(trial, counted["settings"]),
+                    "host_bytes": 0.0, "reason": known.without}
         rows.append({**row, **_estimate("measured_seconds", found),
                      "error": row["predicted_seconds"] / found.value - 1,
                      "swept_error": row["swept_seconds"] / found.value - 1,
@@ -118,13 +110,14 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         chosen = links.chosen(fits, wire_of(campaign, trial), devices)
         parts = phases.of_trial(campaign, trial["trial"])
         backward = parts["backward"].value
-        if strategies.missing(strategy, chosen) or not math.isfinite(backward):
+        if times.missing(strategy, chosen) or not math.isfinite(backward):
             continue
-        for grouping in ("whole",) if strategy in phases.AFTER_BACKWARD else overlap.GROUPINGS:
-            found = _overlap(trial["network"], backward, grouping,
+        waits = strategies.of(strategy).after_backward
+        for grouping in ("whole",) if waits else overlap.GROUPINGS:
+            found = overlapped(trial["network"], backward, grouping,
                              _seconds(strategy, devices, chosen))
-            exposed = found.exposed_seconds + _copies(trial, chosen)
-            step = _alone(parts) + exposed
+            exposed = found.exposed_seconds + copies_seconds(trial, chosen)
+            step = alone_seconds(parts) + exposed
             rows.append({
                 **_named(campaign, trial), "grouping": grouping,
                 **{f"{name}_seconds": parts[name].value
@@ -141,7 +134,7 @@ def with_settings(table: pd.DataFrame, campaigns: Sequence[Campaign]) -> pd.Data
     """Add the `SETTINGS` of its trial to each row; a table without trials stays as it is."""
     if "trial" not in table:
         return table
-    known = {(campaign.meta["name"], trial["trial"]): {**_further(trial), **trial}
+    known = {(campaign.meta["name"], trial["trial"]): {**further(trial), **trial}
              for campaign in campaigns for trial in campaign.trials}
     own = [known[key] for key in zip(table["campaign"], table["trial"], strict=True)]
     return table.assign(**{setting: [each[setting] for each in own] for setting in SETTINGS})
@@ -162,69 +155,10 @@ def telling(table: pd.DataFrame, shown: Sequence[str],
     return [setting for setting in settings if setting in table and tells(setting)]
 
 
-def what_if(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
-    """Predict weak scaling on more devices and on other links.
-
-    The model is a ring all-reduce in buckets behind the backward pass. Forward, backward, update
-    and the copies of DistributedDataParallel are those of the framework's trial with the default
-    strategy on the most devices (on a CPU, the most that have cores of their own). This machine's
-    link is that of the campaign's wire. Its rows also have the measured efficiency, where as many
-    devices were measured.
-    """
-    rows = []
-    for own in _workloads(campaign):
-        trial, parts = own[0]
-        wire = wire_of(campaign, trial)
-        ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
-        alone, shared = _alone(parts), _shared_cores(campaign, trial)
-        too_high = f"computing was timed where {shared}, so efficiency comes out too high"
-        chosen = links.chosen(fits, wire, trial["devices"])
-        fitted, copies = chosen.get("all_reduce"), _copies(trial, chosen)
-        candidates = {**({ours: bus(fitted)} if fitted else {}),
-                      **{link: (*each, 0.0) for link, each in OTHER_LINKS.items()}}
-        # the first trial of each number of devices
-        there = {each[0]["devices"]: each for each in reversed(own)}
-        for name, (latency, bandwidth, floor) in candidates.items():
-            for devices in sorted({2, 4, *BEYOND, *there}):
-                ring = _ring_seconds(devices, latency, bandwidth, floor)
-                found = _overlap(trial["network"], parts["backward"].value, "bucket", ring)
-                exposed = found.exposed_seconds + copies
-                step = alone + exposed
-                measured = math.nan
-                remarks = [too_high] if shared else []
-                if name == ours and devices in there:
-                    other, timed = there[devices]
-                    measured = _alone(timed) / timed["step"].value
-                    if other is not trial and (crowded := _shared_cores(campaign, other)):
-                        remarks.append(f"measured where {crowded}")
-                rows.append({
-                    "campaign": campaign.meta["name"],
-                    **{column: trial[column] for column in WORKLOAD}, "link": name,
-                    "latency_seconds": latency, "bytes_per_second": bandwidth,
-                    "floor_seconds": floor, "devices": devices,
-                    "step_seconds": step, "exposed_seconds": exposed,
-                    "samples_per_second": trial["batch"] * devices / step,
-                    "efficiency": alone / step, "measured_efficiency": measured,
-                    **_further(trial), "remark": "; ".join(remarks),
-                })
-    return pd.DataFrame(rows)
-
-
 def several(campaign: Campaign) -> list[dict[str, Any]]:
     """The verified trials on several devices."""
     against = _against(campaign)
     return [trial for trial in _ran(campaign) if not against[trial["trial"]]]
-
-
-def bus(fit: Fit) -> tuple[float, float, float]:
-    """The link on which a ring would take as long as the fitted all-reduce of n devices.
-
-    Latency and floor in seconds per message, and bytes per second: (latency, bytes, floor).
-    """
-    n = fit.devices
-    messages = 2 * (n - 1)
-    return (fit.latency_seconds / messages, messages / n * fit.bytes_per_second,
-            fit.floor_seconds / messages)
 
 
 def _named(campaign: Campaign, trial: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,20 +185,20 @@ def own_legs(trial: Mapping[str, Any], gradients: Work, chosen: Mapping[str, Fit
 
 def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit],
                own: Sequence[Leg] = ()) -> dict[str, Any]:
-    known = strategies.STRATEGIES.get(strategy)
-    legs = list(own) or (known.legs(gradients) if known else [Leg("unknown", 0, 0)])
-    formula = known.textbook(gradients) if known and not own else []
-    by_link = _by_link(legs).items() if known or own else ()
+    known = strategies.of(strategy)
+    legs = list(own) or (known.legs(gradients) if known.legs else [Leg("unknown", 0, 0)])
+    formula = known.textbook(gradients) if not own else []
+    by_link = _by_link(legs).items() if known.legs or own else ()
     return {
         "gradient_bytes": gradients.size_bytes,
-        **_estimate("predicted_seconds", strategies.total(legs, chosen)),
-        "legs": "; ".join(f"{link} {strategies.total(own, chosen).value:.3g}"
+        **_estimate("predicted_seconds", times.total(legs, chosen)),
+        "legs": "; ".join(f"{link} {times.total(own, chosen).value:.3g}"
                           for link, own in by_link),
         "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen),
                         default=math.nan),
-        "swept_seconds": strategies.swept(legs, chosen),
-        "textbook_seconds": strategies.total(formula, chosen).value if formula else math.nan,
-        "reason": (not own and strategies.missing(strategy, chosen)) or "; ".join(filter(None, [
+        "swept_seconds": times.swept(legs, chosen),
+        "textbook_seconds": times.total(formula, chosen).value if formula else math.nan,
+        "reason": (not own and times.missing(strategy, chosen)) or "; ".join(filter(None, [
             _of_others(legs, gradients.devices, chosen), _beyond(legs, chosen),
             _no_line(legs, chosen)])),
         "wire_bytes": strategies.wire_bytes(strategy, gradients),
@@ -307,22 +241,18 @@ def _largest(legs: Sequence[Leg]) -> float:
     return max(leg.size_bytes / leg.messages for leg in legs)
 
 
-def _alone(parts: Mapping[str, Estimate]) -> float:
+def alone_seconds(parts: Mapping[str, Estimate]) -> float:
     """Seconds of a step without aggregation."""
     return parts["forward"].value + parts["backward"].value + max(0.0, parts["update"].value)
 
 
-def _copies(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
+def copies_seconds(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
     """Seconds in which stock DistributedDataParallel copies gradients to its buckets and back."""
-    if (not _bucketed(trial["strategy"]) or trial["tuning"] != "stock"
+    if (not strategies.of(trial["strategy"]).bucketed or trial["tuning"] != "stock"
             or "device_copy" not in chosen):
         return 0.0
     size = work.parameter_bytes(networks.get(trial["network"]))
-    return strategies.total([Leg("device_copy", 2, 2 * size)], chosen).value
-
-
-def _bucketed(strategy: str) -> bool:
-    return strategy in strategies.STRATEGIES and strategies.STRATEGIES[strategy].bucketed
+    return times.total([Leg("device_copy", 2, 2 * size)], chosen).value
 
 
 def _by_link(legs: Sequence[Leg]) -> dict[str, list[Leg]]:
@@ -338,21 +268,16 @@ def _estimate(name: str, found: Estimate) -> dict[str, float]:
 
 def _work(network: str, devices: int, strategy: str) -> Work:
     described = networks.get(network)
-    sent = overlap.gradients(described, 0.0, "bucket") if _bucketed(strategy) else []
+    bucketed = strategies.of(strategy).bucketed
+    sent = overlap.gradients(described, 0.0, "bucket") if bucketed else []
     return Work(work.parameter_bytes(described), devices, tuple(each.size_bytes for each in sent))
 
 
 def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Any:
-    return lambda size: strategies.predict(strategy, Work(size, devices), chosen).value
+    return lambda size: times.predict(strategy, Work(size, devices), chosen).value
 
 
-def _ring_seconds(devices: int, latency: float, bandwidth: float, floor: float) -> Any:
-    messages = 2 * (devices - 1)
-    return lambda size: max(messages * floor,
-                            messages * latency + messages / devices * size / bandwidth)
-
-
-def _overlap(network: str, backward_seconds: float, grouping: str,
+def overlapped(network: str, backward_seconds: float, grouping: str,
              seconds_of: Any) -> overlap.Overlap:
     sent = overlap.gradients(networks.get(network), backward_seconds, grouping)
     return overlap.overlap(sent, backward_seconds, seconds_of)
@@ -376,32 +301,6 @@ def _derived(campaign: Campaign) -> pd.DataFrame:
     return summary.summarise(campaign).set_index("trial")
 
 
-def _workloads(campaign: Campaign) -> list[list[Timed]]:
-    """The trials of each workload with the default strategy, and the parts of their steps.
-
-    Trials whose devices share no cores come first, because sharing slows computing down; then
-    those on the most devices.
-    """
-    found: dict[tuple[Any, ...], list[Timed]] = {}
-    for trial in several(campaign):
-        parts = phases.of_trial(campaign, trial["trial"])
-        known = strategies.STRATEGIES.get(trial["strategy"])
-        if known and known.default and math.isfinite(_alone(parts)):
-            key = (*(trial[column] for column in WORKLOAD), *_further(trial).values())
-            found.setdefault(key, []).append((trial, parts))
-    return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])),
-                                          -each[0]["devices"])) for own in found.values()]
-
-
-def _shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
-    """Say that a trial's devices share a CPU with too few cores; empty where each has its own."""
-    cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
-    local = trial["devices"] // trial.get("nodes", 1)
-    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
-        return f"{local} devices share {cores} cores"
-    return ""
-
-
-def _further(trial: Mapping[str, Any]) -> dict[str, Any]:
+def further(trial: Mapping[str, Any]) -> dict[str, Any]:
     """The `FURTHER` columns of a trial; only comparisons name a side."""
     return {column: trial.get(column, "") for column in FURTHER}

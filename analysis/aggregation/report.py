@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.aggregation import links, plots, predictions
+from analysis.aggregation import links, plots, predictions, what_if
 from analysis.aggregation.predictions import TRIAL
 from analysis.display import numbers, page, provenance
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
@@ -86,7 +86,7 @@ def of_campaigns(fits: Sequence[links.Fit], campaigns: Sequence[Campaign]
         "predictions": _joined([predictions.of_campaign(each, fits) for each in campaigns])
         if campaigns else predictions.of_networks(fits),
         "overlap": _joined([predictions.overlaps(each, fits) for each in campaigns]),
-        "what_if": _once(_joined([predictions.what_if(each, fits) for each in campaigns])),
+        "what_if": _once(_joined([what_if.predict(each, fits) for each in campaigns])),
     }
 
 

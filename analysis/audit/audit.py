@@ -22,10 +22,10 @@ import pandas as pd
 from analysis.aggregation import links
 from analysis.aggregation import report as aggregation
 from analysis.audit import consistency
-from analysis.audit.consistency import Finding
+from analysis.audit.timings import Finding
 from analysis.records import manifest, packed, pages, reader, study_reader
-from analysis.records.reader import BadRecords, Campaign
-from analysis.records.text import shortened
+from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords, shortened
 from analysis.report import report
 from analysis.studies import kinds
 from analysis.trials import effort, summary

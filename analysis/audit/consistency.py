@@ -9,38 +9,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import Any
 
 import networks
-from analysis.records import reader
+from analysis.audit import timings
+from analysis.audit.timings import Finding, place_of, rows_of
 from analysis.records.reader import Campaign
+from analysis.records.tables import count_rows
 from networks import work
 
-CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
 WALL_SECONDS = 2.0  # `started` is written in whole seconds
-# Calls follow one another and are written to a nanosecond, so they add up to their window.
-SUM_OF_CALLS = 1e-4
-# LoadGen asks for no sample while it begins and ends, and between two queries of MultiStream.
-BUSY_SHARE, TO_BEGIN = 0.5, 2.0
 REBOOT_SECONDS = 3600.0  # the two clocks drift apart by less, unless the machine was rebooted
-
-
-class Finding(NamedTuple):
-    """One thing that does not fit: where, what stands there, and what should."""
-
-    file: str
-    row: str
-    column: str
-    expected: str
-    found: str
 
 
 def check(campaign: Campaign) -> list[Finding]:
     """List everything in the records that contradicts something else in them."""
     checks = (_trials, _environments, _leftovers, _processes, _completeness, _one_after_another,
-              _windows, _latencies, _server, _scenarios, _accuracy)
+              *timings.CHECKS)
     return [finding for each in checks for finding in each(campaign)]
 
 
@@ -89,31 +74,31 @@ def _environments(campaign: Campaign) -> Iterator[Finding]:
 def _leftovers(campaign: Campaign) -> Iterator[Finding]:
     """Rows that readers leave out: of a finished campaign there are none."""
     for file, kept in (("processes.csv", campaign.processes), ("windows.csv", campaign.windows)):
-        rows, whole = reader.count_rows(campaign.folder / file)
+        rows, whole = count_rows(campaign.folder / file)
         if rows != len(kept) or not whole:
             yield Finding(file, "", "", f"{len(kept)} rows of finished processes", f"{rows} rows")
 
 
 def _processes(campaign: Campaign) -> Iterator[Finding]:
-    for row in _records(campaign.processes) if campaign.joined else ():
+    for row in rows_of(campaign.processes) if campaign.joined else ():
         node, stride = row["process"] // campaign.joined["stride"], campaign.joined["stride"]
         if campaign.joined["nodes"][node:node + 1] != [row["node"]]:
-            yield Finding("processes.csv", _row(row), "node",
+            yield Finding("processes.csv", place_of(row), "node",
                           f"the node of processes from {node * stride} on", row["node"])
     planned = {trial["trial"]: trial for trial in campaign.trials}
     for row in _in_order(campaign):
         trial = planned[row["trial"]]
         if row["status"] not in ("ok", "failed", "unsupported"):
-            yield Finding("processes.csv", _row(row), "status", "ok, failed or unsupported",
+            yield Finding("processes.csv", place_of(row), "status", "ok, failed or unsupported",
                           row["status"])
         if row["status"] != "ok" and not row["reason"]:
-            yield Finding("processes.csv", _row(row), "reason", "why it is not ok", "nothing")
+            yield Finding("processes.csv", place_of(row), "reason", "why it is not ok", "nothing")
         most = _most_processes(campaign, trial)
         if not 0 <= row["process"] < most:
-            yield Finding("processes.csv", _row(row), "process", f"0 to {most - 1}",
+            yield Finding("processes.csv", place_of(row), "process", f"0 to {most - 1}",
                           str(row["process"]))
         if trial["status"] != "planned":
-            yield Finding("processes.csv", _row(row), "trial",
+            yield Finding("processes.csv", place_of(row), "trial",
                           f"no process of an {trial['status']} trial", row["status"])
 
 
@@ -171,168 +156,25 @@ def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
         now = _seconds(row["started"])
         before, begun = ends[-jobs]
         if not before - WALL_SECONDS <= now <= end:
-            yield Finding("processes.csv", _row(row), "started",
+            yield Finding("processes.csv", place_of(row), "started",
                           f"after {begun} and before the campaign's end", row["started"])
         if (row["trial"], row["process"]) in spans.index:
             span = spans.loc[(row["trial"], row["process"])]
             offset = now - span["start"]
             if abs(offset - before_offset) < REBOOT_SECONDS and span["start"] < before_stop:
                 stopped = f"after {ends[-1][1]} stopped, {before_stop!r}"
-                yield Finding("windows.csv", _row(row), "start", stopped, f"{span['start']!r}")
+                yield Finding("windows.csv", place_of(row), "start", stopped, f"{span['start']!r}")
             before_stop, before_offset = float(span["stop"]), offset
             # The next process cannot begin before the windows of this one have passed.
             now += span["stop"] - span["start"]
-        ends.append((now, _row(row)))
+        ends.append((now, place_of(row)))
     before, begun = ends[-1]
     if before > end:
         yield Finding("campaign.json", "", "finished", f"after {begun} stopped", finished)
 
 
-def _windows(campaign: Campaign) -> Iterator[Finding]:
-    # Training to a target has as many as the process needs epochs (`_accuracy`).
-    timed_windows = None if reader.target_of(campaign) else campaign.meta["suite"].get("windows")
-    windows = dict(list(campaign.windows.groupby(["trial", "process"])))
-    for process in campaign.processes.to_dict("records"):
-        group = windows.get((process["trial"], process["process"]), campaign.windows.iloc[:0])
-        rows = _records(group)
-        yield from _in_itself(rows)
-        yield from _in_sequence(rows)
-        if process["status"] != "ok":
-            continue
-        timed = [row for row in rows if row["window"] >= 0]
-        if not timed or (timed_windows and len(timed) != timed_windows):
-            yield Finding("windows.csv", _row(process), "window",
-                          f"{timed_windows or 'some'} timed windows", str(len(timed)))
-        for row in timed:
-            if row["steps"] != process["window_steps"]:
-                expected = f"{process['window_steps']:.0f}, the window_steps of processes.csv"
-                yield _off(row, "steps", expected)
-
-
-def _latencies(campaign: Campaign) -> Iterator[Finding]:
-    """Each timed window of inference has the time of every call, and they add up to it."""
-    for trial in filter(reader.infers, campaign.trials):
-        calls = campaign.rows("latencies", trial["trial"])
-        texts = calls.sort_values("first").groupby(["process", "window"])["nanoseconds"]
-        known = texts.agg(" ".join)
-        windows = campaign.rows("windows", trial["trial"])
-        for row in _records(windows[windows["window"] >= 0]):
-            nanoseconds = known.get((row["process"], row["window"]), "").split()
-            place = f"{_row(row)} window {row['window']}"
-            if len(nanoseconds) != row["steps"]:
-                yield Finding("latencies.csv", place, "nanoseconds", f"{row['steps']} calls",
-                              str(len(nanoseconds)))
-            elif not math.isclose(1e-9 * sum(map(float, nanoseconds)), row["seconds"],
-                                  rel_tol=SUM_OF_CALLS):
-                yield Finding("latencies.csv", place, "nanoseconds",
-                              f"calls of {row['seconds']:.6g} s together",
-                              f"{1e-9 * sum(map(float, nanoseconds)):.6g} s")
-
-
-def _server(campaign: Campaign) -> Iterator[Finding]:
-    """Each rate of requests fits its latencies by Little's law: L = lambda W."""
-    for row in _records(campaign.server):
-        wanted = row["requests"] / row["seconds"] * row["mean_latency_seconds"]
-        if not math.isclose(row["in_system"], wanted, rel_tol=SUM_OF_CALLS):
-            yield Finding("server.csv", f"{_row(row)} rate {row['rate']:.6g}", "in_system",
-                          f"{wanted:.6g} by Little's law", f"{row['in_system']:.6g}")
-
-
-def _scenarios(campaign: Campaign) -> Iterator[Finding]:
-    """At LoadGen's rate of samples the calls that the worker counted take the time they took."""
-    played = campaign.scenarios[campaign.scenarios["samples_per_second"].notna()]
-    for row in _records(played):
-        call = row["batch"] / row["samples_per_second"]
-        least = BUSY_SHARE * row["seconds"] - TO_BEGIN
-        # The last batch may hold fewer samples.
-        most = row["seconds"] * (1 + SUM_OF_CALLS) + call
-        if not least <= row["calls"] * call <= most:
-            yield Finding("scenarios.csv", f"{_row(row)} {row['scenario']}", "samples_per_second",
-                          f"{row['calls']} calls in {row['seconds']:.6g} s",
-                          f"{row['samples_per_second']:.6g}")
-
-
-def _accuracy(campaign: Campaign) -> Iterator[Finding]:
-    """Epochs follow one another, each with its window, and a process ends where it should."""
-    until = reader.target_of(campaign)
-    if not until:
-        return
-    windows = dict(list(campaign.windows.groupby(["trial", "process"])))
-    for (trial, process), group in campaign.accuracy.groupby(["trial", "process"]):
-        own = windows.get((trial, process), campaign.windows.iloc[:0])
-        timed = _records(own[own["window"] >= 0])
-        rows, step, seconds = _records(group), 0, 0.0
-        for number, row in enumerate(rows):
-            wanted: dict[str, Any] = {"epoch": number + 1,
-                                      "seed": campaign.meta["seed"] + process}
-            if number < len(timed):
-                # Two steps of an epoch are not in its window.
-                whole = timed[number]["steps"] + 2
-                step, seconds = step + whole, seconds + timed[number]["step_seconds"] * whole
-                wanted |= {"step": step, "seconds": seconds}
-            yield from (Finding("accuracy.csv", f"{_row(row)} epoch {row['epoch']}", column,
-                                f"{value:.12g}", f"{row[column]:.12g}")
-                        for column, value in wanted.items()
-                        if not math.isclose(row[column], value, rel_tol=1e-9))
-            if row["test_accuracy"] >= until["target"] and number + 1 < len(rows):
-                yield Finding("accuracy.csv", f"{_row(row)} epoch {row['epoch']}", "test_accuracy",
-                              "no further epoch at the target", str(row["test_accuracy"]))
-    counts = campaign.accuracy.groupby(["trial", "process"])["epoch"].count()
-    last = campaign.accuracy.groupby(["trial", "process"])["test_accuracy"].last()
-    for row in _records(campaign.processes[campaign.processes["status"] == "ok"]):
-        key = (row["trial"], row["process"])
-        own = windows.get(key, campaign.windows.iloc[:0])
-        timed_count = int((own["window"] >= 0).sum())
-        if counts.get(key, 0) != timed_count:
-            yield Finding("accuracy.csv", _row(row), "epoch", f"{timed_count}, one a timed window",
-                          str(counts.get(key, 0)))
-        if not last.get(key, 0.0) >= until["target"]:
-            yield Finding("accuracy.csv", _row(row), "test_accuracy",
-                          f"{until['target']:g} or more at last", str(last.get(key)))
-
-
-def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    for row in rows:
-        if not row["steps"] > 0:
-            yield _off(row, "steps", "more than 0")
-            continue
-        if not row["start"] < row["stop"]:
-            yield _off(row, "stop", f"after start, {row['start']!r}")
-        derived = {"seconds": row["stop"] - row["start"],
-                   "step_seconds": row["seconds"] / row["steps"]}
-        for column, value in derived.items():
-            if not math.isclose(row[column], value, rel_tol=1e-9, abs_tol=CLOCK_SECONDS):
-                yield _off(row, column, f"{value:.12g}")
-
-
-def _in_sequence(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    steps = 0
-    for number, row in enumerate(rows):
-        steps += row["steps"]
-        if row["last_step"] != steps:
-            yield _off(row, "last_step", f"{steps}, the steps so far")
-        if number and row["window"] != rows[number - 1]["window"] + 1:
-            yield _off(row, "window", str(rows[number - 1]["window"] + 1))
-        if number and row["start"] < rows[number - 1]["stop"]:
-            stopped = rows[number - 1]["stop"]
-            yield _off(row, "start", f"after the window before stopped, {stopped!r}")
-
-
-def _off(row: dict[str, Any], column: str, expected: str) -> Finding:
-    place = f"{_row(row)} window {row['window']}"
-    return Finding("windows.csv", place, column, expected, repr(row[column]))
-
-
 def _in_order(campaign: Campaign) -> list[dict[str, Any]]:
-    return _records(campaign.processes.sort_values("order"))
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-
-
-def _row(row: Any) -> str:
-    return f"{row['trial']} process {row['process']}"
+    return rows_of(campaign.processes.sort_values("order"))
 
 
 def _seconds(text: str) -> float:

@@ -15,7 +15,8 @@ import pandas as pd
 
 from analysis.display.ranking import NO_DIFFERENCE, SLOWER, TOO_FEW
 from analysis.proof import sameness
-from analysis.records.reader import BadRecords, Campaign
+from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
 from analysis.trials import summary
 

@@ -18,8 +18,10 @@ import numpy as np
 import pandas as pd
 
 import networks
-from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, LOSSY, kinks_of, loss_tolerance
-from analysis.records.reader import STRENGTH, Campaign, infers, target_of
+from analysis.proof.tolerances import CHAOS, DROPOUT_LOSS, kinks_of, loss_tolerance
+from analysis.records.columns import STRENGTH
+from analysis.records.reader import Campaign, infers, target_of
+from analysis.strategies import table as strategies
 
 PEERS = ("network", "device_kind", "precision", "data")
 # Share of the first loss: below it a loss is noise and relative differences mean nothing.
@@ -95,13 +97,13 @@ def _losses(windows: pd.DataFrame) -> pd.DataFrame:
 
 def unlike(strategy: str, other: str) -> str:
     """Return why losses under two strategies are not expected to agree, or ""."""
-    lossy = [name for name in (strategy, other) if name in LOSSY]
+    lossy = [name for name in (strategy, other) if strategies.of(name).lossy]
     if strategy == other or not lossy:
         return ""
     if len(lossy) == 2:
         return (f"{strategy} and {other} leave out different parts of the gradients, "
                 "so their losses are not expected to agree")
-    whole = other if strategy in LOSSY else strategy
+    whole = other if strategies.of(strategy).lossy else strategy
     return f"{lossy[0]} sends less than {whole}, so their losses are not expected to agree"
 
 
@@ -200,7 +202,8 @@ def _processes(losses: pd.DataFrame, trial: Mapping[str, Any]) -> list[str]:
 def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for trial in trials:
-        lossy = (trial["framework"], trial["strategy"]) if trial["strategy"] in LOSSY else None
+        known = strategies.of(trial["strategy"])
+        lossy = (trial["framework"], trial["strategy"]) if known.lossy else None
         split = trial["devices"] if lossy or has_batch_norm(trial["network"]) else 0
         key = (*(trial[key] for key in PEERS), trial["global_batch"], split, lossy)
         groups.setdefault(key, []).append(trial)

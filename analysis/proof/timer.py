@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.records.reader import EDGE
+from analysis.records.columns import EDGE
 
 # A fault of the loop shows in every process, a busy moment of the machine does not.
 MINIMUM_PROCESSES = 3

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import networks
+from analysis.strategies import table as strategies
 
 # u = 2^-p for a significand of p bits, with the leading one. Every precision adds up in fp32.
 FP32 = 2.0**-24
@@ -30,16 +31,8 @@ DROPOUT_LOSS = 0.25
 GROWTH = 4.0
 # Above this tolerance single losses cannot be compared.
 CHAOS = 0.5
-# Strategies that do not send the whole gradient.
-LOSSY = ("power_sgd", "bf16_compress", "one_bit")
-# May move each weight as it likes: it was 0.6 to 1.0 off after three steps, 3.0 in a bottleneck.
-KEEPS_ONLY_SUMS = "one_bit"
-# A strategy that sends its first steps whole is checked for `LATER_STEPS`: (steps sent whole, limit
-# of the others' moves). What is not sent at all is 1.0 off. PowerSGD was 0.12 to 0.60 off on two
-# CPU ranks (11 networks, lstm32 the worst), 0.33 to 0.58 on four. One rank's gradients instead of
-# the mean were 0.71 to 27 off, in 13 of 15 draws above 0.85.
+# So many steps of a strategy that sends the first ones whole are checked.
 LATER_STEPS = 8
-LATER = {"power_sgd": (2, 0.85)}
 # How far the copies of a parameter may differ, as a share of the largest change in training. A copy
 # that missed one update of N is off by about 1 / N. Rounding is near 1e-7: 3.5e-7 after 120 steps
 # of LSTM-32 where one of two CPUs added an embedding's rows in random order.
@@ -79,4 +72,4 @@ def kinks_of(network: str, strategy: str = "") -> int:
         layers = networks.get(network).layers
     except networks.UnknownNetwork:
         return UNKNOWN_KINKS
-    return sum(layer.op in ("relu", "max_pool") for layer in layers) + (strategy in LOSSY)
+    return sum(layer.op in ("relu", "max_pool") for layer in layers) + strategies.of(strategy).lossy

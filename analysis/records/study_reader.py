@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.records import packed, pages, reader
+from analysis.records import packed, pages
+from analysis.records.tables import read_table
 from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
 
@@ -72,13 +73,13 @@ def read(folder: Path) -> Records:
                          f"{SCHEMA}; use the dlbench that wrote it")
     pages.check_page(page, meta, pages.StudyPage)
     # Typed by what stands there: each study has columns of its own.
-    reader.read_table(folder / "points.csv", {"point": str})
+    read_table(folder / "points.csv", {"point": str})
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
                          keep_default_na=False)
     file = folder / "measurements.csv"
     kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS
              if name not in LATE}
-    table = reader.read_table(file, kinds)
+    table = read_table(file, kinds)
     table = table.assign(**{name: "" for name in LATE if name not in table})
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name], errors="coerce")

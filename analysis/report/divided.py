@@ -7,7 +7,8 @@ import pandas as pd
 from analysis.display import ranking
 from analysis.display.numbers import BYTE_UNITS, best_unit, number
 from analysis.display.ranking import GROUP
-from analysis.trials import model_parallel
+from analysis.strategies import dividing
+from analysis.strategies import table as strategies
 
 COUNTED = "nvlink_bytes_per_step"
 
@@ -18,11 +19,11 @@ def table(trials: pd.DataFrame) -> pd.DataFrame:
     Empty where no strategy divides the network. NVLink's counters are of GPUs alone.
     """
     rows = trials[(trials["verified"] == "yes") & (trials["devices"] > 1)]
-    if not rows["strategy"].isin(model_parallel.DIVIDING).any():
+    if not any(strategies.of(strategy).divides for strategy in rows["strategy"]):
         return pd.DataFrame()
     lines = [({str(name): value for name, value in row.items()}, row["settings"] or "")
              for row in rows.to_dict("records")]
-    sent = [model_parallel.sent_bytes(row, said) for row, said in lines]
+    sent = [strategies.step_bytes(row, said) for row, said in lines]
     counted = [float(row[COUNTED]) for row, _ in lines]
     unit, scale = best_unit(pd.Series(sent), BYTE_UNITS)
     found = rows[[*GROUP, "framework", "strategy"]].copy()
@@ -32,7 +33,7 @@ def table(trials: pd.DataFrame) -> pd.DataFrame:
         "" if math.isnan(of / to) else f"{of / to:.3f}"
         for of, to in zip(counted, sent, strict=True)]
     found["pipeline idle, predicted (%)"] = [
-        number(100 * model_parallel.bubble(row, said)) for row, said in lines]
+        number(100 * dividing.bubble(row, said)) for row, said in lines]
     kept = [column for column in found if column in GROUP or (found[column] != "").any()]
     return ranking.without_constants(found[kept], trials)
 

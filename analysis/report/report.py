@@ -33,7 +33,7 @@ from analysis.report import (
     tiers,
 )
 from analysis.statistics import bootstrap
-from analysis.trials import counters, effort, phases, summary
+from analysis.trials import cross_check, effort, phases, summary
 
 # This many contestants still fit side by side in a terminal.
 SIDE_BY_SIDE = 3
@@ -312,5 +312,5 @@ def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, sca
 def _traffic(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
     if not trials[list(tables.TRAFFIC)].notna().any(axis=None):
         return pd.DataFrame()
-    checks = {trial["trial"]: counters.cross_check(campaign, trial) for trial in campaign.trials}
+    checks = {trial["trial"]: cross_check.ratios(campaign, trial) for trial in campaign.trials}
     return tables.traffic(trials, checks)

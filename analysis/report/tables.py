@@ -29,7 +29,7 @@ from analysis.display.ranking import (
     contestants,
     marked,
 )
-from analysis.records.reader import STRENGTH
+from analysis.records.columns import STRENGTH
 
 # Column of trials.csv: heading and units.
 TRAFFIC = {
@@ -132,7 +132,7 @@ def memory(trials: pd.DataFrame) -> pd.DataFrame:
 def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     """List bytes copied, bytes over the links and joules per mini-batch of every row that has any.
 
-    `checks` is `counters.cross_check` by trial. A link also carries headers and commands. Columns
+    `checks` is `cross_check.ratios` by trial. A link also carries headers and commands. Columns
     that are empty in all rows are left out.
     """
     known = trials.assign(framework=marked(trials))

@@ -19,7 +19,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.display import provenance, ranking
-from analysis.records import packed, reader
+from analysis.records import packed
+from analysis.records.columns import LATE
 from analysis.report import report, tables
 from analysis.site import figures, folders, grids, index, leaderboard
 from analysis.site.grids import Grid, Published
@@ -179,7 +180,7 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
     trial, folder = row["trial"], f"campaigns/{published.name}/"
     campaign = published.campaign
     processes = campaign.processes[campaign.processes["trial"] == trial].drop(
-        columns=["trial", *(() if campaign.proves_each_process else reader.LATE)])
+        columns=["trial", *(() if campaign.proves_each_process else LATE)])
     windows = campaign.windows[campaign.windows["trial"] == trial]
     file = published.pages[trial].removesuffix(".html") + ".windows.csv"
     if len(windows):

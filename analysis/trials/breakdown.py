@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.records.reader import BadRecords, Campaign
+from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
 from analysis.traces.kernels import BUSY, CLASSES, HIDDEN, IDLE, NO_TRACE, UNCLASSIFIED, WALL
 from analysis.trials import summary

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.records.reader import BadRecords, Campaign
+from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords
 
 FILE = "caveats.csv"
 COLUMNS = ("trial", "what", "since", "ranking")

@@ -6,7 +6,7 @@ value is the median over processes of the median over windows. Windows with brok
 left out and reported.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.records.reader import EDGE, Campaign
-
-Values = NDArray[np.float64]
+from analysis.records.columns import EDGE
+from analysis.records.reader import Campaign
+from analysis.trials import cross_check
+from analysis.trials.cross_check import Rows, Values, devices_of, interpolate, readings, split
 
 # Column of trials.csv: column of counters.csv, what breaks it, its name. What one GPU sends over
 # NVLink another receives, so only sent bytes count.
@@ -34,16 +35,8 @@ THROTTLES = {
     0x04: "software power cap", 0x08: "hardware slowdown", 0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown", 0x80: "hardware power brake",
 }
-# From here on two ways to measure one thing are reported to differ.
-DISAGREEMENT = 0.1
-# Between two readings of the energy counter, which moves in steps of some 0.1 s.
-LEAST_SECONDS = 2.0
 # Processes of one trial whose bytes a step differ by more did different things.
 UNLIKE, UNLIKE_BYTES = 3.0, 2.0**20
-CROSS_CHECKED = ["seconds", "kind", "energy_joules", "energy_counter_joules", "pcie_rx_bytes",
-                 "gpm_pcie_rx_bytes_per_second"]
-# Less traffic between GPM's samples is noise of other programs.
-LEAST_BYTES = 1e8
 
 
 @dataclass
@@ -52,23 +45,6 @@ class Found:
 
     columns: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
-
-
-class Rows(dict[str, NDArray[Any]]):
-    """Columns of a few rows as arrays: pandas takes a hundred times as long to choose some."""
-
-    def where(self, chosen: NDArray[Any]) -> "Rows":
-        """Return the rows that a mask or places choose."""
-        return Rows({name: values[chosen] for name, values in self.items()})
-
-
-def split(table: pd.DataFrame, keys: str | list[str], columns: list[str]) -> Mapping[Any, Rows]:
-    """Return the rows of each value of `keys`, in order of the first column."""
-    table = table.sort_values(columns[0], kind="stable")
-    whole = Rows({name: table[name].to_numpy() for name in columns})
-    groups = {key: whole.where(np.asarray(chosen))
-              for key, chosen in table.groupby(keys).indices.items()}
-    return defaultdict(lambda: whole.where(np.arange(0)), groups)
 
 
 def sent_per_step(campaign: Campaign, trial: str, first: int) -> float:
@@ -120,7 +96,7 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
         suite = campaign.meta["suite"]
         workers = int(suite.get("prepare_jobs", 1)) * (2 if suite.get("keep_workers") else 1)
         _note_company(found, own[own["device"].isin(devices)], windows, workers)
-        found.remarks += _disagreements(cross_check(campaign, trial))
+        found.remarks += cross_check.disagreements(cross_check.ratios(campaign, trial))
     found.remarks = list(dict.fromkeys(found.remarks))
     return found
 
@@ -133,53 +109,12 @@ def timed_windows(campaign: Campaign, trial: str) -> pd.DataFrame:
     return own[(own["window"] >= 0) & own["process"].isin(ok)].reset_index(drop=True)
 
 
-def devices_of(trial: dict[str, Any]) -> list[str]:
-    """Name the devices of a trial as counters.csv does."""
-    if trial["device_kind"] == "cpu":
-        return ["host"]
-    return [f"gpu{number}" for number in range(trial["devices"])]
-
-
-def cross_check(campaign: Campaign, trial: dict[str, Any]) -> dict[str, float]:
-    """Compare PCIe bytes received by GPM / by the counters, and joules by the counter / by power.
-
-    Each is a ratio of sums over all processes and devices, missing where too little was counted.
-    """
-    own = campaign.rows("counters", trial["trial"])
-    own = own[own["device"].isin(devices_of(trial))]
-    sums = Counter[str]()
-    for rows in split(own, ["process", "device"], CROSS_CHECKED).values():
-        slow = rows.where(rows["kind"] == "slow")
-        _add_energy(sums, rows, slow)
-        _add_traffic(sums, rows, slow)
-    ratios = {}
-    if sums["power_joules"] > 0:
-        ratios["energy_counter_ratio"] = sums["counter_joules"] / sums["power_joules"]
-    if sums["counter_bytes"] > LEAST_BYTES:
-        ratios["gpm_ratio"] = sums["gpm_bytes"] / sums["counter_bytes"]
-    return ratios
-
-
-def interpolate(rows: Rows, column: str, moments: Values) -> Values:
-    """Return a cumulative column at some moments of the clock; nan outside its readings."""
-    seconds, totals = _known(rows, column)
-    if not len(seconds):
-        return np.full(len(moments), np.nan)
-    return np.asarray(np.interp(moments, seconds, totals, left=np.nan, right=np.nan))
-
-
-def _known(rows: Rows, column: str) -> tuple[Values, Values]:
-    """Return the seconds and values of a column where it was read."""
-    read = ~np.isnan(rows[column])
-    return rows["seconds"][read], rows[column][read]
-
-
 def moved_around(rows: Rows, column: str, windows: Rows, every: Rows) -> Values:
     """Return a column's change from the last reading before each window to the first after it.
 
     nan where a reading is missing, or where another of `every` window lies between in part.
     """
-    times, totals = _known(rows, column)
+    times, totals = readings(rows, column)
     before = np.searchsorted(times, windows["start"], side="right") - 1
     after = np.searchsorted(times, windows["stop"], side="left")
     found = np.full(len(before), np.nan)
@@ -308,30 +243,3 @@ def _note_company(found: Found, own: pd.DataFrame, windows: pd.DataFrame, expect
     most = own.loc[during, "processes"].max()
     if most > expected:
         found.remarks.append(f"{most:.0f} processes were on one GPU")
-
-
-def _disagreements(ratios: dict[str, float]) -> list[str]:
-    words = {"gpm_ratio": "GPM counts {:.2f} times the PCIe bytes of the counters",
-             "energy_counter_ratio":
-                 "the energy counter shows {:.2f} times the joules of the power sensor"}
-    return [words[name].format(ratio) for name, ratio in ratios.items()
-            if abs(ratio - 1) > DISAGREEMENT]
-
-
-def _add_energy(sums: "Counter[str]", rows: Rows, slow: Rows) -> None:
-    read = slow.where(~np.isnan(slow["energy_counter_joules"]))
-    joules = interpolate(rows, "energy_joules", read["seconds"])
-    read, joules = read.where(~np.isnan(joules)), joules[~np.isnan(joules)]
-    if len(joules) > 1 and read["seconds"][-1] - read["seconds"][0] >= LEAST_SECONDS:
-        counted = read["energy_counter_joules"]
-        sums.update({"counter_joules": counted[-1] - counted[0],
-                     "power_joules": joules[-1] - joules[0]})
-
-
-def _add_traffic(sums: "Counter[str]", rows: Rows, slow: Rows) -> None:
-    bytes_then = interpolate(rows, "pcie_rx_bytes", slow["seconds"])
-    passed = np.diff(slow["seconds"], prepend=np.nan)
-    by_gpm = slow["gpm_pcie_rx_bytes_per_second"] * passed
-    by_counters = np.diff(bytes_then, prepend=np.nan)
-    both = ~np.isnan(by_gpm) & ~np.isnan(by_counters)
-    sums.update({"gpm_bytes": by_gpm[both].sum(), "counter_bytes": by_counters[both].sum()})

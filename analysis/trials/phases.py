@@ -15,6 +15,7 @@ import pandas as pd
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Estimate, Times
+from analysis.strategies import table as strategies
 
 # Name: the variant that has it, and the one that has all but it.
 PARTS = {"forward": ("F", ""), "backward": ("FB", "F"), "exposed": ("FBA", "FB"),
@@ -24,8 +25,6 @@ ALONE = {**PARTS, "exposed": ("", ""), "update": ("FBAU", "FB")}
 # Isolated is the aggregation alone, of buffers of the gradients' shapes.
 WHOLE = {"step": "FBAU", "isolated": "A"}
 HIDDEN = "hidden"
-# Strategies that aggregate once all gradients are there.
-AFTER_BACKWARD = ("ring", "tree", "gather", "host_one", "host_all", "one_bit")
 NAMES = (*PARTS, *WHOLE, HIDDEN)
 Gather = Callable[["pd.Series[Any]"], list[Times]]
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
@@ -38,7 +37,7 @@ def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     Kept, as a report and each table of an aggregation study ask again.
     """
     settings = next(each for each in campaign.trials if each["trial"] == trial)
-    devices, waits = settings["devices"], settings["strategy"] in AFTER_BACKWARD
+    devices, waits = settings["devices"], strategies.of(settings["strategy"]).after_backward
     table = _variants(campaign, trial)
     parts = PARTS if devices > 1 else ALONE
     processes = partial(_by_process, campaign=campaign, trial=trial)

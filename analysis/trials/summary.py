@@ -16,6 +16,7 @@ import pandas as pd
 
 from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
+from analysis.records.columns import OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
 from analysis.trials import accuracy, caveats, counters, latency, phases
@@ -25,7 +26,7 @@ OF_NODES = ("nodes", "network_tx_bytes_per_step")
 # Of campaigns that several nodes repeated.
 OF_REPETITION = ("repeated_on_nodes",)
 # Of campaigns that run trained networks.
-OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS, *reader.OF_ENGINES)
+OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS, *OF_ENGINES)
 # Of campaigns that train to a test accuracy.
 OF_TARGET = accuracy.COLUMNS
 COLUMNS = (
@@ -36,7 +37,7 @@ COLUMNS = (
     "pcie_tx_bytes_per_step", "nvlink_bytes_per_step", "energy_joules_per_step", "trial",
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
-    *reader.STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
+    *STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
     *OF_REPETITION, *OF_TARGET,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
@@ -65,7 +66,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
     unknown = {"settings": not campaign.tells_settings,
                "caveat": not caveats.is_there(campaign.folder),
-               **dict.fromkeys(reader.STRENGTH, not campaign.proves_each_process),
+               **dict.fromkeys(STRENGTH, not campaign.proves_each_process),
                **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
@@ -224,7 +225,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "loss_first": ends.first().median(), "loss_last": ends.last().median(),
         "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ERRORS},
-        **{column: ok[column].max() for column in reader.STRENGTH}, **counted.columns,
+        **{column: ok[column].max() for column in STRENGTH}, **counted.columns,
         **{column: ok[column].max() for column in ("quantization_error", "model_bytes")},
         "top1_agreement": ok["top1_agreement"].min(),
         "first_call_seconds": ok["first_call_seconds"].median(),

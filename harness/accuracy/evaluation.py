@@ -27,7 +27,7 @@ from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
 from harness.workers.alive import LiveWorkers
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Failed, Worker
-from runners.cores import THREAD_VARIABLES, cores
+from runners.resources import THREAD_VARIABLES, cores
 
 # Of the reference: with the framework's own evaluation and without.
 CHECKING, TESTING = "runners.reference.inference", "runners.reference.training"

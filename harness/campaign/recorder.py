@@ -19,7 +19,10 @@ from typing import Any
 import pandas as pd
 
 from analysis.records import packed, reader
-from analysis.records.text import one_line
+from analysis.records.columns import TABLES as KINDS
+from analysis.records.columns import WHOLE_NUMBERS
+from analysis.records.tables import fault_of
+from analysis.records.text import BadRecords, one_line
 from analysis.traces.kernels import NO_TRACE
 from analysis.trials import summary
 from harness.campaign.events import Outcome
@@ -28,7 +31,7 @@ from harness.records import repair
 
 SCHEMA = reader.SCHEMA
 TABLES: dict[str, Sequence[str]] = {
-    name: tuple(columns) for name, columns in reader.TABLES.items()}
+    name: tuple(columns) for name, columns in KINDS.items()}
 # What stays of a process whose record no reader would take.
 IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000
@@ -106,7 +109,7 @@ class Recorder(Folder):
         suite, sources = now["suite"], now["data_sets"]
         try:
             campaign, again = repair.mended(folder, TABLES)
-        except reader.BadRecords as error:
+        except BadRecords as error:
             raise WrongUse(str(error)) from None
         if campaign.joined:
             raise WrongUse(f"{folder}: is joined from the campaigns of several nodes; resume "
@@ -228,7 +231,7 @@ class Recorder(Folder):
 
 def _fault_of(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Say what no reader would take: a row of it would spoil the whole campaign."""
-    found = ((name, reader.fault_of(name, row)) for name, rows in tables.items() for row in rows)
+    found = ((name, fault_of(name, row)) for name, rows in tables.items() for row in rows)
     return next((f"protocol: {name}.csv: {fault}" for name, fault in found if fault), "")
 
 
@@ -278,7 +281,7 @@ def _place(page: Mapping[str, Any]) -> dict[str, str]:
 
 def _text_of(table: pd.DataFrame, columns: Sequence[str]) -> str:
     whole = {name: pd.to_numeric(table[name]).astype("Int64")
-             for name in reader.WHOLE_NUMBERS if name in table}
+             for name in WHOLE_NUMBERS if name in table}
     return table.assign(**whole)[list(columns)].to_csv(index=False, lineterminator="\n")
 
 

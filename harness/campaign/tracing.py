@@ -21,9 +21,10 @@ from harness.campaign.session import Session
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.workers.answers import Asked, Recorded, Traced, read
+from harness.workers.answers import Asked, Recorded, Traced
 from harness.workers.files import AnswerFolder
 from harness.workers.launch import variables
+from harness.workers.reading import read
 from harness.workers.scratch import make_large_folder
 from harness.workers.worker import Failed, Unsupported
 

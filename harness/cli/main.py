@@ -5,7 +5,6 @@ message and no traceback.
 """
 
 import faulthandler
-import json
 import signal
 import sys
 import tempfile
@@ -16,14 +15,12 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import networks
 from harness import VERSION
-from harness.cli import cluster, explain, progress, publish, study
+from harness.cli import cluster, explain, progress, publish, reports, setup, study
 from harness.cli.comparisons import compare, track
 from harness.cli.options import (
     Interpreter,
@@ -32,23 +29,18 @@ from harness.cli.options import (
     folder_of,
     words,
 )
-from harness.cli.terminal import console, dim, interruptible, new_folder, say, writing
+from harness.cli.terminal import console, interruptible, new_folder, say
 from harness.environments.interpreters import named
 from harness.errors import WrongUse, brief, printable
 from harness.plan.suite import MOST_JOBS
 from harness.records import lock
-from harness.studies.study import DEVICES, known
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False,
     help="Train the same networks in several frameworks, prove that they are the same, and time "
          "a mini-batch.")
-env_app = typer.Typer(no_args_is_help=True,
-                      help="The frameworks' environments, in .envs/ or $DLBENCH_ENVS.")
-data_app = typer.Typer(no_args_is_help=True,
-                       help="Real data sets under $DLBENCH_DATA (default data/).")
-app.add_typer(env_app, name="env")
-app.add_typer(data_app, name="data")
+app.add_typer(setup.env_app, name="env")
+app.add_typer(setup.data_app, name="data")
 app.add_typer(study.study_app, name="study")
 command(app)(compare.compare)
 command(app)(compare.bisect)
@@ -60,6 +52,10 @@ app.command()(publish.publish)
 app.command()(publish.pack)
 app.command()(publish.export)
 app.command()(progress.live)
+app.command()(setup.init)
+app.command("frameworks")(setup.show_frameworks)
+app.command("networks")(setup.show_networks)
+app.command()(setup.doctor)
 
 LONGEST_WORD = 2000  # of the command line
 
@@ -94,54 +90,6 @@ def common(version: Annotated[bool, typer.Option(
            ) -> None:
     # The help text of the application stands above.
     pass
-
-
-@app.command()
-def init(file: Annotated[Path, typer.Argument(metavar="[FILE.yaml]", parser=folder_of)
-                         ] = Path("suite.yaml")) -> None:
-    """Write a first suite, with a comment on each key."""
-    text = Path(__file__).with_name("first_suite.yaml").read_text(encoding="utf-8")
-    try:
-        with file.open("x", encoding="utf-8") as draft:
-            draft.write(text.replace("suite.yaml", str(file)))
-    except FileExistsError:
-        raise WrongUse(f"{file}: is there already; name another file") from None
-    say(f"{file}: a first suite. Look with `dlbench run {file} --dry-run`, then run it.")
-
-
-@app.command("frameworks")
-def show_frameworks() -> None:
-    """List the frameworks with their releases, Pythons and devices."""
-    from harness.cli import catalogue
-
-    console.print(catalogue.list_frameworks())
-
-
-@app.command("networks")
-def show_networks(name: Annotated[str | None, typer.Argument(help="One network: its layers.")
-                                  ] = None) -> None:
-    """List the networks with their parameters and work, or print one network's layers."""
-    from harness.cli import catalogue
-
-    console.print(catalogue.list_layers(networks.get(name)) if name else catalogue.list_networks())
-
-
-@app.command()
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
-    on: Annotated[str, typer.Option(help="slurm: describe the cluster's nodes instead.")] = "",
-) -> None:
-    """Describe this machine, the frameworks that run here, and what would distort its numbers."""
-    from harness.machine import doctor
-
-    if on:
-        cluster.describe_nodes(on, as_json)
-        return
-    found = doctor.examine()
-    if as_json:
-        print(json.dumps(found, indent=1))
-    else:
-        doctor.show(found, console)
 
 
 @command(app)
@@ -203,164 +151,12 @@ def run(options: RunOptions) -> None:
             progress.Display(console, suite, work) as display, \
             EventFile(folder, suite.title or folder.name, display) as events:
         campaign.run(plan, folder, events, options.resume)
-    if "failed" in _report([folder], folder):
+    if "failed" in reports.write_report([folder], folder):
         raise typer.Exit(1)
 
 
-@app.command()
-def report(
-    folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", parser=folder_of,
-        help="Campaigns, or a study, as dlbench wrote them.")],
-    out: Annotated[Path | None, typer.Option(
-        "--out", metavar="DIR", parser=folder_of,
-        help="Default: the records' folder; of several, `report` beside the first.")] = None,
-) -> None:
-    """Make tables, plots and a page from the records of campaigns or of a study."""
-    from analysis.studies import kinds
-
-    out = out or (folders[0] if len(folders) == 1 else folders[0].parent / "report")
-    if len(folders) > 1 or not (folders[0] / "study.json").is_file():
-        _report(folders, out)
-        return
-    with writing(out):
-        say(f"Page: {kinds.write(folders[0], out)}")
-
-
-@app.command()
-def join(
-    folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", parser=folder_of,
-        help="Campaigns of one suite, each in a folder named after its node.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=folder_of,
-                                      help="The joined campaign.")],
-) -> None:
-    """Join the campaigns that several nodes have run; intervals are then over nodes."""
-    from harness.records import joined
-
-    joined.join(folders, out)
-    _report([out], out)
-
-
-@app.command()
-def audit(folders: Annotated[list[Path], typer.Argument(
-        metavar="DIR...", parser=folder_of, help="Campaigns, as published.")],
-    signed_by: Annotated[Path | None, typer.Option(
-        "--signed-by", metavar="FILE", parser=folder_of,
-        help="Also check the signature: the signers to trust, as OpenSSH's allowed_signers.")
-    ] = None,
-) -> None:
-    """Derive every published number from the raw records again, and check hashes and records.
-
-    Exit 1 if something differs.
-    """
-    from analysis.audit import audit
-    from harness.records import signature
-
-    total = 0
-    for folder in folders:
-        findings = audit.audit(folder)
-        name, fault = signature.signer(folder, signed_by) if signed_by else ("", "")
-        if fault:
-            findings.append(audit.Finding(
-                signature.SIGNATURE, "", "", f"a signer of {signed_by}", fault))
-        total += len(findings)
-        say(f"{folder}: {f'{len(findings)} findings' if findings else 'all holds'}")
-        for file, row, column, expected, found in findings:
-            place = ", ".join(filter(None, [file, row, column]))
-            say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
-        for remark in audit.remarks(folder):
-            say(f"  remark: {remark}")
-        signed = f"signed by {name}" if name else ""
-        for note in filter(None, [signed, audit.unchecked(folder), audit.origin(folder)]):
-            dim(f"  {note}")
-    if total:
-        raise typer.Exit(1)
-
-
-@app.command()
-def sign(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", parser=folder_of)],
-    key: Annotated[Path, typer.Option(
-        "--key", metavar="FILE", parser=folder_of, help="A private SSH key.")],
-) -> None:
-    """Sign a folder's hashes, so that `dlbench audit --signed-by` can tell whose they are."""
-    from harness.records import signature
-
-    if not (folder / signature.MANIFEST).is_file():
-        raise WrongUse(f"{folder / signature.MANIFEST}: no such file; `dlbench report` writes it")
-    say(f"Signature: {signature.sign(folder, key)}")
-
-
-@env_app.command("list")
-def list_environments() -> None:
-    """List the environments that exist."""
-    from harness.environments import store
-
-    table = Table("framework", "release", "device", "Python", "packages", "folder",
-                  box=box.SIMPLE_HEAD, padding=0)
-    table.columns[-1].overflow = "fold"
-    for each in store.list_environments():
-        table.add_row(each.framework, each.release, each.device, each.python,
-                      str(len(each.packages)), escape(str(each.interpreter.parents[1])))
-    none = f"No environments under {store.root()}: dlbench env build pytorch"
-    console.print(table if table.row_count else none)
-
-
-@env_app.command("build")
-def build_environments(
-    specs: Annotated[list[str], typer.Argument(metavar="FRAMEWORK[==RELEASE]...")],
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-) -> None:
-    """Build environments; one that exists is left as it is."""
-    from harness.campaign.campaign import choose_device
-    from harness.environments import recipes, store
-    from harness.machine import hardware
-
-    known([device], DEVICES, "--device")
-    kind = choose_device(device, hardware.describe())
-    for framework, release in [recipes.parse(spec) for spec in specs]:
-        built = store.build(framework, release, kind, dim)
-        say(f"{framework}=={release} ({kind}): {built.interpreter}")
-
-
-@data_app.command("list")
-def list_data() -> None:
-    """List the real data sets and which of them are here."""
-    from harness.data import data_sets
-
-    for name in data_sets.names():
-        source = data_sets.available(name)
-        say(f"{name}: {source.text if source else 'not here: dlbench data fetch ' + name}")
-
-
-@data_app.command("fetch")
-def fetch_data(name: str) -> None:
-    """Fetch a real data set from its publisher and check its SHA-256."""
-    from harness.data import data_sets
-
-    data_sets.fetch(name, dim)
-
-
-def _report(folders: list[Path], out: Path) -> set[str]:
-    """Write the report, print the table and the page's path; return the statuses of the rows."""
-    from analysis.records import manifest, reader
-    from analysis.report import report
-    from analysis.trials import summary
-
-    statuses = set()
-    with writing(out):
-        for folder in folders:
-            campaign = reader.read(folder)
-            console.print(report.terminal_table(campaign))
-            statuses |= set(summary.summarise(campaign)["status"])
-            if out == folder:
-                summary.rewrite(folder)
-        paths = report.write(folders, out)
-        if out in folders:
-            manifest.write_manifest(out)
-    say(f"Page: {next(path for path in paths if path.suffix == '.html')}")
-    return statuses
+for each in (reports.report, reports.join, reports.audit, reports.sign):
+    app.command()(each)
 
 
 def _end_as_by_ctrl_c() -> None:
@@ -372,7 +168,7 @@ def _end_as_by_ctrl_c() -> None:
 
 def main() -> None:
     """Run the command line; wrong use prints its message and exits with 2."""
-    from analysis.records.reader import BadRecords
+    from analysis.records.text import BadRecords
 
     _end_as_by_ctrl_c()
     # A crash in a native library, such as NVML, then prints where. It needs an open stderr.

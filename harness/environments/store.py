@@ -12,51 +12,23 @@ import json
 import os
 import platform
 import shutil
-import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.environments import containers, interpreters, recipes, sizes, uv
+from harness.environments import containers, interpreters, probe, recipes, uv
 from harness.environments.commands import clean_variables
 from harness.environments.containers import Container
+from harness.environments.install import BuildFailed, Progress, install, logged, python_in
 from harness.environments.interpreters import NoPython, Python
 from harness.environments.places import root
 from harness.environments.recipes import Device, Image, Recipe
-from harness.errors import WrongUse, brief
+from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
 SCHEMA_VERSION = 1
-INDEX_SECONDS = 3
-PROBE_SECONDS = 60
-# Lines of pip's output in an error message.
-PIP_LINES = 15
-# Lines of output worth showing while the user waits.
-SHOWN = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
-
-# Runs in any Python from 3.6. It reads packages' metadata and does not import the framework.
-PROBE = """
-import json, sys
-try:
-    from importlib.metadata import distributions
-    found = [(each.metadata["Name"], each.version) for each in distributions()]
-except ImportError:
-    import pkg_resources
-    found = [(each.project_name, each.version) for each in pkg_resources.working_set]
-packages = sorted(set((name, version) for name, version in found if name))
-print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
-"""
-
-Progress = Callable[[str], None]
-
-
-class BuildFailed(WrongUse):
-    """The environment could not be made; the message has the end of pip's log and its path."""
-
 
 @dataclass(frozen=True)
 class Environment:
@@ -104,7 +76,7 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
         # A killed build leaves a partial folder.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            _make(folder, recipe, device, python, progress)
+            install(folder, recipe, device, python, progress)
             environment = _describe(folder, framework, release, device, recipe)
             _write(folder, environment)
         except BaseException:
@@ -144,20 +116,20 @@ def _contained(framework: str, release: str, device: Device, recipe: Image,
             log = root() / "logs" / f"{framework}-{release}-image.log"
             log.parent.mkdir(exist_ok=True)
             progress(f"{framework}=={release}: {engine} fetches {recipe.image} (log: {log})")
-            _logged(containers.pull_command(engine, recipe.image, images), log, progress)
+            logged(containers.pull_command(engine, recipe.image, images), log, progress)
     image = containers.pinned(engine, recipe.image, images)
     if image is None:
         raise BuildFailed(f"{recipe.image}: was fetched and is not there; "
                           f"look with `{engine} image ls`")
     container = Container(engine, image, device, recipe.setup, recipe.root)
-    words = [recipe.python, "-c", PROBE]
-    answer = _probe(container.command(f"dlbench-probe-{os.getpid()}", words, {}, images))
-    installed = _installed_release(recipes.load(framework).distributions, answer["packages"])
+    words = [recipe.python, "-c", probe.PROGRAM]
+    answer = probe.ask(container.command(f"dlbench-probe-{os.getpid()}", words, {}, images))
+    installed = probe.release(recipes.load(framework).distributions, answer["packages"])
     # A framework that the image built from source is in no list.
     if installed and not release.startswith(installed):
         raise BuildFailed(f"{recipe.image}: release {release} was asked for, "
                           f"the image holds {installed}")
-    packages = _lock_lines(answer)
+    packages = probe.locked(answer)
     key = f"{framework}-{release}-{device}-{_digest([image, answer['python'], *packages])}"
     variables = recipes.load(framework).recipe(release).variables
     return Environment(framework, release, device, Path(recipe.python), key, answer["python"],
@@ -178,12 +150,12 @@ def sharing(ready: Mapping[str, "Environment | BuildFailed"],
 def existing(framework: str, interpreter: Path, device: Device) -> Environment:
     """Describe an interpreter that has the framework; its release is what is installed there."""
     described = recipes.load(framework)
-    answer = _probe([str(interpreter), "-c", PROBE])
-    release = _installed_release(described.distributions, answer["packages"])
+    answer = probe.ask([str(interpreter), "-c", probe.PROGRAM])
+    release = probe.release(described.distributions, answer["packages"])
     if release is None:
         raise WrongUse(f"{interpreter}: has none of {', '.join(described.distributions)}; "
                        "install it there, or name another")
-    packages = _lock_lines(answer)
+    packages = probe.locked(answer)
     digest = _digest([str(interpreter), answer["python"], *packages])
     key = f"{framework}-{release}-{device}-{digest}"
     variables = _variables(described.recipe(release), interpreter.absolute().parent.parent)
@@ -237,74 +209,17 @@ def _variables(recipe: Recipe, folder: Path) -> dict[str, str]:
             for name, value in recipe.variables.items()}
 
 
-def _make(folder: Path, recipe: Recipe, device: Device, python: Python,
-          progress: Progress) -> None:
-    """Make a virtual environment in `folder`, install packages and run the script."""
-    packages = recipe.packages_for(device, python.version)
-    indexes = [index for index in recipe.indexes.get(device, []) if _answers(index, progress)]
-    log = root() / "logs" / f"{folder.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
-    progress(f"{folder.name}: pip install {' '.join(packages)} for {python.path} "
-             f"(log: {log})")
-    if recipe.system:
-        _logged([str(CHECKOUT / "scripts" / "system-packages"), *recipe.system], log, progress)
-    _logged([str(python.path), "-m", "venv", str(folder)], log, progress)
-    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    for index in indexes:
-        options += ["--extra-index-url", index]
-    if size := sizes.describe(_python(folder), [*options, *packages], clean_variables()):
-        progress(f"{folder.name}: {size}")
-    pip = [str(_python(folder)), "-m", "pip", "install"]
-    _logged([*pip, *options, *packages], log, progress)
-    if recipe.script:
-        compiled = root() / "build" / folder.name
-        compiled.mkdir(parents=True, exist_ok=True)
-        progress(f"{folder.name}: {recipe.script}")
-        _logged([str(CHECKOUT / recipe.script), str(_python(folder)), str(compiled)], log, progress)
-
-
-def _logged(command: list[str], log: Path, progress: Progress) -> None:
-    """Run `command` with its output in `log`. Raises BuildFailed with the last lines."""
-    # The child inherits the lock, see _lock: hence close_fds=False.
-    with (
-        log.open("a", encoding="utf-8") as file,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, text=True, errors="replace",
-                         env=clean_variables(), close_fds=False) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                file.write(line)
-                file.flush()
-                if line.strip().startswith(SHOWN):
-                    progress(f"  {line.strip()[:120]}")
-        except BaseException:
-            process.kill()
-            raise
-        code = process.wait()
-    if code != 0:
-        lines = log.read_text(encoding="utf-8").splitlines()
-        tail = "".join(f"  {line}\n" for line in lines[-PIP_LINES:])
-        # pip says what is wrong first and what follows from it later; records keep one line.
-        errors = [line.strip() for line in lines if line.strip().startswith("ERROR: ")]
-        said = f"{brief(errors[0], 300)}; " if errors else ""
-        raise BuildFailed(f"{said}`{' '.join(command)}` failed with exit code {code}:\n"
-                          f"{tail}Whole log: {log}")
-
-
 def _describe(folder: Path, framework: str, release: str, device: Device,
               recipe: Recipe) -> Environment:
     """Probe the new environment. Raises BuildFailed if it has another release."""
-    answer = _probe([str(_python(folder)), "-c", PROBE], clean_variables())
-    installed = _installed_release(recipes.load(framework).distributions, answer["packages"])
+    answer = probe.ask([str(python_in(folder)), "-c", probe.PROGRAM], clean_variables())
+    installed = probe.release(recipes.load(framework).distributions, answer["packages"])
     if installed != release.partition("+")[0]:
         raise BuildFailed(f"{folder.name}: release {release} was asked for, {installed} was "
                           "installed; correct the recipe in "
                           f"configs/frameworks/{framework}.yaml")
-    return Environment(framework, release, device, _python(folder), folder.name, answer["python"],
-                       _lock_lines(answer), _variables(recipe, folder), "built")
+    return Environment(framework, release, device, python_in(folder), folder.name, answer["python"],
+                       probe.locked(answer), _variables(recipe, folder), "built")
 
 
 def _write(folder: Path, environment: Environment) -> None:
@@ -320,57 +235,10 @@ def _read(folder: Path) -> Environment | None:
         stored = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    if stored.pop("schema_version") != SCHEMA_VERSION or not _python(folder).exists():
+    if stored.pop("schema_version") != SCHEMA_VERSION or not python_in(folder).exists():
         return None
     packages = tuple(stored["packages"])
-    return Environment(**{**stored, "interpreter": _python(folder), "packages": packages})
-
-
-def _probe(command: list[str], variables: dict[str, str] | None = None) -> dict[str, Any]:
-    """Ask an interpreter for its version and packages. Raises WrongUse if it does not answer."""
-    interpreter = command[0]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS,
-                                cwd="/", stdin=subprocess.DEVNULL, env=variables, check=True)
-        return json.loads(answer.stdout)  # type: ignore[no-any-return]
-    except subprocess.CalledProcessError as error:
-        raise WrongUse(f"{interpreter}: cannot list its packages: "
-                       f"{error.stderr.strip()[-300:]}") from None
-    except subprocess.TimeoutExpired:
-        raise WrongUse(f"{interpreter}: no answer within {PROBE_SECONDS} s "
-                       "when asked for its packages") from None
-    except (OSError, ValueError) as error:
-        raise WrongUse(f"{interpreter}: is not a Python interpreter that runs: {error}") from None
-
-
-def _installed_release(distributions: list[str], packages: list[list[str]]) -> str | None:
-    """Return the version of the first installed distribution; 2.13.0+cpu is release 2.13.0."""
-    versions = {name.lower().replace("_", "-"): version for name, version in packages}
-    found = (versions[name].partition("+")[0] for name in distributions if name in versions)
-    return next(found, None)
-
-
-def _lock_lines(answer: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{name}=={version}" for name, version in answer["packages"])
-
-
-def _answers(index: str, progress: Progress) -> bool:
-    """Return whether an index can be reached: pip would try it five times for every package."""
-    if index.startswith("file:"):
-        return True
-    try:
-        urllib.request.urlopen(index, timeout=INDEX_SECONDS).close()
-    except urllib.error.HTTPError as error:
-        # 403 and 404 for the index's root are answers too.
-        reachable, why = error.code < 500, str(error)
-    except (OSError, ValueError) as error:
-        reachable, why = False, str(error)
-    else:
-        return True
-    if not reachable:
-        progress(f"{index} does not answer ({why}): pip's own configuration decides "
-                 "which build is installed")
-    return reachable
+    return Environment(**{**stored, "interpreter": python_in(folder), "packages": packages})
 
 
 @contextmanager
@@ -389,7 +257,3 @@ def _lock(name: str, progress: Progress) -> Iterator[None]:
             progress(f"{name}: another process is building it; waiting")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _python(folder: Path) -> Path:
-    return folder / "bin" / "python"

@@ -22,7 +22,7 @@ from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Worker
 from runners import int8
-from runners.cores import THREAD_VARIABLES, cores
+from runners.resources import THREAD_VARIABLES, cores
 
 REFERENCE = "runners.reference.inference"
 # The running statistics are drawn around the moments of so many samples.

@@ -15,7 +15,7 @@ import psutil
 
 from harness.machine import gpus
 from harness.validation import CHECKOUT
-from runners.cores import processors_of, text_of
+from runners.resources import processors_of, text_of
 
 LOAD_PER_CORE = 0.5
 CORES_WANTED = 4
@@ -153,8 +153,8 @@ def _numa(nodes: Path) -> list[dict[str, Any]]:
 def _turbo(cpu: Path) -> bool | None:
     no_turbo, boost = text_of(cpu / "intel_pstate/no_turbo"), text_of(cpu / "cpufreq/boost")
     if no_turbo is not None:
-        return no_turbo == "0"
-    return None if boost is None else boost == "1"
+        return bool(no_turbo == "0")
+    return None if boost is None else bool(boost == "1")
 
 
 def _quota_cores(root: Path) -> float | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import networks
-from analysis.proof.tolerances import KEEPS_ONLY_SUMS
+from analysis.strategies import table as strategies
 from harness.data import arrays
 from harness.proof.limits import Allowed, Limits, LimitsOf
 from harness.proof.questions import PLAIN, ZERO, Answer, Question, Questions, head_of
@@ -43,7 +43,7 @@ class Case:
     @property
     def keeps_only_sums(self) -> bool:
         """Whether the strategy may move each weight as it likes, as 1-bit SGD does."""
-        return self.strategy == KEEPS_ONLY_SUMS
+        return strategies.of(self.strategy).keeps_only_sums
 
     @property
     def repeats(self) -> int:

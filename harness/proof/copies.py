@@ -16,11 +16,9 @@ from dataclasses import dataclass
 
 import networks
 from analysis.proof.tolerances import COPIES, STORED_UNITS
+from analysis.strategies import table as strategies
 from harness.workers.worker import Worker
-from runners.pytorch.strategies import STRATEGIES
 
-# Strategies that divide a network among devices; JAX calls its own by the same names.
-DIVIDED = {name for name, facts in STRATEGIES.items() if facts.divides}
 # Of all parameters, the share that must lie on one device each.
 ONCE = 0.5
 
@@ -41,7 +39,8 @@ def compare(worker: Worker, network: networks.Network, strategy: str, devices: i
     """Compare the copies on all devices; beyond rounding, name devices and the worst parameter."""
     answer = worker.ask("copies", limit, units=STORED_UNITS)
     hashes, apart = answer["hashes"], answer.get("apart", {})
-    if strategy in DIVIDED and (fault := undivided(answer.get("held", []), network, devices)):
+    held = answer.get("held", [])
+    if strategies.of(strategy).divides and (fault := undivided(held, network, devices)):
         return Comparison(f"strategy {strategy}: {fault}")
     if len(hashes) != devices:
         return Comparison(f"{len(hashes)} copies of the parameters were answered for {devices} "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from analysis.proof.tolerances import LATER
+from analysis.strategies import table as strategies
 from harness.proof import calibrated, copies, dropout, lossy, moves, plays
 from harness.proof.case import Case
 from harness.proof.limits import LimitsOf
@@ -106,7 +106,7 @@ class Judge:
                                     case.question.devices, self.limit)
             findings.exact_faults += [apart.fault] if apart.fault else []
             findings.copies_error = apart.error
-        if case.strategy in LATER and not findings.exact_faults and not findings.faults:
+        if strategies.of(case.strategy).later and not findings.exact_faults and not findings.faults:
             lossy.compare_later_moves(case, worker, residence, self.limit, findings)
         return findings.strength(case.sizes)
 

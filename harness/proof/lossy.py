@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from analysis.proof.tolerances import LATER, LATER_STEPS
+from analysis.proof.tolerances import LATER_STEPS
+from analysis.strategies import table as strategies
 from harness.proof import distances
 from harness.proof.case import Case
 from harness.proof.plays import Play, Trainer
@@ -49,7 +50,9 @@ def compare_first_sum(case: Case, found: Play, findings: Findings) -> None:
 def compare_later_moves(case: Case, worker: Worker, residence: str, time_limit: float,
                         findings: Findings) -> None:
     """Refuse if the steps after a strategy's whole ones moved too little. Raises Failed."""
-    question, whole, allowed = case.question, *LATER[case.strategy]
+    question, later = case.question, strategies.of(case.strategy).later
+    assert later
+    whole, allowed = later
     with AnswerFolder(question.folder) as folder:
         trainer = Trainer(worker, case, residence, time_limit, folder)
         ours = trainer.train(question.file(PLAIN), 0, LATER_STEPS).parameters[-1]

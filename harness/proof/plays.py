@@ -105,10 +105,10 @@ class Trainer:
         self.files += 1
         asked = {} if compare is None else {"compare": compare}
         with self.turn:
-            answer = self.worker.ask("train", self.limit, weights=str(weights or ""), start=start,
-                                     steps=steps, samples=str(self.question.file("samples")),
-                                     out=str(self.last), residence=self.residence, prefix=prefix,
-                                     **asked)
+            answer = self.worker.ask("train", self.limit, start=start, steps=steps,
+                                     weights=(str(weights or ""), prefix),
+                                     samples=str(self.question.file("samples")),
+                                     out=str(self.last), residence=self.residence, **asked)
         self.next = (start + steps) % BATCHES
         self.first_seconds = answer.get("first_seconds", 0.0)
         network = self.question.network

@@ -20,7 +20,7 @@ from harness.proof.distances import norms_of
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Worker
 from networks.work import matrix_products
-from runners.cores import THREAD_VARIABLES, cores
+from runners.resources import THREAD_VARIABLES, cores
 
 ANSWERS = "runners.reference.answers"
 OF_REFERENCE = "the reference: "  # begins the reason if the reference failed, not the framework

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.records import packed, reader
+from analysis.records.columns import TABLES
 from analysis.records.reader import Campaign
 from harness.errors import WrongUse
 from harness.records import lock
@@ -43,7 +44,7 @@ def join(folders: Sequence[Path], out: Path) -> None:
     stride = max(int(part.processes["process"].max()) + 1 if len(part.processes) else 1
                  for part in parts)
     with lock.held(out):
-        for table in reader.TABLES:
+        for table in TABLES:
             columns, rows = _table(table, folders, names, stride)
             if columns:
                 (out / f"{table}.csv").write_text(_text(columns, rows), encoding="utf-8")

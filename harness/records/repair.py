@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.records import packed, reader
-from analysis.records.reader import TABLES, BadRecords, Campaign
+from analysis.records.columns import TABLES
+from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords
 
 Row = dict[str, str]
 Key = tuple[str, int]  # a trial and the number of its process

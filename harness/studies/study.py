@@ -30,7 +30,7 @@ from harness.records import lock
 from harness.studies.recorder import StudyRecorder, open_study
 from harness.validation import did_you_mean, validate
 from harness.workers.worker import Failed, Unsupported, Worker
-from runners.cores import THREAD_VARIABLES
+from runners.resources import THREAD_VARIABLES
 
 # Limits of an answer.
 START_SECONDS, POINT_SECONDS = 300.0, 300.0

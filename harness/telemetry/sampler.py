@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pynvml
 
-from analysis.records.reader import EDGE
+from analysis.records.columns import EDGE
 from harness.telemetry import amd
 from harness.telemetry.agent import agents
 from harness.telemetry.gpu import opened

@@ -1,11 +1,5 @@
-"""What a worker may answer: one model for each command, checked before anybody reads the answer.
+"""What a worker may answer: one model for each command. `reading` holds answers against them."""
 
-Whatever does not fit raises Failed with the kind `protocol` and names the field. Keys that no model
-has are dropped: a runner may say more than the driver reads, and nothing of it reaches a record.
-"""
-
-import json
-import reprlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +11,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
 
 from analysis.records.text import one_line
-from harness.workers.failures import Failed, Unsupported
 
-LONGEST_LINE = 4 * 2**20  # characters; the longest true answer is a point's of a study, some kB
-LONGEST_MESSAGE = 300
 # All processes of a machine share the clock; its readings differ by its resolution.
 CLOCK_SECONDS = max(1e-6, time.get_clock_info("monotonic").resolution)
 
@@ -311,76 +301,6 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
     "masked_head": MaskedHead, "infer": Inferred, "serve": Inferred, "scenario": Played,
     "rounding": Rounding}
-
-
-def parse(line: str) -> dict[str, Any]:
-    """Read a line of the wire. Raises Failed if it is no object or too long."""
-    if len(line) > LONGEST_LINE:
-        raise Failed("protocol", f"a line of more than {LONGEST_LINE:,} characters: "
-                                 f"{line[:100]!r}")
-    try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict):
-        raise Failed("protocol", f"not a line of JSON: {line.strip()[:200]!r}")
-    return answer
-
-
-def check(answer: Mapping[str, Any], asked: Asked, who: str = "") -> dict[str, Any]:
-    """Return the fields of an answer. Raises Unsupported, or Failed where `who` begins the reason.
-
-    A worker that failed by its own word has answered, and lives.
-    """
-    status, name = answer.get("status"), f"{who}answer to '{asked.command}'"
-    if status == "unsupported":
-        raise Unsupported(str(_valid(Refusal, answer, name)["reason"]))
-    if status == "failed":
-        failure = _valid(Failure, answer, name)
-        raise Failed(failure["kind"], f"{who}{failure['reason']}", answered=True)
-    if status != "ok":
-        raise Failed("protocol", f"{name}: status: came {reprlib.repr(status)}, expected ok, "
-                                 "unsupported or failed")
-    model = ANSWERS.get(asked.command, Answer)
-    if asked.command == "phase" and not asked.arguments["steps"]:
-        model = BuiltPart
-    return _valid(model, answer, name, asked)
-
-
-def greeting(line: str) -> Greeting:
-    """Read a rank's first line. Raises Failed."""
-    return Greeting(**_valid(Greeting, parse(line), "a rank's first line"))
-
-
-def read(model: type[Recorded], text: bytes, asked: Asked) -> dict[str, Any]:
-    """Read the JSON that a worker wrote for a command. Raises Failed."""
-    return _valid(model, text, f"the file of '{asked.command}'", asked)
-
-
-def _valid(model: type[Answer], answer: Mapping[str, Any] | bytes, name: str,
-           asked: Asked | None = None) -> dict[str, Any]:
-    try:
-        if isinstance(answer, bytes):
-            found = model.model_validate_json(answer, context=asked)
-        else:
-            found = model.model_validate(answer, context=asked)
-    except ValidationError as error:
-        reason = one_line(f"{name}: {sentence(error)}", LONGEST_MESSAGE)
-        raise Failed("protocol", reason) from None
-    return found.model_dump(exclude_unset=True)
-
-
-def sentence(error: ValidationError) -> str:
-    """Say of the first fault which field it is, what came and what was expected."""
-    fault = error.errors(include_url=False)[0]
-    if fault["type"] == "value_error" and not fault["loc"]:
-        return str(fault["ctx"]["error"])
-    field = ".".join(str(part) for part in fault["loc"])
-    if fault["type"] == "missing":
-        return f"{field}: missing"
-    wanted = str(fault["ctx"]["error"]) if fault["type"] == "value_error" else fault["msg"]
-    wanted = wanted.removeprefix("Input should be ").removeprefix("Input should ")
-    return f"{field}: came {reprlib.repr(fault['input'])}, expected {wanted}"
 
 
 def _check_count(field: str, values: Sequence[Any], wanted: int) -> None:

@@ -9,7 +9,7 @@ from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker
-from runners.cores import THREAD_VARIABLES, share_of
+from runners.resources import THREAD_VARIABLES, share_of
 
 
 def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",
@@ -30,7 +30,7 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
 
 
 def pins(trial: Trial, allowed: set[int] | None = None) -> str:
-    """Return a worker's cores, in the words of `runners.cores.pin`; none on GPUs.
+    """Return a worker's cores, in the words of `runners.resources.pin`; none on GPUs.
     """
     if trial.device_kind != "cpu":
         return ""

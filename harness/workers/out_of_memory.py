@@ -3,7 +3,7 @@
 One replica that fails so leaves the others waiting in their collective: no answer comes, and the
 worker's heartbeat goes on. Frameworks also log allocations that they retry, so the pattern is
 narrow: TensorFlow's message about an operation. No other framework is known to hang this way.
-Exceptions are answers; `OUT_OF_MEMORY` in runners/protocol.py finds theirs.
+Exceptions are answers; `OUT_OF_MEMORY` in runners/wire.py finds theirs.
 """
 
 import re

@@ -9,7 +9,7 @@ is the last one of its worker.
 from collections.abc import Iterable
 from threading import Lock
 
-from analysis.trials.phases import AFTER_BACKWARD
+from analysis.strategies import table as strategies
 from harness.plan.planner import Trial
 from harness.workers.worker import Worker
 
@@ -61,7 +61,7 @@ def leaves_traces(trial: Trial) -> bool:
     is unknown. Strategies that wait for the backward pass left no trace.
     """
     return (trial.device_kind == "cuda" and trial.devices > 1
-            and trial.strategy not in AFTER_BACKWARD)
+            and not strategies.of(trial.strategy).after_backward)
 
 
 def _settings(trial: Trial) -> tuple[object, ...]:

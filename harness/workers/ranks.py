@@ -9,15 +9,13 @@ mean. A rank that dies, hangs or disagrees is one `Failed` that names it; if one
 import contextlib
 import hmac
 import json
-import math
 import queue
 import secrets
 import socket
-import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,9 +23,18 @@ from typing import IO, Any
 
 from harness.cluster import allocation
 from harness.environments.recipes import Parallel
-from harness.workers.answers import LONGEST_LINE, Asked, check, greeting, parse
+from harness.workers.answers import Asked
 from harness.workers.failures import Failed, Unsupported
 from harness.workers.out_of_memory import MemoryMessages
+from harness.workers.reading import (
+    LONGEST_LINE,
+    as_long_as_the_longest,
+    check,
+    greeting,
+    in_our_clock,
+    merged,
+    parse,
+)
 from harness.workers.worker import (
     KILLED,
     POLL_SECONDS,
@@ -42,24 +49,6 @@ SECRET_SECONDS = 10.0  # for a rank of another node to show the secret
 GRACE_SECONDS = 1.0  # until the death that made another rank fail is seen
 LAST_WORDS_SECONDS = 3.0  # for a launcher to log why a rank ended, or to end after its ranks
 CLEARING_SECONDS = 10.0  # for a launcher to clean up: 1 to 2.3 s, more than 3 on a busy machine
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean; nan where some are infinite with either sign."""
-    with contextlib.suppress(ValueError, OverflowError):
-        return statistics.fmean(values)
-    return math.nan
-
-
-# What ranks may answer differently; everything else must be equal.
-MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "start": min, "stop": max, "loss": mean, "peak_memory_bytes": max,
-    "idle_seconds": max, "first_seconds": max, "pid": lambda values: values[0],
-    "losses": lambda values: [mean(of_step) for of_step in zip(*values, strict=True)],
-    "network_tx_bytes": sum,
-    "hashes": lambda values: [value for hashes in values for value in hashes],
-    "held": lambda values: [each for held in values for each in held or [{}]],
-}
 
 
 @dataclass(frozen=True)
@@ -333,36 +322,3 @@ def _shows(link: socket.socket, secret: str) -> bool:
             shown += more
         link.settimeout(None)
     return hmac.compare_digest(shown, secret.encode())
-
-
-def in_our_clock(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let a window of another machine's clock, which ours knows nothing of, end now."""
-    start, stop = message.get("start"), message.get("stop")
-    if not (isinstance(start, float) and isinstance(stop, float)):
-        return message
-    now = time.monotonic()
-    return {**message, "start": now - (stop - start), "stop": now}
-
-
-def as_long_as_the_longest(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Let all ranks' windows be that of the one that took longest; a barrier stood before each."""
-    if not all("start" in answer for answer in answers):
-        return list(answers)
-    stop = max(answer["stop"] for answer in answers)
-    longest = max(answer["stop"] - answer["start"] for answer in answers)
-    return [{**answer, "start": stop - longest, "stop": stop} for answer in answers]
-
-
-def merged(command: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the answers of all ranks, in their order. Raises Failed if they disagree."""
-    one = {}
-    for key, value in answers[0].items():
-        values = [answer.get(key) for answer in answers]
-        if key in MERGED:
-            value = MERGED[key](values)
-        elif values != [value] * len(values):
-            rank = next(rank for rank, other in enumerate(values) if other != value)
-            raise Failed("different", f"rank {rank} answers '{command}' with {key} {values[rank]}, "
-                                      f"rank 0 with {value}")
-        one[key] = value
-    return one

@@ -26,10 +26,11 @@ import psutil
 
 from harness.environments.containers import Container
 from harness.workers import scratch
-from harness.workers.answers import LONGEST_LINE, Asked, check, parse
+from harness.workers.answers import Asked
 from harness.workers.failures import Failed, Unsupported
 from harness.workers.files import tail
 from harness.workers.out_of_memory import MemoryMessages
+from harness.workers.reading import LONGEST_LINE, check, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 SILENCE_SECONDS = 60.0

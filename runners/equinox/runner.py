@@ -12,10 +12,9 @@ import optax
 
 from runners import protocol
 from runners.equinox.layers import Net, output_shapes
+from runners.jax.device import prepare
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
-# JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
-PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
 TIERS = {
     "stock": ["eqx.filter_jit"],
     "compiled": ["eqx.filter_jit"],
@@ -40,7 +39,8 @@ class Runner(protocol.Runner):
                 "libraries": {"jax": jax.__version__, "optax": optax.__version__}}
 
     def __init__(self, task):
-        self.device = find_device(task)
+        protocol.refuse_unknown(task, precisions=DTYPES)
+        self.device = prepare(task)
         self.settings = protocol.settings_of(task, TIERS)
         self.task, self.network = task, task.network
         self.model, self.state = eqx.nn.make_with_state(Net)(task.network)
@@ -162,17 +162,3 @@ def squeezed(array, rank):
     """Without the ones behind: a convolution's bias is (C, 1, 1)."""
     return array.reshape(array.shape[:rank]) if array.shape[rank:] == (1,) * (
         array.ndim - rank) else array
-
-
-def find_device(task):
-    """Fix threads and the precision of products; return JAX's device."""
-    protocol.refuse_unknown(task, precisions=DTYPES)
-    if task.device == "cpu":
-        # As in `runners.jax`: XLA's CPU client has no other setting for its threads.
-        protocol.fix_threads(task.threads, ["NPROC"], "XLA's CPU client")
-    jax.config.update("jax_default_matmul_precision",
-                      "highest" if task.precision == "fp32" else "default")
-    try:
-        return jax.local_devices(backend=PLATFORMS[task.device])[0]
-    except RuntimeError as error:
-        raise protocol.Unsupported(f"jax.devices('{task.device}'): {error}") from error

@@ -14,10 +14,9 @@ from flax import nnx
 from runners import protocol
 from runners.arrays import transposed
 from runners.flax.layers import Net, output_shapes
+from runners.jax.device import prepare
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
-# JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
-PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
 TIERS = {
     "stock": ["nnx.jit"],
     "compiled": ["nnx.jit"],
@@ -57,7 +56,8 @@ class Runner(protocol.Runner):
                 "libraries": {"jax": jax.__version__, "optax": optax.__version__}}
 
     def __init__(self, task):
-        self.device = find_device(task)
+        protocol.refuse_unknown(task, precisions=DTYPES)
+        self.device = prepare(task)
         self.settings = protocol.settings_of(task, TIERS)
         self.task, self.network = task, task.network
         self.model = Net(task.network, DTYPES[task.precision], task.seed)
@@ -137,17 +137,3 @@ class Runner(protocol.Runner):
     def _batch_norms(self):
         return {name: getattr(self.model, name) for name, op in self.ops.items()
                 if op == "batch_norm"}
-
-
-def find_device(task):
-    """Fix threads and the precision of products; return JAX's device."""
-    protocol.refuse_unknown(task, precisions=DTYPES)
-    if task.device == "cpu":
-        # As in `runners.jax`: XLA's CPU client has no other setting for its threads.
-        protocol.fix_threads(task.threads, ["NPROC"], "XLA's CPU client")
-    jax.config.update("jax_default_matmul_precision",
-                      "highest" if task.precision == "fp32" else "default")
-    try:
-        return jax.local_devices(backend=PLATFORMS[task.device])[0]
-    except RuntimeError as error:
-        raise protocol.Unsupported(f"jax.devices('{task.device}'): {error}") from error

@@ -13,16 +13,12 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import NamedSharding, PartitionSpec
 
+from runners.divisible import pairs, refuse_undivided
 from runners.protocol import Unsupported
 
 STRATEGIES = ("tensor", "fsdp")
 WHOLE, SPLIT = PartitionSpec(), PartitionSpec("devices")
 COLUMNS, ROWS = PartitionSpec(None, "devices"), PartitionSpec("devices", None)
-# Layers that neither mix the samples of a batch nor draw random numbers.
-LAYERS = ("dense", "tied_dense", "embedding", "positions", "layer_norm", "attention", "add",
-          "relu", "sigmoid", "gelu", "flatten", "tokens", "class_token", "first_token")
-# What may stand between two dense layers that are divided together.
-BETWEEN = ("relu", "sigmoid", "gelu", "attention")
 GATHERED = "gathered"
 
 
@@ -30,7 +26,9 @@ class Division:
     """How one network lies on the devices of a mesh; `specs` is by layer and parameter."""
 
     def __init__(self, task, mesh, shapes):
-        refuse(task)
+        if task.precision == "fp16":
+            raise Unsupported(f"strategy '{task.strategy}' trains here in fp32, tf32 and bf16")
+        refuse_undivided(task)
         self.devices, self.mesh, self.strategy = task.devices, mesh, task.strategy
         self.layers = {layer["name"]: layer for layer in task.network["layers"]}
         # By layer: the rows that a divided table has in the network.
@@ -140,42 +138,3 @@ class Division:
                     counts[f"{layer}.{kind}"] = int(size)
             found.append(counts)
         return found
-
-
-def refuse(task):
-    """Raise `Unsupported` for what these strategies do not train here."""
-    if task.precision == "fp16":
-        raise Unsupported(f"strategy '{task.strategy}' trains here in fp32, tf32 and bf16")
-    for layer in task.network["layers"]:
-        if layer["op"] not in LAYERS:
-            raise Unsupported("strategy '{}': layer {}: {} is not divided here; divided are "
-                              "networks of {}".format(task.strategy, layer["name"], layer["op"],
-                                                      ", ".join(LAYERS)))
-
-
-def pairs(network, devices):
-    """List pairs of dense layers that are divided together, as Megatron-LM does."""
-    layers = {layer["name"]: layer for layer in network["layers"]}
-    readers = {name: [other for other in layers.values() if name in other["inputs"]]
-               for name in layers}
-    found, taken = [], set()
-    for layer in network["layers"]:
-        if layer["op"] != "dense" or layer["name"] in taken:
-            continue
-        last = layer
-        while len(readers[last["name"]]) == 1:
-            (last,) = readers[last["name"]]
-            if last["op"] not in BETWEEN:
-                break
-            heads = last["attributes"].get("heads", devices)
-            if heads % devices:
-                raise Unsupported("strategy 'tensor': layer {}: {} heads do not divide among {} "
-                                  "devices".format(last["name"], heads, devices))
-        if last["op"] == "dense" and last is not layer:
-            if layer["attributes"]["units"] % devices:
-                raise Unsupported("strategy 'tensor': layer {}: {} units do not divide among {} "
-                                  "devices".format(layer["name"], layer["attributes"]["units"],
-                                                   devices))
-            found.append((layer["name"], last["name"]))
-            taken |= {layer["name"], last["name"]}
-    return found

@@ -6,14 +6,15 @@ convolution, as ONNX Runtime folds it in other formats; what else lacks bf16 rea
 
 from onnx import TensorProto, helper
 
-from runners import int8, onnx_file
+from runners import int8
+from runners.onnx import network_file
 from runners.protocol import Unsupported
 
 # The first whose convolutions take bf16.
 OPSET = 22
 
 
-class Graph(onnx_file.Graph):
+class Graph(network_file.Graph):
     """Collects nodes and constants in bf16; knows which batch norms convolutions do."""
 
     opset = OPSET
@@ -30,10 +31,10 @@ class Graph(onnx_file.Graph):
 def conv2d(graph, layer, name, x):
     norm = graph.norm_of.get(name)
     if norm is None:
-        return onnx_file.conv2d(graph, layer, name, x)
+        return network_file.conv2d(graph, layer, name, x)
     graph.read.update(f"{name}.{key}" for key in layer["parameters"])
     folded = int8.folded_weights(layer, graph.arrays, norm)
-    return onnx_file.convolution(graph, layer, name, x, [
+    return network_file.convolution(graph, layer, name, x, [
         graph.constant(f"{name}.{key}.folded", array)
         for key, array in zip(("weight", "bias"), folded, strict=True)])
 
@@ -42,7 +43,7 @@ def batch_norm(graph, layer, name, x):
     graph.read.update(f"{name}.{key}" for key in layer["parameters"])
     if name in graph.norms:
         return x
-    return in_float32(onnx_file.batch_norm)(graph, layer, name, x)
+    return in_float32(network_file.batch_norm)(graph, layer, name, x)
 
 
 def in_float32(operation):
@@ -63,10 +64,10 @@ def lstm(graph, layer, name, x):
     raise Unsupported(f"layer {name}: ONNX Runtime's CUDA provider has no LSTM in bf16")
 
 
-OPERATIONS = {**onnx_file.OPERATIONS, "conv2d": conv2d, "batch_norm": batch_norm, "lstm": lstm,
-              "max_pool": in_float32(onnx_file.max_pool), "lrn": in_float32(onnx_file.lrn)}
+OPERATIONS = {**network_file.OPERATIONS, "conv2d": conv2d, "batch_norm": batch_norm, "lstm": lstm,
+              "max_pool": in_float32(network_file.max_pool), "lrn": in_float32(network_file.lrn)}
 
 
 def model_of(network, arrays, batch):
-    """Return the model and how many trained numbers it holds, as `onnx_file.model_of` does."""
-    return onnx_file.model_from(Graph(network, arrays, batch), OPERATIONS)
+    """Return the model and how many trained numbers it holds, as `network_file.model_of` does."""
+    return network_file.model_from(Graph(network, arrays, batch), OPERATIONS)

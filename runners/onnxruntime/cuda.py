@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from runners import onnx_file
+from runners.onnx import network_file
 
 GRAPH, NHWC = "CUDA graph", "prefer_nhwc"
 
@@ -66,8 +66,8 @@ class Bound:
     def __init__(self, bindings, inputs, options):
         self.session, self.inputs, self.options = bindings.session, inputs, options
         self.binding = bindings.session.io_binding()
-        self.binding.bind_ortvalue_input(onnx_file.INPUT, inputs)
-        self.binding.bind_ortvalue_output(onnx_file.OUTPUT, bindings.answer)
+        self.binding.bind_ortvalue_input(network_file.INPUT, inputs)
+        self.binding.bind_ortvalue_output(network_file.OUTPUT, bindings.answer)
 
     def run(self):
         self.session.run_with_iobinding(self.binding, self.options)
@@ -83,6 +83,6 @@ def chooser_of(shape):
         [helper.make_node("Reshape", ["all", "flat"], ["matrix"]),
          helper.make_node("Gather", ["matrix", "rows"], ["chosen"], axis=0)],
         "rows", [told["all"], told["rows"]], [told["chosen"]], [flat])
-    opset = [helper.make_opsetid("", onnx_file.OPSET)]
+    opset = [helper.make_opsetid("", network_file.OPSET)]
     return helper.make_model(graph, opset_imports=opset,
-                             ir_version=onnx_file.IR_VERSION).SerializeToString()
+                             ir_version=network_file.IR_VERSION).SerializeToString()

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU and on CUDA, from an ONNX file that `runners.onnx_file` writes.
+"""ONNX Runtime on the CPU and on CUDA, from an ONNX file that `runners.onnx.network_file` writes.
 
 `stock` is its documentation's first session, whose graph optimisations are on by default. On CUDA
 `tuned` adds what its page on performance names for fixed shapes (`runners.onnxruntime.cuda`).
@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from runners import int8, onnx_file, onnx_int8, protocol
+from runners import int8, protocol
 from runners.inference import Engine, Inference, flat
+from runners.onnx import int8_file, network_file
 from runners.onnxruntime import bf16, cuda
 from runners.protocol import Unsupported
 
@@ -58,9 +59,9 @@ class OnnxRuntime(Engine):
         """Return the model that the session reads, and how many trained numbers it holds."""
         task = self.task
         if task.precision in ("int8", "bf16"):
-            form = onnx_int8 if task.precision == "int8" else bf16
+            form = int8_file if task.precision == "int8" else bf16
             return form.model_of(task.network, arrays, task.batch)
-        return onnx_file.model_of(task.network, arrays, task.batch, KINDS[task.precision])
+        return network_file.model_of(task.network, arrays, task.batch, KINDS[task.precision])
 
     def options(self):
         options = ort.SessionOptions()
@@ -121,7 +122,7 @@ class OnnxRuntime(Engine):
             self.fixed.run()
             self.outputs = self.graphs.answer.numpy()
         else:
-            [self.outputs] = self.session.run(None, {onnx_file.INPUT: batch})
+            [self.outputs] = self.session.run(None, {network_file.INPUT: batch})
 
     # A run returns when its outputs are there.
     synchronize = staticmethod(protocol.nothing)

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, from an ONNX file that `runners.onnx_file` writes.
+"""OpenVINO on the CPU, from an ONNX file that `runners.onnx.network_file` writes.
 
 As it comes, it answers a float32 network in bf16 on a processor that has bf16. So the precision is
 named in every tier, and what the compiled network says that it runs is part of the proof.
@@ -7,8 +7,9 @@ named in every tier, and what the compiled network says that it runs is part of 
 import numpy as np
 import openvino as ov
 
-from runners import int8, onnx_file, onnx_int8, protocol
+from runners import int8, protocol
 from runners.inference import Engine, Inference, flat
+from runners.onnx import int8_file, network_file
 from runners.protocol import Unsupported
 
 TYPES = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
@@ -45,7 +46,7 @@ class OpenVino(Engine):
     def model_of(self, arrays):
         """Return the model that OpenVINO reads, and how many trained numbers it holds."""
         task = self.task
-        return (onnx_int8 if task.precision == "int8" else onnx_file).model_of(
+        return (int8_file if task.precision == "int8" else network_file).model_of(
             task.network, arrays, task.batch)
 
     def options(self):

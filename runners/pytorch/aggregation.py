@@ -18,8 +18,17 @@ class Aggregation:
 
     # Whether forward, backward and aggregation can be timed apart.
     timed_in_parts = True
+    # Whether a step fits in a CUDA graph: the host neither waits nor computes in between.
+    capturable = True
+    # What `tuned` turns on in the strategy.
+    tuned_settings = ()
     # As `protocol.Runner` says.
     whole_batch = parted = False
+
+    @classmethod
+    def around(cls, model, task):
+        """Return what to call in place of `model`, and the strategy that trains it."""
+        return model, cls(model, task)
 
     def aggregate(self):
         """Put the mean over all ranks in the place of this rank's gradients."""
@@ -81,6 +90,10 @@ class Messages(Aggregation):
         # A fused optimiser walks parameter and gradient in memory order, so strides must agree.
         self.views = [self.flat.as_strided(parameter.shape, parameter.stride(), start)
                       for parameter, start in zip(parameters, starts, strict=True)]
+
+    @classmethod
+    def around(cls, model, task):
+        return model, cls([each for each in model.parameters() if each.requires_grad], task)
 
     def aggregate(self):
         means = self.mean([parameter.grad for parameter in self.parameters])

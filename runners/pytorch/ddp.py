@@ -6,13 +6,17 @@ arXiv 1905.13727) all-reduces two matrices [o, 2] and [i, 2] of each [o, i], and
 are; what that loses is added to the next step's gradient.
 """
 
+import contextlib
+
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 
 from runners.protocol import Unsupported
 from runners.pytorch.aggregation import Aggregation
+from runners.pytorch.parallel import local_rank
 
 # Rank of PowerSGD's matrices, as in its authors' ResNet-18; PyTorch recommends 1 to 4.
 RANK = 2
@@ -25,8 +29,15 @@ EPSILON = 1e-8
 class DDP(Aggregation):
     """Averages while the backward pass of its `replica` of the model runs."""
 
+    tuned_settings = ("DDP: gradient_as_bucket_view, static_graph, broadcast_buffers=False",)
+
     def __init__(self, replica):
         self.replica = replica
+
+    @classmethod
+    def around(cls, model, task):
+        replica = replicate(model, task)
+        return replica, cls(replica)
 
     def local(self):
         return self.replica.no_sync()
@@ -89,6 +100,8 @@ class BF16Compress(Hooked):
 class PowerSGD(Hooked):
     """Sends the nearest matrix of rank 2, found step by step from the one before."""
 
+    capturable = False
+
     @staticmethod
     def hook(state, bucket):
         """PyTorch's hook, on CPUs a bucket at a time.
@@ -134,3 +147,23 @@ class Bucket:
 
     def gradients(self):
         return self.views
+
+
+def replicate(model, task):
+    """Wrap a model in DDP; `tuned` turns on what DDP's documentation offers for speed."""
+    options = {}
+    on_gpu = task.device == "cuda"
+    if task.tuning == "tuned":
+        # Batch norm's running averages take no part in training, so no rank sends them. A static
+        # graph wants its first step sent, and a check of a lossy strategy begins without (torch
+        # 2.13); on GPUs a capture's warm-up comes first.
+        options = {"gradient_as_bucket_view": True, "broadcast_buffers": False,
+                   "static_graph": on_gpu or task.strategy == "ddp"}
+    # PyTorch's notes on CUDA graphs want DDP made on a side stream.
+    captured = on_gpu and task.tuning == "tuned"
+    with torch.cuda.stream(torch.cuda.Stream()) if captured else contextlib.nullcontext():
+        replica = DistributedDataParallel(model, **options,
+                                          device_ids=[local_rank(task)] if on_gpu else None)
+    if captured:
+        torch.cuda.synchronize()
+    return replica

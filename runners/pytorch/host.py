@@ -21,6 +21,8 @@ LINE_BYTES = 64
 class HostOne(Messages):
     """One thread adds, as in TensorFlow's example for several GPUs of 2016."""
 
+    capturable = False
+
     def __init__(self, parameters, task):
         super().__init__(parameters, task)
         # For the host's own barrier; NCCL's is one of devices.

@@ -15,8 +15,8 @@ the errors kept now, and by nothing else.
 import torch
 
 from runners.pytorch.aggregation import Messages, exchange
-from runners.pytorch.strategies import BLOCK
 
+BLOCK = 1024
 # Two float32, behind the 128 bytes of a block's signs.
 MEANS_BYTES = 8
 

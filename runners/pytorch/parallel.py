@@ -4,19 +4,16 @@ The group is NCCL's on GPUs and gloo's on CPUs. How gradients become one is a st
 see `strategies`.
 """
 
-import contextlib
 import datetime
-import importlib
 import os
 import time
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from runners.protocol import Unsupported, refuse_unknown
 from runners.pytorch.aggregation import Aggregation
-from runners.pytorch.strategies import STRATEGIES
+from runners.pytorch.strategies import STRATEGIES, implementation
 
 # For the other ranks, which may compile meanwhile.
 WAIT_SECONDS = 600
@@ -78,46 +75,17 @@ def aggregated(model, task):
     if task.ranks == 1:
         return model, Aggregation()
     refuse_unknown(task, strategies=STRATEGIES)
-    facts = STRATEGIES[task.strategy]
-    if task.device == "cuda" and task.tuning == "tuned" and not facts.capturable:
+    strategy = implementation(task.strategy)
+    if task.device == "cuda" and task.tuning == "tuned" and not strategy.capturable:
         raise Unsupported(f"strategy '{task.strategy}' waits on the host, which the CUDA graph of "
                           "tuned cannot: use stock")
-    module, _, name = facts.implementation.rpartition(".")
-    strategy = getattr(importlib.import_module(f"runners.pytorch.{module}"), name)
-    if facts.divides:
-        return model, strategy(model, task)
-    if facts.after_backward:
-        return model, strategy([each for each in model.parameters() if each.requires_grad], task)
-    replica = replicate(model, task)
-    return replica, strategy(replica)
+    return strategy.around(model, task)
 
 
 def settings(task):
-    """Name what `tuned` turns on in DDP, where the strategy uses it."""
-    facts = STRATEGIES.get(task.strategy)
-    if not facts or facts.after_backward or facts.divides:
-        return []
-    return ["DDP: gradient_as_bucket_view, static_graph, broadcast_buffers=False"]
-
-
-def replicate(model, task):
-    """Wrap a model in DDP; `tuned` turns on what DDP's documentation offers for speed."""
-    options = {}
-    on_gpu = task.device == "cuda"
-    if task.tuning == "tuned":
-        # Batch norm's running averages take no part in training, so no rank sends them. A static
-        # graph wants its first step sent, and a check of a lossy strategy begins without (torch
-        # 2.13); on GPUs a capture's warm-up comes first.
-        options = {"gradient_as_bucket_view": True, "broadcast_buffers": False,
-                   "static_graph": on_gpu or task.strategy == "ddp"}
-    # PyTorch's notes on CUDA graphs want DDP made on a side stream.
-    captured = on_gpu and task.tuning == "tuned"
-    with torch.cuda.stream(torch.cuda.Stream()) if captured else contextlib.nullcontext():
-        replica = DistributedDataParallel(model, **options,
-                                          device_ids=[local_rank(task)] if on_gpu else None)
-    if captured:
-        torch.cuda.synchronize()
-    return replica
+    """Name what `tuned` turns on in the strategy."""
+    known = task.strategy in STRATEGIES
+    return list(implementation(task.strategy).tuned_settings) if known else []
 
 
 def wait_for_all(task):

@@ -8,7 +8,8 @@ nothing here loops over anything but what it was sent.
 import traceback
 
 from runners.protocol import Task, Unsupported, nothing, timed_run
-from runners.session import described, first_line
+from runners.session import described
+from runners.wire import first_line
 
 
 class Candidate:

@@ -18,7 +18,8 @@ from runners.pytorch.aggregation import exchange
 from runners.pytorch.host import FLOAT_BYTES, add_up, adding_threads, in_lines, pin, shared_floats
 from runners.pytorch.one_bit import OneBit
 from runners.pytorch.runner import Runner
-from runners.session import described, own_rank, timed
+from runners.session import described, timed
+from runners.wire import own_rank
 
 # After this PyTorch's threads sleep; they look for work for about a millisecond first.
 IDLE_SECONDS = 0.005

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.records.text import LONGEST_REASON
-from harness.workers import answers
+from harness.workers import reading
 from harness.workers.answers import Asked
 from harness.workers.failures import Failed, Unsupported
 
@@ -72,7 +72,7 @@ def faults(command: str, line: str) -> Iterator[str]:
     arguments, honest = HONEST[command]
     try:
         asked = Asked(command, arguments, SENT, lambda: SENT + 10)
-        found = answers.check(answers.parse(line), asked)
+        found = reading.check(reading.parse(line), asked)
     except (Failed, Unsupported) as refusal:
         if len(str(refusal)) > LONGEST_REASON + 20 or not str(refusal).isprintable():
             yield f"a reason of {len(str(refusal))} characters"

@@ -23,7 +23,7 @@ HUNG_SECONDS = 30
 WRONG_USE = 2
 CONTROLS = {chr(code) for code in (*range(9), *range(11, 32), 127)}
 # Where installing, measuring and fetching begin.
-WORK = ("harness.environments.store.build", "harness.environments.store._make",
+WORK = ("harness.environments.store.build", "harness.environments.install.install",
         "harness.workers.launch.Worker", "harness.workers.launch.Ranks",
         "harness.campaign.session.open_sampler", "harness.data.data_sets._download",
         "harness.environments.containers.engine")

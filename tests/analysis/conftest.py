@@ -16,6 +16,13 @@ import numpy as np
 import pytest
 
 from analysis.records import reader
+from analysis.records.columns import (
+    COUNTER_COLUMNS,
+    LATE,
+    PHASE_COLUMNS,
+    PROCESS_COLUMNS,
+    WINDOW_COLUMNS,
+)
 
 NETWORKS = {  # name: parameters, batches, seconds a step of the first batch, first loss, dropout
     "fcn5": (14_205_962, (512, 1024, 2048), 0.110, 2.49, False),
@@ -44,14 +51,14 @@ class Records:
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.json").write_text(json.dumps(self.meta, indent=1))
-        for name, columns, rows in (("processes.csv", reader.PROCESS_COLUMNS, self.processes),
-                                    ("windows.csv", reader.WINDOW_COLUMNS, self.windows),
-                                    ("counters.csv", reader.COUNTER_COLUMNS, self.counters),
-                                    ("phases.csv", reader.PHASE_COLUMNS, self.phases)):
+        for name, columns, rows in (("processes.csv", PROCESS_COLUMNS, self.processes),
+                                    ("windows.csv", WINDOW_COLUMNS, self.windows),
+                                    ("counters.csv", COUNTER_COLUMNS, self.counters),
+                                    ("phases.csv", PHASE_COLUMNS, self.phases)):
             if name in ("counters.csv", "phases.csv") and not rows:
                 continue  # as in campaigns before there was telemetry, or of suites without phases
             # Late columns are those of today's campaigns only.
-            written = [column for column in columns if column not in reader.LATE or any(column in row for row in rows)]
+            written = [column for column in columns if column not in LATE or any(column in row for row in rows)]
             with (folder / name).open("w", newline="") as file:
                 writer = csv.DictWriter(file, written, restval="", lineterminator="\n")
                 writer.writeheader()

@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 import networks
-from analysis.aggregation import overlap
-from analysis.aggregation import strategies as aggregation
+from analysis.aggregation import overlap, times
 from analysis.aggregation.links import Fit
-from analysis.aggregation.strategies import Work
+from analysis.strategies.facts import Work
 from networks import work
 
 LINKS = {  # latency in seconds, bytes a second
@@ -60,10 +59,10 @@ def step_seconds(network, strategy, devices, isolated=1.0):
     elif strategy == "ddp":
         sent = overlap.gradients(networks.get(network), backward, "bucket")
         fits = truths(devices)
-        found = overlap.overlap(sent, backward, lambda part: aggregation.predict(strategy, Work(part, devices), fits).value)
+        found = overlap.overlap(sent, backward, lambda part: times.predict(strategy, Work(part, devices), fits).value)
         alone, exposed = isolated * found.aggregation_seconds, found.exposed_seconds
     else:
-        alone = exposed = isolated * aggregation.predict(strategy, Work(size, devices), truths(devices)).value
+        alone = exposed = isolated * times.predict(strategy, Work(size, devices), truths(devices)).value
     return {"F": forward, "FB": forward + backward, "FBA": forward + backward + exposed,
             "FBAU": forward + backward + exposed + update, "A": alone}
 

@@ -15,9 +15,9 @@ def planted(Runner, target, **replacements):
     """Return a `Runner` that replaces attributes of a module or class before it builds."""
 
     class Planted(Runner):
-        def __init__(self, task):
+        def __init__(self, task, *arrays):
             mock.patch.multiple(target, **replacements).start()
-            super().__init__(task)
+            super().__init__(task, *arrays)
 
     return Planted
 

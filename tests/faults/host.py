@@ -5,7 +5,8 @@ import importlib
 
 import numpy as np
 
-from runners.session import Session, own_rank
+from runners.session import Session
+from runners.wire import own_rank
 from tests.faults import uproot
 
 

@@ -7,6 +7,7 @@ import pytest
 from analysis.audit import consistency
 from analysis.compare import verdicts
 from analysis.records import reader
+from analysis.records.text import BadRecords
 from analysis.trials import summary
 from harness.errors import WrongUse
 from harness.records import joined
@@ -95,7 +96,7 @@ def test_joining_again_replaces_a_joined_campaign_but_no_other(whole, parts):
 def test_nodes_that_measured_something_else_are_refused(parts, tmp_path, change, said):
     page = parts[1] / "campaign.json"
     page.write_text(json.dumps({**json.loads(page.read_text()), **change}))
-    with pytest.raises((WrongUse, reader.BadRecords), match=said):
+    with pytest.raises((WrongUse, BadRecords), match=said):
         joined.join(parts, tmp_path / "out")
 
 

@@ -50,9 +50,9 @@ def test_a_killed_rank_is_named_and_nothing_of_its_launcher_is_left(ready, frame
 def test_ranks_of_paddle_that_cannot_reach_one_another_end_with_the_limit_as_one_failure(ready):
     """Paddle has no limit of its own here; ranks that find one another have built tiny_fcn within 0.5 s."""
     with pytest.raises(Failed) as caught:
-        ready("paddle", "tests.faults.paddle:Unreachable", build_limit=8)
+        ready("paddle", "tests.faults.paddle:Unreachable", build_limit=3)
     assert caught.value.kind == "timed_out"
-    assert caught.value.reason.startswith("ranks 0, 1: no answer to 'build' within 8 s; log: ")
+    assert caught.value.reason.startswith("ranks 0, 1: no answer to 'build' within 3 s; log: ")
 
 
 @pytest.mark.parametrize("framework", slow_but(["cntk"], STRATEGIES))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analysis.records import reader
 from analysis.records.text import BadRecords
-from harness.workers import answers as wire
+from harness.workers import reading
 from harness.workers.answers import Asked
 from harness.workers.failures import Failed, Unsupported
 from scripts.fuzzing import answers, records
@@ -34,7 +34,7 @@ def test_any_value_may_stand_in_a_field(command, data):
     field = data.draw(st.sampled_from(["status", *sorted(honest)]))
     answer = {"status": "ok", **honest, field: data.draw(JSON)}
     try:
-        found = wire.check(answer, Asked(command, arguments, answers.SENT, lambda: answers.SENT + 10))
+        found = reading.check(answer, Asked(command, arguments, answers.SENT, lambda: answers.SENT + 10))
     except (Failed, Unsupported) as error:
         assert str(error).isprintable() and len(str(error)) < 1100
     else:
@@ -45,7 +45,7 @@ def test_any_value_may_stand_in_a_field(command, data):
 def test_the_honest_answers_are_taken(command):
     arguments, honest = answers.HONEST[command]
     asked = Asked(command, arguments, answers.SENT, lambda: answers.SENT + 10)
-    assert wire.check({"status": "ok", **honest, "more": 1}, asked) == honest
+    assert reading.check({"status": "ok", **honest, "more": 1}, asked) == honest
 
 
 @settings(REPEATABLE, max_examples=60)

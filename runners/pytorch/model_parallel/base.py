@@ -4,18 +4,15 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from runners.divisible import refuse_undivided
 from runners.protocol import Unsupported
 from runners.pytorch.aggregation import Aggregation
-
-# Layers that neither mix the samples of a batch nor draw random numbers.
-LAYERS = ("dense", "tied_dense", "embedding", "positions", "layer_norm", "attention", "add",
-          "relu", "sigmoid", "gelu", "flatten", "tokens", "class_token", "first_token")
 
 
 class ModelParallel(Aggregation):
     """A rank holds some parameters whole and a shard of others; nobody aggregates afterwards."""
 
-    timed_in_parts = False
+    timed_in_parts = capturable = False
     parted = True
 
     def __init__(self, task):
@@ -47,7 +44,4 @@ def refuse(task):
     if task.precision == "fp16":
         raise Unsupported(f"strategy '{task.strategy}': the loss scale of fp16 would need every "
                           "rank's gradients; bf16 needs none")
-    for layer in task.network["layers"]:
-        if layer["op"] not in LAYERS:
-            raise Unsupported(f"strategy '{task.strategy}': layer {layer['name']}: {layer['op']} "
-                              f"is not divided here; divided are networks of {', '.join(LAYERS)}")
+    refuse_undivided(task)

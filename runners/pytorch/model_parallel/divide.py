@@ -1,4 +1,4 @@
-"""Where a network can be divided: pairs of dense layers, segments of layers, stages of segments.
+"""Where a network can be cut: segments of layers, and stages of segments.
 
 Reads the network's description alone, so nothing here imports torch.
 """
@@ -6,41 +6,6 @@ Reads the network's description alone, so nothing here imports torch.
 from math import prod
 
 from runners.protocol import Unsupported
-
-# What may stand between two dense layers that are divided together: each feature, or each head of
-# attention, is computed by itself.
-BETWEEN = ("relu", "sigmoid", "gelu", "attention")
-
-
-def pairs(network, devices):
-    """List pairs of dense layers: the first gives each device a part of the features in between.
-
-    The second adds the parts up (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
-    """
-    layers = {layer["name"]: layer for layer in network["layers"]}
-    readers = {name: [other for other in layers.values() if name in other["inputs"]]
-               for name in layers}
-    found, taken = [], set()
-    for layer in network["layers"]:
-        if layer["op"] != "dense" or layer["name"] in taken:
-            continue
-        last = layer
-        while len(readers[last["name"]]) == 1:
-            (last,) = readers[last["name"]]
-            if last["op"] not in BETWEEN:
-                break
-            heads = last["attributes"].get("heads", devices)
-            if heads % devices:
-                raise Unsupported("strategy 'tensor': layer {}: {} heads do not divide among {} "
-                                  "devices".format(last["name"], heads, devices))
-        if last["op"] == "dense" and last is not layer:
-            units = layer["attributes"]["units"]
-            if units % devices:
-                raise Unsupported("strategy 'tensor': layer {}: {} units do not divide among {} "
-                                  "devices".format(layer["name"], units, devices))
-            found.append((layer["name"], last["name"]))
-            taken |= {layer["name"], last["name"]}
-    return found
 
 
 def segments(network):

@@ -1,6 +1,6 @@
 """Tensor parallelism: ranks divide each product, by PyTorch's DTensor and `parallelize_module`.
 
-Of a pair of dense layers the first has its outputs divided, the second its inputs (`divide.pairs`),
+Of a pair of dense layers the first has its outputs divided, the second its inputs (`divisible`),
 so one all-reduce of activations follows the pair in the forward pass, and one of their gradients
 precedes it in the backward pass. An embedding with a tied head is divided by words, and the loss
 is computed from divided logits. All ranks see the whole global batch.
@@ -15,8 +15,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from runners.divisible import pairs
 from runners.protocol import Unsupported
-from runners.pytorch.model_parallel import divide
 from runners.pytorch.model_parallel.base import ModelParallel
 
 
@@ -27,7 +27,7 @@ class Tensor(ModelParallel):
         super().__init__(task)
         self.devices = task.ranks
         layers = {layer["name"]: layer for layer in task.network["layers"]}
-        self.pairs = divide.pairs(task.network, self.devices)
+        self.pairs = pairs(task.network, self.devices)
         if not self.pairs:
             raise Unsupported(f"strategy 'tensor': {task.network['name']} has no two dense layers "
                               "that follow one another")

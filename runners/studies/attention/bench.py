@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from runners.protocol import Product, Unsupported, processor_name
-from runners.session import first_line
 from runners.studies import candidates
 from runners.studies.attention import reference
 from runners.studies.candidates import Candidate, relative_error
+from runners.wire import first_line
 
 # How frameworks say that they have no such kernel; any other error is a failure.
 REFUSALS = re.compile(

@@ -10,10 +10,10 @@ import re
 import numpy as np
 
 from runners.protocol import Product, Unsupported, processor_name
-from runners.session import first_line
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
 from runners.studies.layers import reference
+from runners.wire import first_line
 
 CHECKED_BATCH = 2
 # What most frameworks call them, by layout and dimensions.

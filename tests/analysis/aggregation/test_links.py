@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.aggregation import links
-from analysis.records.reader import BadRecords
+from analysis.records.text import BadRecords
 from tests.analysis import simulated
 from tests.analysis.simulated import LINKS, SIZES
 

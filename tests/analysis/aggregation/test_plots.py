@@ -5,6 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.aggregation import links, plots, predictions, report
+from analysis.aggregation.what_if import OTHER_LINKS, predict
 from analysis.display.style import in_plain_numbers, one_two_five
 from analysis.records import reader
 from tests.analysis import simulated
@@ -29,7 +30,7 @@ def campaigns(draw_records, tmp_path):
 
 
 def what_if(campaigns, fits):
-    return report._once(report._joined([predictions.what_if(each, fits) for each in campaigns]))
+    return report._once(report._joined([predict(each, fits) for each in campaigns]))
 
 
 def test_each_link_of_a_workload_is_one_line_over_the_devices(campaigns, fits):
@@ -37,7 +38,7 @@ def test_each_link_of_a_workload_is_one_line_over_the_devices(campaigns, fits):
     lines = {line.get_label(): line.get_xdata().tolist() for line in axes.lines}
     (measured,) = axes.collections
     assert measured.get_offsets()[:, 0].tolist() == [4, 4] and len(set(map(tuple, measured.get_edgecolors()))) == 2  # on both wires
-    assert lines == {link: [2, 4, 8, 16] for link in ("this machine's", *predictions.OTHER_LINKS, "this machine's, p2p_off")}
+    assert lines == {link: [2, 4, 8, 16] for link in ("this machine's", *OTHER_LINKS, "this machine's, p2p_off")}
     assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(lines)
     assert axes.get_title(loc="left") == "fcn5, batch 64, pytorch"
 

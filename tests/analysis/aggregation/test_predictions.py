@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.aggregation import links, predictions, report
+from analysis.aggregation import links, predictions, report, what_if
 from analysis.records import reader
 from tests.analysis import simulated
 from tests.analysis.simulated import LINKS
@@ -119,7 +119,7 @@ def test_ddp_copies_gradients_into_its_buckets_and_back_unless_tuned(read, fits)
 def test_what_if_keeps_the_fitted_link_and_falls_with_slower_ones(read, fits):
     assumed = {"PCIe 3 as in the article": 8, "PCIe 5, 16 lanes": 55, "25 Gb/s Ethernet": 3.125, "100 Gb/s InfiniBand": 12.5,
                "400 Gb/s InfiniBand": 50, "NVLink 4": 450}  # GB/s and direction: a PCIe 5 lane has 3.9, 18 NVLinks of H100 25 each
-    found = predictions.what_if(read("fcn5"), fits).set_index(["link", "devices"])
+    found = what_if.predict(read("fcn5"), fits).set_index(["link", "devices"])
     assert set(found.index.get_level_values("devices")) == {2, 4, 8, 16}
     efficiency = found["efficiency"]
     assert efficiency["NVLink 4", 8] > efficiency["PCIe 3 as in the article", 8] > efficiency["25 Gb/s Ethernet", 8]
@@ -132,7 +132,7 @@ def test_what_if_keeps_the_fitted_link_and_falls_with_slower_ones(read, fits):
 
 
 def test_what_if_tells_beside_this_machines_row_what_was_measured_there(read, fits):
-    found = predictions.what_if(read("fcn5", counts=(1, 2, 3)), fits)
+    found = what_if.predict(read("fcn5", counts=(1, 2, 3)), fits)
     assert set(found["devices"]) == {2, 3, 4, 8, 16} and set(found["remark"]) == {""}
     measured = found[found["measured_efficiency"].notna()].set_index(["link", "devices"])["measured_efficiency"]
     alone = sum(simulated.PHASES["fcn5"])
@@ -141,7 +141,7 @@ def test_what_if_tells_beside_this_machines_row_what_was_measured_there(read, fi
     words = "; ".join(f"{100 * efficiency:.0f} % on {devices}" for (_, devices), efficiency in measured.items())
     table = report.what_if_table(found)
     assert [column for column in table if column.endswith(" devices")] == [f"{count} devices" for count in (2, 3, 4, 8, 16)]
-    assert table.set_index("link")["measured"].to_dict() == {**dict.fromkeys(predictions.OTHER_LINKS, ""), "this machine's": words}
+    assert table.set_index("link")["measured"].to_dict() == {**dict.fromkeys(what_if.OTHER_LINKS, ""), "this machine's": words}
 
 
 def test_what_if_computes_as_devices_do_that_have_cores_of_their_own(read, fits):
@@ -150,7 +150,7 @@ def test_what_if_computes_as_devices_do_that_have_cores_of_their_own(read, fits)
         campaign.meta["machine"]["cpu"]["allowed"] = cores
         crowded = campaign.phases["trial"].str.contains("-x3-")
         campaign.phases.loc[crowded, ["stop", "seconds"]] *= 2  # planted: three ranks on two cores
-        return predictions.what_if(campaign, fits).set_index(["link", "devices"])
+        return what_if.predict(campaign, fits).set_index(["link", "devices"])
 
     roomy, both, alone = of((1, 2), 2), of((1, 2, 3), 2), of((1, 3), 2)
     assert both.loc[roomy.index, "efficiency"].to_list() == roomy["efficiency"].to_list()
@@ -170,23 +170,23 @@ def test_a_workload_that_was_measured_on_fewer_devices_than_another_has_no_cell_
     made = draw_records(networks=())
     simulated.add_scaling(made, "fcn5", counts=(1, 3))
     simulated.add_scaling(made, "resnet56", counts=(1, 2))
-    table = report.what_if_table(predictions.what_if(reader.read(made.write(tmp_path / "campaign")), fits))
+    table = report.what_if_table(what_if.predict(reader.read(made.write(tmp_path / "campaign")), fits))
     assert (table.set_index("network")["3 devices"] == "").groupby("network").all().to_dict() == {"fcn5": False, "resnet56": True}
 
 
 def test_what_if_needs_a_trial_whose_parts_were_timed(read, fits):
     campaign = read("fcn5", counts=(1, 2, 4))
     untimed = replace(campaign, phases=campaign.phases[~campaign.phases["trial"].str.contains("-x4-")])
-    found = predictions.what_if(untimed, fits)
+    found = what_if.predict(untimed, fits)
     assert found.loc[found["measured_efficiency"].notna(), "devices"].to_list() == [2]
 
 
 def test_what_if_copies_gradients_into_buckets_as_the_step_does(read, fits):
     campaign = read("fcn5")
-    stock = predictions.what_if(campaign, fits).set_index(["link", "devices"])["exposed_seconds"]
+    stock = what_if.predict(campaign, fits).set_index(["link", "devices"])["exposed_seconds"]
     for trial in campaign.trials:
         trial["tuning"] = "tuned"
-    tuned = predictions.what_if(campaign, fits).set_index(["link", "devices"])["exposed_seconds"]
+    tuned = what_if.predict(campaign, fits).set_index(["link", "devices"])["exposed_seconds"]
     copies = simulated.truth("device_copy").seconds(2, 2 * 56_823_848)
     assert (stock - tuned).to_list() == pytest.approx([copies] * len(stock), rel=0.03)
 
@@ -214,7 +214,7 @@ def test_what_an_unverified_trial_measured_speaks_neither_for_the_model_nor_agai
     assert found["error"].notna().to_dict() == {"ddp": False, "ring": True}
     assert report.headline(found).startswith("1 of 1 ")
     assert set(predictions.overlaps(campaign, fits)["strategy"]) == {"ring"}
-    assert predictions.what_if(campaign, fits).empty
+    assert what_if.predict(campaign, fits).empty
     unproven = replace(campaign, processes=campaign.processes.assign(check="different"))
     alone = predictions.of_campaign(unproven, fits)
     assert alone["error"].isna().all() and "the model is untested" in report.headline(alone)
@@ -256,14 +256,14 @@ def test_noise_does_not_make_the_models_update_negative(read, fits):
 
 def test_a_bus_gives_back_the_all_reduce_that_it_was_made_from():
     fit = replace(simulated.truth("all_reduce", devices=4), floor_seconds=2e-4)
-    ring = predictions._ring_seconds(4, *predictions.bus(fit))
+    ring = what_if._ring_seconds(4, *what_if.bus(fit))
     for size in (1e3, 1e8):  # on the floor, and on the line
         assert ring(size) == pytest.approx(fit.seconds(1, size))
     assert ring(1e3) == pytest.approx(2e-4)
 
 
 def test_what_was_measured_on_more_devices_in_another_campaign_is_kept_too(read, fits):
-    both = [predictions.what_if(read(counts=(1, devices)), fits) for devices in (2, 4)]
+    both = [what_if.predict(read(counts=(1, devices)), fits) for devices in (2, 4)]
     for order in (both, both[::-1]):
         found = report._once(report._joined(order))
         assert not found.duplicated(["link", "devices"]).any()

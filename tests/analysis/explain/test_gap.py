@@ -17,7 +17,7 @@ import pytest
 from analysis.explain import report, waterfall, words
 from analysis.explain.gap import Side, explain, side_of
 from analysis.records import reader
-from analysis.records.reader import KERNEL_COLUMNS
+from analysis.records.columns import KERNEL_COLUMNS, PHASE_COLUMNS
 from analysis.statistics import bootstrap
 from analysis.traces import kernels
 from analysis.trials import breakdown
@@ -276,7 +276,7 @@ PHASES = {"F": 0.5, "FB": 1.5, "FBA": 1.5, "FBAU": 1.9}  # ms a step
 def test_phases_that_both_sides_timed_stand_beside_the_parts(h200, tmp_path):
     rows = [{"trial": trial, "process": 0, "variant": variant, "window": 0, "steps": 10, "seconds": times * own * MS * 10}
             for trial, times in ((PLAIN, 1.0), (PYTORCH, 2.0)) for variant, own in PHASES.items()]
-    pd.DataFrame(rows, columns=list(reader.PHASE_COLUMNS)).to_csv(h200 / "phases.csv", index=False)
+    pd.DataFrame(rows, columns=list(PHASE_COLUMNS)).to_csv(h200 / "phases.csv", index=False)
     gap = gap_of(h200, PLAIN, PYTORCH)
     assert gap.phases["phase"].tolist() == ["forward", "backward", "update"]  # one device aggregates nothing
     assert (gap.phases["difference_seconds"] / MS).tolist() == pytest.approx([0.5, 1.0, 0.4])

@@ -7,6 +7,7 @@ import pytest
 
 from analysis.proof import evidence
 from analysis.records import reader
+from analysis.records.columns import KERNEL_COLUMNS
 from analysis.report import gpu_time, report, tables
 from analysis.traces.kernels import classify
 from analysis.trials import summary
@@ -35,7 +36,7 @@ def finished(rows, trial="one", busy=None, idle=0.0):
     ends = [{"class": "busy", "seconds_per_step": busy}, {"class": "idle", "seconds_per_step": idle}]
     empty = {"arithmetic": "", "transposition": "", "kernel": "", "reason": ""}
     return pd.DataFrame([{"trial": trial, "steps": 10.0, **empty, **row} for row in [*rows, *ends]],
-                        columns=list(reader.KERNEL_COLUMNS))
+                        columns=list(KERNEL_COLUMNS))
 
 
 @pytest.mark.parametrize(("framework", "name", "declared"), [
@@ -140,7 +141,7 @@ def test_without_a_trace_nothing_is_claimed(made, tmp_path):
     name = made.meta["trials"][0]["trial"]
     folder = made.write(tmp_path)
     assert summary.summarise(reader.read(folder))[list(evidence.COLUMNS)].isna().all().all()
-    no_trace = pd.DataFrame([{"trial": name, "class": "no trace", "reason": "no package"}], columns=list(reader.KERNEL_COLUMNS))
+    no_trace = pd.DataFrame([{"trial": name, "class": "no trace", "reason": "no package"}], columns=list(KERNEL_COLUMNS))
     no_trace.to_csv(folder / "kernels.csv", index=False)
     row = summary.summarise(reader.read(folder)).set_index("trial").loc[name]
     assert row["verified"] == "yes"

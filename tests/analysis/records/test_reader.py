@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from analysis.records import manifest, packed, reader
-from analysis.records.reader import BadRecords
+from analysis.records.tables import count_rows
+from analysis.records.text import BadRecords
 
 TRIAL = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
 
@@ -60,7 +61,7 @@ def test_rows_are_counted_as_csv_has_them(made, tmp_path):
     made.processes[0]["reason"] = "one\ntwo\r\nthree"
     campaign = reader.read(made.write(tmp_path))
     assert (len(campaign.processes), campaign.processes["reason"][0]) == (10, "one\ntwo\r\nthree")
-    assert reader.count_rows(tmp_path / "processes.csv") == (10, True)
+    assert count_rows(tmp_path / "processes.csv") == (10, True)
 
 
 NESTED = 100_000 * "["

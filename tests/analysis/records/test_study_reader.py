@@ -10,7 +10,7 @@ import pytest
 import networks
 from analysis.audit import audit
 from analysis.records import packed, reader, study_reader
-from analysis.records.reader import BadRecords
+from analysis.records.text import BadRecords
 from analysis.studies import conv, fft_sweep, kinds
 from analysis.studies import gemm as gemm_study
 from analysis.traces.convolution_kernels import Family, family

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.display.ranking import GROUP
 from analysis.report import divided
-from analysis.trials import model_parallel
+from analysis.strategies import table as strategies
 
 SETTINGS = "8 micro-batches; stages that end with sigmoid2, dense4"
 SENT = 2 * 4 * 2 * 1024 * 4096
@@ -21,7 +21,7 @@ def table(**changes):
 
 
 def test_counted_bytes_stand_beside_predicted_ones():
-    assert model_parallel.sent_bytes(ROW, SETTINGS) == SENT
+    assert strategies.step_bytes(ROW, SETTINGS) == SENT
     first = table().iloc[0]
     assert first["sent, predicted (MiB)"] == "64.0"
     assert first["counted / predicted"] == "1.010"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from analysis.display import palette, ranking, style
 from analysis.records import reader
-from analysis.records.reader import BadRecords
+from analysis.records.text import BadRecords
 from analysis.report import plots, report
 from analysis.trials import summary
 

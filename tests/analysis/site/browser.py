@@ -34,7 +34,7 @@ def told_by(text: str, page: Path, *options: str, address: str = "") -> dict:
     copy.write_text(text, encoding="utf-8")
     asked = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *options,
              "--virtual-time-budget=8000", f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", copy.as_uri() + address]
-    shown = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=True).stdout
     copy.unlink()
     return json.loads(html.unescape(re.search(r"<title>(\{.*?\})</title>", shown)[1]))
 

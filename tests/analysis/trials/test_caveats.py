@@ -8,7 +8,7 @@ from analysis.compare import verdicts
 from analysis.compare.report import Comparison
 from analysis.display import ranking
 from analysis.records import manifest, reader
-from analysis.records.reader import BadRecords
+from analysis.records.text import BadRecords
 from analysis.report import report, tables
 from analysis.site import grids, index
 from analysis.trials import caveats, summary

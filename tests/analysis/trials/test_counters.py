@@ -6,7 +6,7 @@ import pytest
 
 from analysis.records import reader
 from analysis.report import plots, report, tables
-from analysis.trials import counters, summary
+from analysis.trials import counters, cross_check, summary
 
 PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
 RATES = {"pcie_rx_bytes": 3e9, "pcie_tx_bytes": 5e7, "energy_joules": 400.0}  # a second
@@ -251,7 +251,7 @@ def test_workers_that_are_kept_are_a_campaigns_own(sampled, tmp_path):
 
 def test_the_cross_checks_of_agreeing_counters_are_one(sampled, tmp_path):
     campaign = reader.read(sampled.write(tmp_path))
-    assert counters.cross_check(campaign, sampled.trial(PYTORCH)) == {
+    assert cross_check.ratios(campaign, sampled.trial(PYTORCH)) == {
         "energy_counter_ratio": pytest.approx(1, abs=1e-6), "gpm_ratio": pytest.approx(1, abs=1e-6)}
 
 

@@ -9,7 +9,6 @@ import pytest
 from analysis.records import reader
 from analysis.statistics import bootstrap
 from analysis.trials import phases, summary
-from runners.pytorch.strategies import STRATEGIES
 from tests.analysis import simulated
 from tests.analysis.simulated import PHASES
 
@@ -52,11 +51,6 @@ def test_nothing_is_hidden_of_what_waits_for_the_backward_pass_however_long_it_t
     found = phases.of_trial(read(made, folder), names["ring"])
     assert found["isolated"].value > 1.5 * found["exposed"].value
     assert found["hidden"] == bootstrap.Estimate(0.0, 0.0, 0.0, found["isolated"].processes)
-
-
-def test_the_strategies_that_wait_are_those_that_the_runner_starts_after_the_backward_pass():
-    waiting = [name for name, strategy in STRATEGIES.items() if strategy.after_backward]
-    assert tuple(waiting) == phases.AFTER_BACKWARD
 
 
 def test_one_device_has_an_update_and_nothing_to_aggregate_however_noisy_its_parts_are(scaled):

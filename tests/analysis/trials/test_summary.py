@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis.records import reader
+from analysis.records.columns import STRENGTH
 from analysis.trials import summary
 
 PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
@@ -31,17 +32,17 @@ def test_a_campaign_of_an_earlier_release_keeps_its_columns(made, tmp_path):
     made.prove_each_process()
     summary.rewrite(made.write(tmp_path / "now"))
     now = (tmp_path / "now" / "trials.csv").read_text().splitlines()[0].split(",")
-    assert (then[-1], now) == ("copies_error", [*then, *reader.STRENGTH])
+    assert (then[-1], now) == ("copies_error", [*then, *STRENGTH])
 
 
 def test_the_weakest_proof_of_the_ok_processes_counts(made, tmp_path):
-    assert row_of(made, tmp_path / "then")[list(reader.STRENGTH)].isna().all()
+    assert row_of(made, tmp_path / "then")[list(STRENGTH)].isna().all()
     made.prove_each_process()
     made.processes_of(PYTORCH)[1]["proof_rate_error"] = 0.05
     made.processes_of(PYTORCH)[2].update(proof_frozen_share=0.2, proof_gradient_error="inf")
     made.processes_of(PYTORCH)[3].update(status="failed", reason="crashed: signal 11", proof_rate_error=0.9)
     row = row_of(made, tmp_path / "now")
-    assert row[list(reader.STRENGTH)].tolist() == [0.05, 0.2, np.inf]
+    assert row[list(STRENGTH)].tolist() == [0.05, 0.2, np.inf]
     assert row["verified"] == "yes"
 
 

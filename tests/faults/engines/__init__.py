@@ -6,9 +6,13 @@ import time
 import numpy as np
 
 from runners import protocol
-from runners.inference import Engine, flat, trained
+from runners.inference import Engine, flat, open_loop, timed_calls, trained
 from runners.protocol import Task
 from runners.reference import inference, rounded, runner
+from tests.faults import planted
+
+# Of the made-up clock. A later process begins later by it, though it ran ahead of the machine's.
+NOW = [100 * time.monotonic()]
 
 
 class Good(Engine):
@@ -141,13 +145,31 @@ class FewerParameters(Good):
         return self.count - 1
 
 
-class Slow(Good):
+def look():
+    """A made-up clock, which each look moves a little."""
+    NOW[0] += 2e-5
+    return NOW[0]
+
+
+def pass_by(seconds):
+    NOW[0] += seconds
+
+
+class Steady(planted(planted(Good, timed_calls, __defaults__=(look,)), open_loop, __defaults__=(look, pass_by))):
+    """A call takes a millisecond of a made-up clock."""
+
+    def step(self):
+        super().step()
+        pass_by(1e-3)
+
+
+class Slow(Steady):
     """One call of a hundred takes 40 ms longer."""
 
-    def compute(self, inputs):
+    def step(self):
+        super().step()
         if self.calls % 100 == 50:
-            time.sleep(0.04)
-        return super().compute(inputs)
+            pass_by(0.04)
 
 
 class WithoutLoadGen(Good):

@@ -4,7 +4,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from runners import int8, onnx_file, onnx_int8
+from runners import int8
+from runners.onnx import int8_file, network_file
 from runners.onnxruntime import inference
 
 
@@ -12,7 +13,7 @@ class Float(inference.OnnxRuntime):
     """The network itself, and a word that it is INT8."""
 
     def model_of(self, arrays):
-        return onnx_file.model_of(self.task.network, arrays, self.task.batch)
+        return network_file.model_of(self.task.network, arrays, self.task.batch)
 
     def arithmetic(self):
         return "int8"
@@ -32,7 +33,7 @@ class Scales(inference.OnnxRuntime):
 
     def model_of(self, arrays):
         names = [name for name in arrays if name.endswith("." + int8.QUANTISED)]
-        return onnx_int8.model_of(self.task.network, {**arrays, **self.changed(arrays, names)},
+        return int8_file.model_of(self.task.network, {**arrays, **self.changed(arrays, names)},
                                   self.task.batch)
 
 

@@ -5,7 +5,7 @@
 
 import onnxruntime as ort
 
-from runners import onnx_file
+from runners.onnx import network_file
 from runners.onnxruntime import inference
 
 
@@ -30,7 +30,7 @@ class OnCpu(inference.OnnxRuntime):
 
 class Silent(OnCpu):
     def model_of(self, arrays):
-        return onnx_file.model_of(self.task.network, arrays, self.task.batch)
+        return network_file.model_of(self.task.network, arrays, self.task.batch)
 
 
 class FallsBack(OnCpu):

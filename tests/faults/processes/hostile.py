@@ -19,7 +19,8 @@ import numpy as np
 from harness.workers.worker import Worker
 from runners.protocol import Unsupported
 from runners.reference.runner import Runner
-from runners.session import Session, Wire
+from runners.session import Session
+from runners.wire import Wire
 
 HUGE = 10**30
 

@@ -14,6 +14,7 @@ from multiprocessing.connection import Client, Listener
 
 import numpy as np
 
+from runners import wire
 from runners.protocol import Unsupported
 from runners.reference.runner import Runner as Reference
 from tests.faults import counted
@@ -94,6 +95,14 @@ class Memory(Runner):
     def __init__(self, task):
         self.memory = memory.device(task.rank)
         memory.take(self.memory, fcntl.LOCK_EX)
+        super().__init__(task)
+
+
+class Lively(Runner):
+    """Each rank sends its heartbeats often."""
+
+    def __init__(self, task):
+        wire.HEARTBEAT_SECONDS = 0.1
         super().__init__(task)
 
 

@@ -12,7 +12,7 @@ from runners.pytorch import aggregation, ddp, one_bit, parallel
 from runners.pytorch.runner import Runner
 from tests.faults import planted, rows_of_next_batch
 
-DistributedDataParallel = parallel.DistributedDataParallel
+DistributedDataParallel = ddp.DistributedDataParallel
 power_sgd = ddp.PowerSGD.hook
 
 
@@ -73,7 +73,7 @@ PowerSgdOneRank = planted(Runner, ddp.PowerSGD, hook=staticmethod(of_one_rank))
 # `power_sgd` sends none of the matrices that it compresses: their gradients are zero.
 PowerSgdSilent = planted(Runner, ddp.PowerSGD, hook=staticmethod(silent))
 # A bucket for nearly every tensor: small networks have several then, as large ones do. No fault.
-SmallBuckets = planted(planted(Runner, parallel, DistributedDataParallel=in_small_buckets),
+SmallBuckets = planted(planted(Runner, ddp, DistributedDataParallel=in_small_buckets),
                        dist, _DEFAULT_FIRST_BUCKET_BYTES=64)
 OtherRows = rows_of_next_batch(Runner)
 

@@ -23,13 +23,12 @@ from tests.harness import campaigns
 NETWORK = {"mode": "inference", "networks": "tiny_fcn", "batches": 4}
 
 
+@pytest.mark.usefixtures("made_up_clock")
 def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in, tmp_path):
-    stand_in(good="engines:Good", slow="engines:Slow")
+    stand_in(good="engines:Steady", slow="engines:Slow")
     found = campaigns.run(tmp_path, frameworks=["good", "slow"], processes=3, window_seconds=0.1, **NETWORK)
     rows = summary.summarise(found).set_index("framework")
-    # A busy machine may draw the remark that the timer is implausible, as in training.
-    against = rows.loc[rows["verified"] == "no", "reason"]
-    assert against.str.startswith("timer: ").all(), against.tolist()
+    assert rows["verified"].tolist() == 2 * ["yes"], rows["reason"].tolist()
     assert rows["mode"].tolist() == 2 * ["inference"]
     assert (rows["output_error"] < rows["output_limit"]).all() and rows["loss_first"].isna().all()
     for name in ("p50", "p90"):
@@ -37,7 +36,7 @@ def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in
         assert (np.diff(values, axis=1) >= 0).all()
     # One call of a hundred takes 40 ms more, in `slow` alone.
     shares = [np.mean(np.concatenate(latency.calls_of(found, trial)) > 0.04) for trial in rows["trial"]]
-    assert shares[0] < 0.005 < shares[1] < 0.03
+    assert shares[0] == 0 and shares[1] == pytest.approx(0.01, rel=0.5)
     for trial in rows["trial"]:
         counted = found.rows("windows", trial).query("window >= 0").groupby("process")["steps"].sum()
         assert [len(calls) for calls in latency.calls_of(found, trial)] == counted.tolist()
@@ -45,7 +44,7 @@ def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in
     report.write([tmp_path], tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "## Latency of a call" in text and "loss" not in text.split("## Method")[0]
-    assert ("latency_p50.svg" in text) == (rows["verified"] == "yes").any()
+    assert "latency_p50.svg" in text
     manifest.write_manifest(tmp_path)
     assert audit.audit(tmp_path) == []
 
@@ -101,8 +100,9 @@ def test_an_engine_without_int8_kernels_says_so():
         "unsupported", "PyTorch runs no INT8 here: configs/frameworks/pytorch.yaml has no key int8_summands")
 
 
+@pytest.mark.usefixtures("made_up_clock")
 def test_a_server_finds_its_rate_and_slow_calls_cost_it(stand_in, tmp_path):
-    stand_in(good="engines:Good", slow="engines:Slow")
+    stand_in(good="engines:Steady", slow="engines:Slow")
     found = campaigns.run(tmp_path, frameworks=["good", "slow"], processes=1, window_seconds=0.05,
                           server={"latency_seconds": 0.03}, **NETWORK)
     rows = summary.summarise(found).set_index("framework")

@@ -73,11 +73,24 @@ def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path
 
 
 @pytest.mark.parametrize("jobs", slow_but([3], [1, 3]))
-def test_of_a_trial_that_was_refused_hung_or_failed_its_proof_no_further_process_is_started(tmp_path, stand_in, jobs):
+def test_of_a_trial_that_was_refused_hung_or_failed_its_proof_no_further_process_is_started(tmp_path, stand_in, monkeypatch, jobs):
+    hangs = {"tests.faults.processes.wire:HangsWhenTimed": "run", "tests.faults.processes.wire:Hang": "train"}
+
+    class Impatient(Worker):
+        """Waits two seconds for a command that hangs, and no less than a campaign for the others."""
+
+        def __init__(self, interpreter, module, *others, **options):
+            self.module = module
+            super().__init__(interpreter, module, *others, **options)
+
+        def ask(self, command, limit, **arguments):
+            return super().ask(command, 2.0 if hangs.get(self.module) == command else limit, **arguments)
+
+    monkeypatch.setattr(launch, "Worker", Impatient)
     stand_in(good="reference", refused="processes.wire:Refuses", hung="processes.wire:HangsWhenTimed", hung_in_proof="processes.wire:Hang",
              crashed="import_fails")
     done = run(tmp_path, frameworks=["good", "refused", "hung", "hung_in_proof", "crashed"], processes=4, prepare_jobs=jobs,
-               keep_workers=jobs > 1, limits={"check": 3, "window": 2})
+               keep_workers=jobs > 1)
     processes = done.processes.assign(framework=done.processes["trial"].str.partition("-")[0]).sort_values("process")
     reasons = processes.groupby("framework")["reason"].agg(list)
     assert processes.groupby("framework")["status"].agg(set).to_dict() == {
@@ -114,10 +127,10 @@ def test_a_kept_worker_serves_other_trials_and_never_one_twice(tmp_path, stand_i
 @pytest.mark.parametrize("number", slow_but([signal.SIGSTOP], [signal.SIGKILL, signal.SIGSTOP]))
 def test_a_kept_worker_that_died_or_hung_while_it_rested_costs_no_trial(tmp_path, stand_in, monkeypatch, number):
     stand_in(one="reference")
-    monkeypatch.setattr(launch, "Worker", partial(Worker, timeouts=Timeouts(silence=2.0)))
     put, struck = WorkerPool.put, []
 
     def strike(pool: WorkerPool, worker: Worker, trial: Trial) -> None:
+        worker.timeouts = Timeouts(silence=2.0)  # of no other worker, which a busy machine may let wait
         worker.process.send_signal(number)
         struck.append(worker)
         put(pool, worker, trial)

@@ -14,7 +14,7 @@ from harness.campaign.events import Listener
 from harness.environments import recipes
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
-from harness.workers import answers
+from harness.workers import answers, reading
 from harness.workers.worker import Failed, Unsupported, Worker
 from tests.ready import to_train
 from tests.slow import slow_but
@@ -73,7 +73,7 @@ def test_each_profiler_sees_where_a_step_goes(framework, interpreter_of, tmp_pat
         to_train(worker, tmp_path, 300, "tiny_cnn", 4, device="cpu", threads=1)
         worker.ask("run", limit=300, steps=4)
         worker.ask("profile", limit=300, steps=10, out=str(tmp_path / "profile.json"))
-    written = answers.read(answers.Profiled, (tmp_path / "profile.json").read_bytes(), answers.Asked("profile", {"steps": 10}, 0.0))
+    written = reading.read(answers.Profiled, (tmp_path / "profile.json").read_bytes(), answers.Asked("profile", {"steps": 10}, 0.0))
     rows = pd.DataFrame(profiling.rows_of("one", written))
     seconds = rows.groupby("class")["exposed_seconds_per_step"].sum()
     busy, wall = (rows.loc[rows["class"] == kind, "seconds_per_step"].item() for kind in ("busy", "wall"))

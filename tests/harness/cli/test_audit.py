@@ -330,7 +330,7 @@ def test_the_command_exits_with_0_1_or_2(folder, change, code):
     if change == "remove":
         (folder / "campaign.json").unlink()
     answer = subprocess.run([sys.executable, "-c", "from harness.cli.main import main; main()", "audit", str(folder)], cwd=ROOT,
-                            capture_output=True, text=True, timeout=120, check=False)
+                            capture_output=True, text=True, timeout=600, check=False)
     assert answer.returncode == code, answer
     said = {0: f"{folder}: all holds\n", 1: "tables/times.csv, line 2, verified: expected yes, found no\n",
             2: "campaign.json: no such file; name a folder that `dlbench run` wrote"}[code]

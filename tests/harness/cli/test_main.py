@@ -280,18 +280,18 @@ def test_words_that_no_verb_knows_exit_with_2(dlbench, words: list[str]):
 
 def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
     command = [sys.executable, "-c", "from harness.cli.main import main; main()", "run", str(tmp_path / "none.yaml")]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", f"dlbench: {tmp_path / 'none.yaml'}: no such file\n")
 
 
 def test_a_command_works_where_nobody_listens_on_stderr():
     command = f"{shlex.quote(sys.executable)} -c 'from harness.cli.main import main; main()' networks 2>&-"
-    answer = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=600, check=False)
     assert answer.returncode == 0 and "fcn5" in answer.stdout
 
 
 def test_a_crash_in_a_native_library_says_where():
     crash = "import os, signal; from harness.cli import main; main._run_app = lambda: os.kill(os.getpid(), signal.SIGSEGV); main.main()"
-    answer = subprocess.run([sys.executable, "-c", crash], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run([sys.executable, "-c", crash], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert answer.returncode == -signal.SIGSEGV
     assert "Segmentation fault" in answer.stderr and "in main" in answer.stderr

@@ -2,12 +2,14 @@
 
 import pytest
 
-from analysis.aggregation import predictions, strategies
+from analysis.aggregation import predictions
 from analysis.audit import audit
 from analysis.explain import words
 from analysis.proof import plausibility, timer, tolerances
 from analysis.statistics import bootstrap, calibration, warm_up
-from analysis.trials import breakdown, counters
+from analysis.strategies import aggregating
+from analysis.strategies import table as strategies
+from analysis.trials import breakdown, cross_check
 from harness.campaign import peaks, process, tracing
 from harness.plan.suite import Suite
 from harness.proof import case, judge, limits, lossy, questions, verdict
@@ -21,7 +23,7 @@ SUITE = Suite()
 WIDENED = ["{:.1f}, {:.1f} and {:.1f}".format(*factors) for factors in (
     [calibration.one_side(n, 0.95) for n in (3, 5, 10)],
     [calibration.two_sides(n, n, 0.0, 0.95) for n in (3, 5, 10)])]
-LATER, MAY_BE_MISSING = tolerances.LATER["power_sgd"]
+LATER, MAY_BE_MISSING = strategies.of("power_sgd").later
 
 
 @pytest.mark.parametrize("page, sentence", [
@@ -64,12 +66,12 @@ LATER, MAY_BE_MISSING = tolerances.LATER["power_sgd"]
     ("devices", f"add up to the reference's within {100 * lossy.FIRST_SUM:.0f} %"),
     ("devices", f"trains {tolerances.LATER_STEPS} steps; of what the last "
                 f"{tolerances.LATER_STEPS - LATER} should move, at most {MAY_BE_MISSING} may be missing"),
-    ("devices", f"2(n-1) S {strategies.ONE_BIT * 4096:.0f}/4096"),
+    ("devices", f"2(n-1) S {aggregating.ONE_BIT * 4096:.0f}/4096"),
     ("devices", f"differ by a factor of {predictions.NO_LINE:.0f}, or processes by "
                 f"{predictions.APART:.0f}"),
     ("telemetry", f"reads counters every {1000 * sampler.PERIODS['fast']:.0f} ms"),
     ("telemetry", f"does not answer within {sampler.HANG_SECONDS:.0f} s"),
-    ("telemetry", f"differ by more than {100 * counters.DISAGREEMENT:.0f} %"),
+    ("telemetry", f"differ by more than {100 * cross_check.DISAGREEMENT:.0f} %"),
     ("traces", f"trains {tracing.WARM_UP_STEPS} steps and then {tracing.STEPS}"),
     ("traces", f"more than {100 * breakdown.MOST_MISSING['cuda']:.0f} % of the step missing "
                f"({100 * breakdown.MOST_MISSING['cpu']:.0f} % on a CPU), "

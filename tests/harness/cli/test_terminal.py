@@ -43,5 +43,5 @@ class Stop:
 sys.meta_path.insert(0, Stop())
 from harness.start import main
 main()"""
-    stopped = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    stopped = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (1, "", "dlbench: stopped\n")

@@ -103,7 +103,7 @@ class Cluster:
         return found
 
 
-def wait(answer, seconds: float = 90.0):
+def wait(answer, seconds: float = 300.0):
     """Return the first true answer."""
     until = time.monotonic() + seconds
     while not (found := answer()):

@@ -84,7 +84,7 @@ def test_a_repeated_campaign_near_its_limit_goes_on_on_both_nodes(cluster):
     submitted = cluster.start("both", suite, "--on", "slurm,nodes=2,repeat=true")
     wait(lambda: all(len(cluster.processes(f"both.nodes/{node}")) > 1 for node in ("n1", "n2")))
     cluster.on("n1", "scancel", "--batch", "--signal=USR2", cluster.job())
-    said, _ = submitted.communicate(timeout=150)
+    said, _ = submitted.communicate(timeout=600)
     assert submitted.returncode == 0, said
     whole(cluster, "both", 10)
     assert cluster.strangers() == []
@@ -96,7 +96,7 @@ def test_a_job_that_is_preempted_goes_on_afterwards(cluster):
     wait(lambda: len(cluster.processes("preempted")) > 1)
     job = cluster.job()
     assert cluster.on("n1", "sbatch", "-p", "urgent", "-N2", "--exclusive", "--wrap", "sleep 2").returncode == 0
-    said, _ = submitted.communicate(timeout=180)
+    said, _ = submitted.communicate(timeout=600)
     assert submitted.returncode == 0, said
     assert "Restarts=1 " in cluster.on("n1", "scontrol", "show", "job", job).stdout
     whole(cluster, "preempted", 5)
@@ -108,7 +108,7 @@ def test_a_campaign_outlives_the_death_of_its_nodes_slurmd(cluster):
     wait(lambda: len(cluster.processes("orphan")) > 1)
     cluster.lose("n1", cluster.job())
     cluster.revive("n1")
-    said, _ = submitted.communicate(timeout=180)
+    said, _ = submitted.communicate(timeout=600)
     assert submitted.returncode == 0, said
     whole(cluster, "orphan", 6)
 
@@ -117,7 +117,7 @@ def test_a_job_that_is_cancelled_leaves_nothing_and_keeps_what_was_finished(clus
     submitted = cluster.start("cancelled", cluster.suite("cancelled", processes=60), "--on", "slurm")
     wait(lambda: cluster.processes("cancelled"))
     cluster.on("n1", "scancel", cluster.job())
-    said, _ = submitted.communicate(timeout=60)
+    said, _ = submitted.communicate(timeout=600)
     assert submitted.returncode == 1
     assert "ended as cancelled" in said and "--resume" in said
     wait(lambda: cluster.strangers() == [])
@@ -129,7 +129,7 @@ def test_ctrl_c_where_it_was_submitted_lets_the_job_go_on(cluster):
     job = cluster.job()
     for process in [*psutil.Process(submitted.pid).children(recursive=True), psutil.Process(submitted.pid)]:
         process.send_signal(signal.SIGINT)
-    said, _ = submitted.communicate(timeout=60)
+    said, _ = submitted.communicate(timeout=600)
     assert f"scancel {job}" in said
     wait(lambda: "COMPLETED" in cluster.on("n1", "squeue", "-h", "-t", "all", "-j", job, "-o", "%T").stdout)
     whole(cluster, "left", 2)

@@ -123,7 +123,7 @@ def test_a_campaign_of_two_nodes_that_is_cancelled_leaves_nothing_on_either(clus
     submitted = cluster.start("stopped", suite, "--on", "slurm,nodes=2")
     wait(lambda: len(cluster.processes("stopped")) == 1 and cluster.events("stopped").count('"timing"') == 2, 180)
     cluster.on("n1", "scancel", cluster.job())
-    said, _ = submitted.communicate(timeout=60)
+    said, _ = submitted.communicate(timeout=600)
     assert submitted.returncode == 1 and "ended as cancelled" in said
     wait(lambda: cluster.strangers() == [])
     assert [row["status"] for row in rows_of(cluster, "stopped")] == ["ok"]

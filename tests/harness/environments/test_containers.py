@@ -166,7 +166,7 @@ def test_without_an_engine_the_trial_is_unsupported_and_says_why(contained, tmp_
 
 def test_an_image_with_another_release_is_refused(engine, contained, monkeypatch):
     contained(one="reference")
-    monkeypatch.setattr(store, "_probe", lambda command: {"python": "3.8", "packages": [["numpy", "1.2.3"]]})
+    monkeypatch.setattr(store.probe, "ask", lambda command: {"python": "3.8", "packages": [["numpy", "1.2.3"]]})
     with pytest.raises(BuildFailed, match=r"example\.org/one:1: release .*-image was asked for, the image holds 1\.2\.3"):
         store.build("one", f"{np.__version__}-image", "cpu", print)
 

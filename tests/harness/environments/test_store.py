@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import interpreters, recipes, store
+from harness.environments import install, interpreters, recipes, store
 from harness.errors import WrongUse
 
 RELEASE = recipes.load("reference").default
@@ -36,7 +36,7 @@ esac
 """
 
 BUILD = f"""
-from harness.environments import store
+from harness.environments import install, store
 store.build("reference", "{RELEASE}", "cpu", lambda text: print(text, flush=True))
 """
 
@@ -350,12 +350,12 @@ def server(monkeypatch):
 @pytest.mark.parametrize(("status", "used"), [(200, True), (403, True), (404, True), (503, False)])
 def test_an_extra_index_is_used_only_where_it_answers(server, status, used):
     told: list[str] = []
-    assert store._answers(f"{server}/{status}", told.append) is used
+    assert install.answers(f"{server}/{status}", told.append) is used
     assert len(told) == (0 if used else 1)
 
 
 def test_an_index_that_cannot_be_reached_is_left_out_with_a_note():
     told: list[str] = []
-    assert store._answers("http://127.0.0.1:1/simple", told.append) is False
+    assert install.answers("http://127.0.0.1:1/simple", told.append) is False
     assert told[0].startswith("http://127.0.0.1:1/simple does not answer (")
     assert told[0].endswith("pip's own configuration decides which build is installed")

@@ -5,11 +5,11 @@ import math
 import pytest
 
 import networks
-from analysis.trials.model_parallel import DIVIDING
+from analysis.strategies import dividing
 from harness.proof.copies import undivided
 from tests.slow import slow_but
 
-ROWS = [("pytorch", strategy, network, precision) for strategy in DIVIDING
+ROWS = [("pytorch", strategy, network, precision) for strategy in dividing.STRATEGIES
         for network, precision in (("tiny_gpt", "fp32"), ("tiny_gpt", "bf16"), ("tiny_fcn", "fp32"))]
 ROWS += [("jax", strategy, network, precision) for strategy in ("tensor", "fsdp")
          for network, precision in (("tiny_gpt", "fp32"), ("tiny_gpt", "bf16"), ("tiny_fcn", "fp32"))]

@@ -64,17 +64,19 @@ def test_an_interrupt_ends_the_proofs_of_processes_that_get_ready(tmp_path, stan
     stand_in(one=runner, two=runner)
     suite = Suite.model_validate({
         "networks": "tiny_fcn", "batches": 4, "frameworks": ["one", "two"], "device": "cpu", "threads": 1, "peaks": False,
-        "devices": devices, "processes": 1, "prepare_jobs": 2, "telemetry": False, "limits": {"check": 60}})
+        "devices": devices, "processes": 1, "prepare_jobs": 2, "telemetry": False, "limits": {"check": 900}})
+    proving = set()
 
     def interrupt(event: Event) -> None:
-        if event.phase == "proving" and event.trial.framework == "two":
+        proving.add(event.trial.framework if event.phase == "proving" else "")
+        if event.phase == "proving" and {"one", "two"} <= proving:
             # A little later: while a pool starts a thread it knows nothing of it yet, and could not wait for it.
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, Heard(interrupt))
-    assert time.monotonic() - began < 40  # a proof alone would have hung for 60
+    assert time.monotonic() - began < 450  # a proof alone would have hung for 900
     assert workers_in(tmp_path) == []
 
 
@@ -84,7 +86,7 @@ def test_an_interrupt_ends_the_reference_that_a_campaign_waits_for(tmp_path, sta
     monkeypatch.setattr(questions, "ANSWERS", "tests.faults.processes.wire:HangsInBuild")
     suite = Suite.model_validate({
         "networks": "tiny_fcn", "batches": 4, "frameworks": ["one"], "device": "cpu", "threads": 1, "peaks": False, "processes": 1,
-        "check_jobs": 2, "telemetry": False, "limits": {"check": 60}})
+        "check_jobs": 2, "telemetry": False, "limits": {"check": 900}})
     started, began = questions.Worker, time.monotonic()
 
     def worker(interpreter, module, *arguments):
@@ -95,7 +97,7 @@ def test_an_interrupt_ends_the_reference_that_a_campaign_waits_for(tmp_path, sta
     monkeypatch.setattr(questions, "Worker", worker)
     with pytest.raises(KeyboardInterrupt):
         campaign.run(campaign.prepare(suite, "suite.yaml"), tmp_path, Listener())
-    assert time.monotonic() - began < 40  # the reference alone would have hung for 60
+    assert time.monotonic() - began < 450  # the reference alone would have hung for 900
     assert workers_in(tmp_path) == []
 
 
@@ -115,9 +117,9 @@ def fail():
 def test_a_wait_for_results_hears_an_interrupt_that_woke_nobody():
     done, began = threading.Event(), time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(done.wait, 20)
+        future = pool.submit(done.wait, 300)
         threading.Timer(0.2, _thread.interrupt_main).start()  # sets the flag and wakes nobody
         with pytest.raises(KeyboardInterrupt):
             list(results([future]))
         done.set()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 150

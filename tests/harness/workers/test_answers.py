@@ -5,18 +5,9 @@ import math
 
 import pytest
 
-from harness.workers.answers import (
-    LONGEST_LINE,
-    Asked,
-    Profiled,
-    Traced,
-    check,
-    greeting,
-    parse,
-    read,
-)
+from harness.workers.answers import Asked, Profiled, Traced
 from harness.workers.failures import Failed
-from harness.workers.ranks import mean
+from harness.workers.reading import LONGEST_LINE, check, greeting, mean, parse, read
 
 TRACED = {"steps": 2, "wall_seconds": 1.0, "kernels": [{"name": "gemm", "count": 2, "seconds": 0.5}], "busy_seconds": 0.5,
           "copies": [{"kind": "memset", "count": 1, "bytes": 8, "seconds": 0.1}], "timeline": [[0, 0, 5], [1, 2, 3]],

@@ -129,9 +129,8 @@ def test_one_bit_sends_in_time_what_it_did_not_send_at_once(worker_for, tmp_path
         with worker_for("cntk", "", task) as worker:
             worker.ask("hello", 300)
             worker.ask("build", 60, network=network.to_json(), batch=2, **task)
-            files = {"weights": "weights.npz", "samples": "samples.npz", "out": "out.npz"}
-            worker.ask("train", 60, start=0, steps=40, residence="device",
-                       **{name: str(tmp_path / file) for name, file in files.items()})
+            worker.ask("train", 60, start=0, steps=40, residence="device", weights=(str(tmp_path / "weights.npz"), ""),
+                       samples=str(tmp_path / "samples.npz"), out=str(tmp_path / "out.npz"))
         with np.load(tmp_path / "weights.npz") as start, np.load(tmp_path / "out.npz") as out:
             moves[strategy] = [np.concatenate([(out[f"{step}/parameters/{name}"] - start[name]).ravel()
                                                for name in network.parameter_shapes]) for step in (1, 40)]

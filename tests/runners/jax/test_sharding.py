@@ -3,7 +3,7 @@
 import pytest
 
 import networks
-from analysis.trials import model_parallel
+from analysis.strategies import table
 from tests.conftest import TASK
 
 DEVICES, BATCH = 3, 4
@@ -31,7 +31,7 @@ def moved(worker_for):
 def test_tensor_parallelism_adds_up_what_the_model_says(moved):
     sizes, settings = moved("tensor")
     assert list(sizes) == ["all-reduce"]
-    predicted = model_parallel.sent_bytes({**TRIAL, "strategy": "tensor"}, settings)
+    predicted = table.step_bytes({**TRIAL, "strategy": "tensor"}, settings)
     assert 2 * (DEVICES - 1) * 4 * sizes["all-reduce"] == predicted
 
 
@@ -42,7 +42,7 @@ def test_sharded_parameters_are_gathered_in_both_passes(moved):
     count = networks.get("tiny_gpt").parameter_count
     assert sizes["all-gather"] == 2 * count
     assert sizes["all-reduce"] == count + 211 * 48 + 1
-    predicted = model_parallel.sent_bytes({**TRIAL, "strategy": "fsdp"}, settings)
+    predicted = table.step_bytes({**TRIAL, "strategy": "fsdp"}, settings)
     assert predicted == 3 * (DEVICES - 1) * 4 * count
 
 

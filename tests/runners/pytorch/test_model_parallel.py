@@ -6,11 +6,12 @@ import pytest
 from pydantic import ConfigDict
 
 import networks
-from analysis.trials import model_parallel
+from analysis.strategies import dividing, table
 from harness.environments import recipes
 from harness.workers import answers
 from harness.workers.failures import Unsupported as Refused
 from harness.workers.ranks import Launch, Ranks
+from runners import divisible
 from runners.protocol import Unsupported
 from runners.pytorch.model_parallel import divide
 from tests.slow import slow_but
@@ -19,9 +20,9 @@ PARALLEL = recipes.load("pytorch").parallel
 # Three heads divide among three devices alone.
 DEVICES = 3
 BATCH = 4
-FOUND = [("tiny_gpt", strategy, "fp32") for strategy in model_parallel.DIVIDING]
+FOUND = [("tiny_gpt", strategy, "fp32") for strategy in dividing.STRATEGIES]
 EVERY = [(network, strategy, precision) for network in ("tiny_gpt", "tiny_fcn")
-         for strategy in model_parallel.DIVIDING for precision in ("fp32", "bf16")]
+         for strategy in dividing.STRATEGIES for precision in ("fp32", "bf16")]
 
 
 class Sent(answers.Answer):
@@ -51,7 +52,7 @@ def test_ranks_send_as_many_bytes_as_the_model_says(sent, network, strategy, pre
     found = sent(network, strategy=strategy, precision=precision)
     trial = {"network": network, "framework": "pytorch", "precision": precision,
              "devices": DEVICES, "global_batch": BATCH * DEVICES, "strategy": strategy}
-    predicted = model_parallel.sent_bytes(trial, "; ".join(found["settings"]))
+    predicted = table.step_bytes(trial, "; ".join(found["settings"]))
     # DTensor sums the loss of divided logits out of this count's sight.
     hidden = 2 * (DEVICES - 1) * 3 * 4 * BATCH * DEVICES * 16 if strategy == "tensor" else 0
     assert sum(found["sent"].values()) == predicted - hidden
@@ -68,11 +69,11 @@ def described(name):
 
 
 def test_pairs_are_dense_layers_with_activations_or_attention_between():
-    assert divide.pairs(described("tiny_gpt"), 3) == [
+    assert divisible.pairs(described("tiny_gpt"), 3) == [
         ("dense1", "dense2"), ("dense3", "dense4"), ("dense5", "dense6"), ("dense7", "dense8")]
-    assert divide.pairs(described("fcn5"), 2) == [("dense1", "dense2"), ("dense3", "dense4")]
+    assert divisible.pairs(described("fcn5"), 2) == [("dense1", "dense2"), ("dense3", "dense4")]
     with pytest.raises(Unsupported, match="attention1: 3 heads do not divide among 2 devices"):
-        divide.pairs(described("tiny_gpt"), 2)
+        divisible.pairs(described("tiny_gpt"), 2)
 
 
 def test_stages_end_where_one_value_crosses_and_balance_the_products():

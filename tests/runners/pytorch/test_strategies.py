@@ -8,18 +8,17 @@ import pytest
 from pydantic import ConfigDict
 
 import networks
-from analysis.proof.tolerances import LOSSY
+from analysis.strategies import table
 from harness.environments import recipes
 from harness.workers import answers
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Unsupported
-from runners.pytorch.strategies import STRATEGIES as FACTS
 from tests.ready import to_train
 from tests.slow import slow, slow_but
 
 PARALLEL = recipes.load("pytorch").parallel
-STRATEGIES = [name for name in PARALLEL.strategies["cpu"] if not FACTS[name].divides]
-EXACT = [strategy for strategy in STRATEGIES if strategy not in LOSSY]
+STRATEGIES = [name for name in PARALLEL.strategies["cpu"] if not table.of(name).divides]
+EXACT = [strategy for strategy in STRATEGIES if not table.of(strategy).lossy]
 
 
 class Aggregated(answers.Answer):

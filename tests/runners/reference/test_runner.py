@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TINY = ["tiny_fcn", "tiny_cnn", "tiny_dropout", "tiny_inception", "tiny_resnet", "tiny_bottleneck", "tiny_lstm",
         "tiny_gpt", "tiny_vit", "tiny_llama"]
 OLD_PYTHON_FILES = ["runners/__init__.py", "runners/__main__.py", "runners/protocol.py",
-                    "runners/session.py", "runners/reference/operations.py", "runners/reference/runner.py",
+                    "runners/session.py", "runners/resources.py", "runners/wire.py", "runners/comparisons.py", "runners/reference/operations.py", "runners/reference/runner.py",
                     "runners/reference/transformers.py", "runners/reference/llama.py"]
 
 
@@ -336,7 +336,7 @@ def test_a_session_trains_and_runs(residence, tmp_path):
     with np.load(batches) as arrays:
         samples = {name: arrays[name][:, None] for name in arrays.files}
     np.savez(tmp_path / "samples.npz", **samples)
-    trained = session.train(weights, str(tmp_path / "samples.npz"), 0, 3, str(tmp_path / "out.npz"), residence)
+    trained = session.train((weights, ""), str(tmp_path / "samples.npz"), 0, 3, str(tmp_path / "out.npz"), residence)
     session.load(weights)
     session.feed(batches, residence)
     run = session.run(3)

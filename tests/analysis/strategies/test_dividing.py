@@ -5,7 +5,7 @@ import math
 import pytest
 
 import networks
-from analysis.trials import model_parallel
+from analysis.strategies import dividing, table
 
 S = 4 * networks.get("fcn5").parameter_count
 FCN = {"network": "fcn5", "framework": "pytorch", "precision": "fp32", "devices": 2,
@@ -13,7 +13,7 @@ FCN = {"network": "fcn5", "framework": "pytorch", "precision": "fp32", "devices"
 
 
 def sent(strategy, settings, **changes):
-    return model_parallel.sent_bytes({**FCN, "strategy": strategy, **changes}, settings)
+    return table.step_bytes({**FCN, "strategy": strategy, **changes}, settings)
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -35,10 +35,10 @@ def test_a_pipeline_sends_activations_and_gradients_at_each_cut():
 
 
 def test_a_tied_table_adds_its_gradient_where_two_stages_hold_it():
-    table = 4 * 211 * 48
+    tied = 4 * 211 * 48
     trial = {**FCN, "network": "tiny_gpt", "strategy": "pipeline_gpipe", "global_batch": 4}
     settings = "4 micro-batches; stages that end with add2, tied_dense1"
-    assert model_parallel.sent_bytes(trial, settings) == 2 * 4 * 4 * 16 * 48 + 2 * table
+    assert table.step_bytes(trial, settings) == 2 * 4 * 4 * 16 * 48 + 2 * tied
 
 
 def test_fully_sharded_gathers_twice_and_scatters_once():
@@ -46,7 +46,7 @@ def test_fully_sharded_gathers_twice_and_scatters_once():
     # The table is kept between both passes; 211 rows are filled up to 212.
     trial = {**FCN, "network": "tiny_gpt", "strategy": "fsdp"}
     whole = 3 * 4 * networks.get("tiny_gpt").parameter_count
-    kept = model_parallel.sent_bytes(trial, "gathered; kept between the passes: embedding1")
+    kept = table.step_bytes(trial, "gathered; kept between the passes: embedding1")
     assert kept == whole - 3 * 4 * 211 * 48 + 2 * 4 * 212 * 48
 
 
@@ -57,5 +57,5 @@ def test_without_the_runners_words_nothing_is_predicted():
 
 def test_the_bubble_is_that_of_equal_stages():
     trial = {**FCN, "devices": 4}
-    assert model_parallel.bubble(trial, "8 micro-batches; stages that end with a") == 3 / 11
-    assert math.isnan(model_parallel.bubble(trial, "divided products: a+b"))
+    assert dividing.bubble(trial, "8 micro-batches; stages that end with a") == 3 / 11
+    assert math.isnan(dividing.bubble(trial, "divided products: a+b"))

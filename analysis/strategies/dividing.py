@@ -7,71 +7,14 @@ bytes among n devices sends 2 (n - 1) S, gathering or scattering S bytes sends (
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import networks
-from networks import work
+from analysis.strategies.facts import FLOAT, Divided, Strategy
 
-FLOAT, HALF = 4, 2
+DIVIDES = "no model of its time: it sends in the midst of forward and backward"
 # Of the loss of divided logits, for each label: the largest logit, the sum, the label's logit.
 LOSS_SUMS = 3
-# Layers whose output has the format of their input.
-KEEP_FORMAT = ("relu", "sigmoid", "gelu", "flatten", "tokens", "class_token", "first_token")
-PRODUCTS = ("dense", "tied_dense", "conv2d", "attention")
-
-
-@dataclass(frozen=True)
-class Divided:
-    """A network as one trial divides it."""
-
-    network: networks.Network
-    framework: str
-    precision: str
-    devices: int
-    samples: int
-    settings: str
-
-    def activation(self, layer: str) -> int:
-        """Return the bytes of a layer's output, or of the network's input, for all samples."""
-        shape = self.network.input_shape if layer == "input" else \
-            self.network.layer(layer).output_shape
-        return self.samples * math.prod(shape) * self.format_of(layer)
-
-    def format_of(self, layer: str) -> int:
-        """Return the bytes of a value of a layer's output.
-
-        JAX casts once; autocast makes products bf16 and keeps norms and sums with them in float32.
-        """
-        if self.precision not in ("bf16", "fp16"):
-            return FLOAT
-        if self.framework == "jax":
-            return HALF
-        if layer == "input":
-            return FLOAT
-        found = self.network.layer(layer)
-        if found.op in PRODUCTS:
-            return HALF
-        if found.op in KEEP_FORMAT or found.op == "add":
-            return max(self.format_of(source) for source in found.inputs)
-        return FLOAT
-
-    def named_after(self, words: str) -> list[str]:
-        """Return the names that follow `words` in the settings."""
-        found = re.search(rf"(?:^|; ){re.escape(words)} ([^;]*)", self.settings)
-        return found.group(1).split(", ") if found else []
-
-
-def of(trial: Mapping[str, Any], settings: str) -> Divided:
-    """Return what a trial divides; `settings` are those of its processes."""
-    return Divided(networks.get(trial["network"]), trial["framework"], trial["precision"],
-                   int(trial["devices"]), int(trial["global_batch"]), settings)
-
-
-def data_parallel(divided: Divided) -> float:
-    """An all-reduce of all gradients."""
-    return 2 * (divided.devices - 1) * work.parameter_bytes(divided.network)
 
 
 def tensor(divided: Divided) -> float:
@@ -126,21 +69,6 @@ def fully_sharded(divided: Divided) -> float:
     return sent
 
 
-# How many bytes all devices send in a step.
-BYTES: Mapping[str, Callable[[Divided], float]] = {
-    "ddp": data_parallel, "all_reduce": data_parallel, "tensor": tensor,
-    "pipeline_gpipe": pipeline, "pipeline_1f1b": pipeline, "fsdp": fully_sharded}
-DIVIDING = ("tensor", "pipeline_gpipe", "pipeline_1f1b", "fsdp")
-
-
-def sent_bytes(trial: Mapping[str, Any], settings: str) -> float:
-    """Return the bytes that all devices of a trial send in a step; nan without a model."""
-    model = BYTES.get(trial["strategy"])
-    if not model or (trial["strategy"] in DIVIDING and not settings):
-        return math.nan
-    return model(of(trial, settings))
-
-
 def bubble(trial: Mapping[str, Any], settings: str) -> float:
     """Return the share of a step in which a stage waits: (p - 1) / (m + p - 1); else nan.
 
@@ -152,3 +80,9 @@ def bubble(trial: Mapping[str, Any], settings: str) -> float:
         return math.nan
     stages, parts = int(trial["devices"]), int(said.group(1))
     return (stages - 1) / (parts + stages - 1)
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    name: Strategy(without=DIVIDES, step_bytes=model, divides=True)
+    for name, model in (("tensor", tensor), ("pipeline_gpipe", pipeline),
+                        ("pipeline_1f1b", pipeline), ("fsdp", fully_sharded))}

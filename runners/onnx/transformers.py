@@ -1,4 +1,4 @@
-"""Operations of Transformers as ONNX nodes, for `runners.onnx_file`: GPT-2's, ViT's and Llama's.
+"""Operations of Transformers as ONNX nodes, for `network_file`: GPT-2's, ViT's and Llama's.
 
 Tokens are (B, T, F).
 """

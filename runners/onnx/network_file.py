@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from runners import onnx_transformers
-from runners.onnx_transformers import transposed
+from runners.onnx import transformers
+from runners.onnx.transformers import transposed
 from runners.protocol import Unsupported, assert_network, lowered
 
 OPSET = 21
@@ -158,7 +158,7 @@ OPERATIONS = {
     "flatten": plain("Flatten"),
     "embedding": lambda graph, layer, name, x: graph.node(
         "Gather", [graph.weight(layer, "weight"), x], name, axis=0),
-    **onnx_transformers.OPERATIONS,
+    **transformers.OPERATIONS,
 }
 
 

@@ -1,4 +1,4 @@
-"""A network as an ONNX file in INT8: the operators of `onnx_file` between quantised tensors.
+"""A network as an ONNX file in INT8: the operators of `network_file` between quantised tensors.
 
 Each quantised tensor passes a QuantizeLinear and a DequantizeLinear; weights and biases are stored
 as integers (QDQ form). Engines make integer kernels of it.
@@ -7,11 +7,12 @@ as integers (QDQ form). Engines make integer kernels of it.
 import numpy as np
 from onnx import numpy_helper
 
-from runners import int8, onnx_file
+from runners import int8
+from runners.onnx import network_file
 from runners.protocol import Unsupported
 
 
-class Graph(onnx_file.Graph):
+class Graph(network_file.Graph):
     """Collects nodes and constants; knows the scales of tensors and the integers of products."""
 
     def __init__(self, network, arrays, batch, kind):
@@ -71,19 +72,19 @@ def dense(graph, layer, name, x):
 
 
 def conv2d(graph, layer, name, x):
-    return onnx_file.convolution(graph, layer, name, x, weights_of(graph, layer))
+    return network_file.convolution(graph, layer, name, x, weights_of(graph, layer))
 
 
 def batch_norm(graph, layer, name, x):
     if name not in graph.norms:
-        return onnx_file.batch_norm(graph, layer, name, x)
+        return network_file.batch_norm(graph, layer, name, x)
     graph.read.update(f"{name}.{key}" for key in layer["parameters"])
     return x
 
 
-OPERATIONS = {**onnx_file.OPERATIONS, "dense": dense, "conv2d": conv2d, "batch_norm": batch_norm}
+OPERATIONS = {**network_file.OPERATIONS, "dense": dense, "conv2d": conv2d, "batch_norm": batch_norm}
 
 
 def model_of(network, arrays, batch):
-    """Return the model and how many trained numbers it holds, as `onnx_file.model_of` does."""
-    return onnx_file.model_from(Graph(network, arrays, batch, "int8"), OPERATIONS)
+    """Return the model and how many trained numbers it holds, as `network_file.model_of` does."""
+    return network_file.model_from(Graph(network, arrays, batch, "int8"), OPERATIONS)

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.aggregation import strategies
-from analysis.aggregation.strategies import Leg, Work
+from analysis.aggregation import times
+from analysis.strategies import aggregating
+from analysis.strategies import table as strategies
+from analysis.strategies.facts import Leg, Work
 from tests.analysis.simulated import truths
 
 S = 1e8
@@ -53,13 +55,13 @@ def test_one_bit_packs_swaps_and_restores_twice_the_second_time_a_part():
 def test_a_floor_holds_for_each_bucket_and_not_for_their_mean():
     fits = {"all_reduce": replace(truths()["all_reduce"], floor_seconds=1e-3)}
     small, large = 1e6, S - 1e6
-    found = strategies.predict("ddp", Work(S, 4, (small, large)), fits)
+    found = times.predict("ddp", Work(S, 4, (small, large)), fits)
     assert found.value == pytest.approx(1e-3 + 60e-6 + large / 30e9)
 
 
 def test_what_a_link_errs_by_it_errs_by_in_each_of_its_legs():
     fits = {"all_reduce": replace(truths()["all_reduce"], covariance=(0.0, 0.0, 1e-26))}
-    whole, halves = (strategies.predict("ddp", Work(S, 4, buckets), fits) for buckets in ((), (S / 2, S / 2)))
+    whole, halves = (times.predict("ddp", Work(S, 4, buckets), fits) for buckets in ((), (S / 2, S / 2)))
     assert halves.high - halves.value == pytest.approx(whole.high - whole.value) == pytest.approx(2e-13 * S)
 
 
@@ -67,26 +69,26 @@ def test_by_points_each_message_takes_what_one_of_its_size_does():
     """Powers of ten as times, so that a message that is taken for another, or left out, shows in the sum."""
     points = {"shift": ((S / 4, 1.0), (1.5 * S, 100.0)), "device_sum": ((S / 4, 0.1),), "device_copy": ((0.625 * S, 0.01),)}
     fits = {link: replace(truths()[link], points=own) for link, own in points.items()}
-    assert strategies.swept(legs("ring", 4), fits) == pytest.approx(6 * 1.0 + 3 * 0.1 + 2 * 0.01)
-    assert math.isnan(strategies.swept(legs("gather", 4), fits))  # for want of its links
+    assert times.swept(legs("ring", 4), fits) == pytest.approx(6 * 1.0 + 3 * 0.1 + 2 * 0.01)
+    assert math.isnan(times.swept(legs("gather", 4), fits))  # for want of its links
 
 
 def test_a_prediction_is_the_sum_of_its_legs_and_needs_every_fit():
     fits = truths()
     expected = 6 * 25e-6 + 1.5 * S / 38e9 + 3 * 4e-6 + 0.75 * S / 900e9 + 2 * 3e-6 + 1.25 * S / 1300e9
-    assert strategies.predict("ring", Work(S, 4), fits).value == pytest.approx(expected)
+    assert times.predict("ring", Work(S, 4), fits).value == pytest.approx(expected)
     del fits["shift"]
-    assert math.isnan(strategies.predict("ring", Work(S, 4), fits).value)
-    assert strategies.missing("ring", fits) == "no fit of shift"
+    assert math.isnan(times.predict("ring", Work(S, 4), fits).value)
+    assert times.missing("ring", fits) == "no fit of shift"
 
 
 def test_one_device_aggregates_nothing():
-    assert strategies.predict("ring", Work(S, 1), truths()).value == 0
+    assert times.predict("ring", Work(S, 1), truths()).value == 0
 
 
 def test_a_strategy_without_a_model_says_why():
-    assert [strategies.missing(name, truths()) for name in ("power_sgd", "hierarchical_copy", "ring")] == [
-        strategies.FACTORISED, strategies.NO_MODEL, ""]
+    assert [times.missing(name, truths()) for name in ("power_sgd", "hierarchical_copy", "ring")] == [
+        aggregating.FACTORISED, aggregating.NO_MODEL, ""]
 
 
 def test_bytes_are_those_of_the_messages():
@@ -99,4 +101,4 @@ def test_bytes_are_those_of_the_messages():
 @pytest.mark.parametrize("strategy, expected", [("ring", 6 * 20e-6 + 1.5 * S / 40e9), ("tree", 4 * (20e-6 + S / 40e9)),
                                                 ("gather", 6 * (20e-6 + S / 40e9))])
 def test_the_textbook_knows_messages_alone(strategy, expected):
-    assert strategies.total(strategies.STRATEGIES[strategy].textbook(Work(S, 4)), truths()).value == pytest.approx(expected)
+    assert times.total(strategies.STRATEGIES[strategy].textbook(Work(S, 4)), truths()).value == pytest.approx(expected)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runners import cores
+from runners import resources
 from tests.harness.files import write
 
 
@@ -27,37 +27,37 @@ def two_sockets(tmp_path) -> Path:
     (2, {0, 4}, [0, 4]),
 ])
 def test_physical_cores_are_chosen_before_their_siblings(two_sockets, threads, allowed, chosen):
-    assert cores.cores(threads, two_sockets, allowed) == chosen
+    assert resources.cores(threads, two_sockets, allowed) == chosen
 
 
 def test_without_topology_every_processor_is_a_core(tmp_path):
-    assert cores.cores(2, tmp_path, {3, 5, 7}) == [3, 5]
+    assert resources.cores(2, tmp_path, {3, 5, 7}) == [3, 5]
 
 
 def test_by_default_only_processors_of_this_process_are_chosen(monkeypatch, tmp_path):
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda pid: {1, 6})
-    assert cores.cores(8, tmp_path) == [1, 6]
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda pid: {1, 6})
+    assert resources.cores(8, tmp_path) == [1, 6]
 
 
 def test_a_range_of_processors_is_read_as_the_kernel_writes_it():
-    assert cores.processors_of("0-2,8") == (0, 1, 2, 8)
-    assert cores.processors_of("") == ()
+    assert resources.processors_of("0-2,8") == (0, 1, 2, 8)
+    assert resources.processors_of("") == ()
 
 
 def test_a_rank_of_a_node_chooses_of_what_its_own_node_allows(monkeypatch):
     """The driver's processors may not be there: a job of Slurm may get others on each node."""
     pinned = []
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda pid: {8, 9, 10, 11})
-    monkeypatch.setattr(cores.os, "sched_setaffinity", lambda pid, own: pinned.append(own))
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda pid: {8, 9, 10, 11})
+    monkeypatch.setattr(resources.os, "sched_setaffinity", lambda pid, own: pinned.append(own))
     for rank in range(4):
-        cores.pin("2x2", rank)
+        resources.pin("2x2", rank)
     assert pinned == [{8, 9}, {10, 11}, {8, 9}, {10, 11}]
-    cores.pin("0,1;2,3", 1)
+    resources.pin("0,1;2,3", 1)
     assert pinned[4:] == [{2, 3}]
-    cores.pin("", 0)
+    resources.pin("", 0)
     assert len(pinned) == 5
 
 
 def test_ranks_share_processors_where_there_are_too_few():
-    assert [cores.share_of(rank, 3, 2, {0, 1, 2, 3}) for rank in range(3)] == [[0, 1], [2, 3], [0, 1]]
-    assert cores.share_of(0, 1, 8, {5, 6}) == [5, 6]
+    assert [resources.share_of(rank, 3, 2, {0, 1, 2, 3}) for rank in range(3)] == [[0, 1], [2, 3], [0, 1]]
+    assert resources.share_of(0, 1, 8, {5, 6}) == [5, 6]

@@ -7,7 +7,7 @@ from onnx.reference import ReferenceEvaluator
 
 import networks
 from harness.data import arrays
-from runners import onnx_file
+from runners.onnx import network_file
 from runners.onnxruntime import bf16
 from runners.protocol import Different, Task, Unsupported
 from runners.reference import inference, runner
@@ -35,13 +35,13 @@ def evaluated(network, weights, kind="fp32"):
     if kind == "bf16":
         model, count = bf16.model_of(network.to_json(), weights, BATCH)
     else:
-        model, count = onnx_file.model_of(network.to_json(), weights, BATCH, kind)
+        model, count = network_file.model_of(network.to_json(), weights, BATCH, kind)
     assert count == network.parameter_count
     onnx.checker.check_model(model, full_check=True)
     built = runner.Runner(Task(network.to_json(), BATCH, dropout=False))
     inference.load(built, weights)
     exact = inference.outputs_of(built, inputs)
-    found = ReferenceEvaluator(model).run(None, {onnx_file.INPUT: inputs})[0]
+    found = ReferenceEvaluator(model).run(None, {network_file.INPUT: inputs})[0]
     assert found.dtype == np.float32
     return inference.errors_of(found, exact).max()
 
@@ -75,13 +75,13 @@ def test_a_file_in_bf16_has_no_operator_that_cuda_has_not_in_bf16():
 
 def test_every_published_network_has_an_operator_for_each_layer():
     ops = {layer.op for name in networks.names() for layer in networks.get(name).layers}
-    assert ops <= set(onnx_file.OPERATIONS)
+    assert ops <= set(network_file.OPERATIONS)
 
 
 def test_a_number_format_that_onnx_has_not_is_unsupported():
     network = networks.get("tiny_fcn")
     with pytest.raises(Unsupported, match="precision 'bf16': an ONNX file of opset 21 has fp32, fp16"):
-        onnx_file.model_of(network.to_json(), trained(network), BATCH, "bf16")
+        network_file.model_of(network.to_json(), trained(network), BATCH, "bf16")
 
 
 def test_a_shape_that_is_not_the_networks_is_different():
@@ -89,4 +89,4 @@ def test_a_shape_that_is_not_the_networks_is_different():
     told = network.to_json()
     told["layers"][0]["output_shape"] = [4, 17, 17]
     with pytest.raises(Different, match="layer conv2d1: output"):
-        onnx_file.model_of(told, trained(network), BATCH)
+        network_file.model_of(told, trained(network), BATCH)

@@ -1,0 +1,123 @@
+"""Predicts weak scaling on more devices and on other links: the table what_if.csv."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.aggregation import links
+from analysis.aggregation.links import Fit
+from analysis.aggregation.predictions import (
+    WORKLOAD,
+    alone_seconds,
+    copies_seconds,
+    further,
+    overlapped,
+    several,
+    wire_of,
+)
+from analysis.records.reader import Campaign
+from analysis.statistics.bootstrap import Estimate
+from analysis.strategies import table as strategies
+from analysis.trials import phases
+
+BEYOND = (8, 16)
+# seconds of latency per message, bytes per second and direction; assumed, not measured
+OTHER_LINKS = {
+    "PCIe 3 as in the article": (2e-5, 8e9), "PCIe 5, 16 lanes": (2e-5, 55e9),
+    "25 Gb/s Ethernet": (5e-5, 25e9 / 8), "100 Gb/s InfiniBand": (1e-5, 100e9 / 8),
+    "400 Gb/s InfiniBand": (1e-5, 400e9 / 8), "NVLink 4": (1e-5, 450e9),
+}
+# a trial and the parts of its step
+Timed = tuple[dict[str, Any], dict[str, Estimate]]
+
+
+def predict(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
+    """Predict weak scaling on more devices and on other links.
+
+    The model is a ring all-reduce in buckets behind the backward pass. Forward, backward, update
+    and the copies of DistributedDataParallel are those of the framework's trial with the default
+    strategy on the most devices (on a CPU, the most that have cores of their own). This machine's
+    link is that of the campaign's wire. Its rows also have the measured efficiency, where as many
+    devices were measured.
+    """
+    rows = []
+    for own in _workloads(campaign):
+        trial, parts = own[0]
+        wire = wire_of(campaign, trial)
+        ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
+        alone, shared = alone_seconds(parts), _shared_cores(campaign, trial)
+        too_high = f"computing was timed where {shared}, so efficiency comes out too high"
+        chosen = links.chosen(fits, wire, trial["devices"])
+        fitted, copies = chosen.get("all_reduce"), copies_seconds(trial, chosen)
+        candidates = {**({ours: bus(fitted)} if fitted else {}),
+                      **{link: (*each, 0.0) for link, each in OTHER_LINKS.items()}}
+        # the first trial of each number of devices
+        there = {each[0]["devices"]: each for each in reversed(own)}
+        for name, (latency, bandwidth, floor) in candidates.items():
+            for devices in sorted({2, 4, *BEYOND, *there}):
+                ring = _ring_seconds(devices, latency, bandwidth, floor)
+                found = overlapped(trial["network"], parts["backward"].value, "bucket", ring)
+                exposed = found.exposed_seconds + copies
+                step = alone + exposed
+                measured = math.nan
+                remarks = [too_high] if shared else []
+                if name == ours and devices in there:
+                    other, timed = there[devices]
+                    measured = alone_seconds(timed) / timed["step"].value
+                    if other is not trial and (crowded := _shared_cores(campaign, other)):
+                        remarks.append(f"measured where {crowded}")
+                rows.append({
+                    "campaign": campaign.meta["name"],
+                    **{column: trial[column] for column in WORKLOAD}, "link": name,
+                    "latency_seconds": latency, "bytes_per_second": bandwidth,
+                    "floor_seconds": floor, "devices": devices,
+                    "step_seconds": step, "exposed_seconds": exposed,
+                    "samples_per_second": trial["batch"] * devices / step,
+                    "efficiency": alone / step, "measured_efficiency": measured,
+                    **further(trial), "remark": "; ".join(remarks),
+                })
+    return pd.DataFrame(rows)
+
+
+def bus(fit: Fit) -> tuple[float, float, float]:
+    """The link on which a ring would take as long as the fitted all-reduce of n devices.
+
+    Latency and floor in seconds per message, and bytes per second: (latency, bytes, floor).
+    """
+    n = fit.devices
+    messages = 2 * (n - 1)
+    return (fit.latency_seconds / messages, messages / n * fit.bytes_per_second,
+            fit.floor_seconds / messages)
+
+
+def _ring_seconds(devices: int, latency: float, bandwidth: float, floor: float) -> Any:
+    messages = 2 * (devices - 1)
+    return lambda size: max(messages * floor,
+                            messages * latency + messages / devices * size / bandwidth)
+
+
+def _workloads(campaign: Campaign) -> list[list[Timed]]:
+    """The trials of each workload with the default strategy, and the parts of their steps.
+
+    Trials whose devices share no cores come first, because sharing slows computing down; then
+    those on the most devices.
+    """
+    found: dict[tuple[Any, ...], list[Timed]] = {}
+    for trial in several(campaign):
+        parts = phases.of_trial(campaign, trial["trial"])
+        if strategies.of(trial["strategy"]).default and math.isfinite(alone_seconds(parts)):
+            key = (*(trial[column] for column in WORKLOAD), *further(trial).values())
+            found.setdefault(key, []).append((trial, parts))
+    return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])),
+                                          -each[0]["devices"])) for own in found.values()]
+
+
+def _shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
+    """Say that a trial's devices share a CPU with too few cores; empty where each has its own."""
+    cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
+    local = trial["devices"] // trial.get("nodes", 1)
+    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
+        return f"{local} devices share {cores} cores"
+    return ""

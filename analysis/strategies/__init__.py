@@ -1,0 +1,1 @@
+"""What the analysis knows of each strategy by which devices train together."""

@@ -1,0 +1,112 @@
+"""Commands that read records: `report`, `join`, `audit`, `sign`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import folder_of
+from harness.cli.terminal import console, dim, say, writing
+from harness.errors import WrongUse
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(
+        metavar="DIR...", parser=folder_of,
+        help="Campaigns, or a study, as dlbench wrote them.")],
+    out: Annotated[Path | None, typer.Option(
+        "--out", metavar="DIR", parser=folder_of,
+        help="Default: the records' folder; of several, `report` beside the first.")] = None,
+) -> None:
+    """Make tables, plots and a page from the records of campaigns or of a study."""
+    from analysis.studies import kinds
+
+    out = out or (folders[0] if len(folders) == 1 else folders[0].parent / "report")
+    if len(folders) > 1 or not (folders[0] / "study.json").is_file():
+        write_report(folders, out)
+        return
+    with writing(out):
+        say(f"Page: {kinds.write(folders[0], out)}")
+
+
+def join(
+    folders: Annotated[list[Path], typer.Argument(
+        metavar="DIR...", parser=folder_of,
+        help="Campaigns of one suite, each in a folder named after its node.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=folder_of,
+                                      help="The joined campaign.")],
+) -> None:
+    """Join the campaigns that several nodes have run; intervals are then over nodes."""
+    from harness.records import joined
+
+    joined.join(folders, out)
+    write_report([out], out)
+
+
+def audit(folders: Annotated[list[Path], typer.Argument(
+        metavar="DIR...", parser=folder_of, help="Campaigns, as published.")],
+    signed_by: Annotated[Path | None, typer.Option(
+        "--signed-by", metavar="FILE", parser=folder_of,
+        help="Also check the signature: the signers to trust, as OpenSSH's allowed_signers.")
+    ] = None,
+) -> None:
+    """Derive every published number from the raw records again, and check hashes and records.
+
+    Exit 1 if something differs.
+    """
+    from analysis.audit import audit
+    from harness.records import signature
+
+    total = 0
+    for folder in folders:
+        findings = audit.audit(folder)
+        name, fault = signature.signer(folder, signed_by) if signed_by else ("", "")
+        if fault:
+            findings.append(audit.Finding(
+                signature.SIGNATURE, "", "", f"a signer of {signed_by}", fault))
+        total += len(findings)
+        say(f"{folder}: {f'{len(findings)} findings' if findings else 'all holds'}")
+        for file, row, column, expected, found in findings:
+            place = ", ".join(filter(None, [file, row, column]))
+            say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
+        for remark in audit.remarks(folder):
+            say(f"  remark: {remark}")
+        signed = f"signed by {name}" if name else ""
+        for note in filter(None, [signed, audit.unchecked(folder), audit.origin(folder)]):
+            dim(f"  {note}")
+    if total:
+        raise typer.Exit(1)
+
+
+def sign(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", parser=folder_of)],
+    key: Annotated[Path, typer.Option(
+        "--key", metavar="FILE", parser=folder_of, help="A private SSH key.")],
+) -> None:
+    """Sign a folder's hashes, so that `dlbench audit --signed-by` can tell whose they are."""
+    from harness.records import signature
+
+    if not (folder / signature.MANIFEST).is_file():
+        raise WrongUse(f"{folder / signature.MANIFEST}: no such file; `dlbench report` writes it")
+    say(f"Signature: {signature.sign(folder, key)}")
+
+
+def write_report(folders: list[Path], out: Path) -> set[str]:
+    """Write the report, print the table and the page's path; return the statuses of the rows."""
+    from analysis.records import manifest, reader
+    from analysis.report import report
+    from analysis.trials import summary
+
+    statuses = set()
+    with writing(out):
+        for folder in folders:
+            campaign = reader.read(folder)
+            console.print(report.terminal_table(campaign))
+            statuses |= set(summary.summarise(campaign)["status"])
+            if out == folder:
+                summary.rewrite(folder)
+        paths = report.write(folders, out)
+        if out in folders:
+            manifest.write_manifest(out)
+    say(f"Page: {next(path for path in paths if path.suffix == '.html')}")
+    return statuses

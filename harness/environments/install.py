@@ -1,0 +1,108 @@
+"""Installs a recipe: a virtual environment, its packages by pip, and what its script compiles."""
+
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.environments import sizes
+from harness.environments.commands import clean_variables
+from harness.environments.interpreters import Python
+from harness.environments.places import root
+from harness.environments.recipes import Device, Recipe
+from harness.errors import WrongUse, brief
+from harness.validation import CHECKOUT
+
+INDEX_SECONDS = 3
+# Lines of pip's output in an error message.
+PIP_LINES = 15
+# Lines of output worth showing while the user waits.
+SHOWN = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
+
+Progress = Callable[[str], None]
+
+
+class BuildFailed(WrongUse):
+    """The environment could not be made; the message has the end of pip's log and its path."""
+
+
+def install(folder: Path, recipe: Recipe, device: Device, python: Python,
+          progress: Progress) -> None:
+    """Make a virtual environment in `folder`, install packages and run the script."""
+    packages = recipe.packages_for(device, python.version)
+    indexes = [index for index in recipe.indexes.get(device, []) if answers(index, progress)]
+    log = root() / "logs" / f"{folder.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    progress(f"{folder.name}: pip install {' '.join(packages)} for {python.path} "
+             f"(log: {log})")
+    if recipe.system:
+        logged([str(CHECKOUT / "scripts" / "system-packages"), *recipe.system], log, progress)
+    logged([str(python.path), "-m", "venv", str(folder)], log, progress)
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    for index in indexes:
+        options += ["--extra-index-url", index]
+    if size := sizes.describe(python_in(folder), [*options, *packages], clean_variables()):
+        progress(f"{folder.name}: {size}")
+    pip = [str(python_in(folder)), "-m", "pip", "install"]
+    logged([*pip, *options, *packages], log, progress)
+    if recipe.script:
+        compiled = root() / "build" / folder.name
+        compiled.mkdir(parents=True, exist_ok=True)
+        progress(f"{folder.name}: {recipe.script}")
+        script = [str(CHECKOUT / recipe.script), str(python_in(folder)), str(compiled)]
+        logged(script, log, progress)
+
+
+def logged(command: list[str], log: Path, progress: Progress) -> None:
+    """Run `command` with its output in `log`. Raises BuildFailed with the last lines."""
+    # The child inherits the lock, see store._lock: hence close_fds=False.
+    with (
+        log.open("a", encoding="utf-8") as file,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True, errors="replace",
+                         env=clean_variables(), close_fds=False) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                file.write(line)
+                file.flush()
+                if line.strip().startswith(SHOWN):
+                    progress(f"  {line.strip()[:120]}")
+        except BaseException:
+            process.kill()
+            raise
+        code = process.wait()
+    if code != 0:
+        lines = log.read_text(encoding="utf-8").splitlines()
+        tail = "".join(f"  {line}\n" for line in lines[-PIP_LINES:])
+        # pip says what is wrong first and what follows from it later; records keep one line.
+        errors = [line.strip() for line in lines if line.strip().startswith("ERROR: ")]
+        said = f"{brief(errors[0], 300)}; " if errors else ""
+        raise BuildFailed(f"{said}`{' '.join(command)}` failed with exit code {code}:\n"
+                          f"{tail}Whole log: {log}")
+
+
+def answers(index: str, progress: Progress) -> bool:
+    """Return whether an index can be reached: pip would try it five times for every package."""
+    if index.startswith("file:"):
+        return True
+    try:
+        urllib.request.urlopen(index, timeout=INDEX_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        # 403 and 404 for the index's root are answers too.
+        reachable, why = error.code < 500, str(error)
+    except (OSError, ValueError) as error:
+        reachable, why = False, str(error)
+    else:
+        return True
+    if not reachable:
+        progress(f"{index} does not answer ({why}): pip's own configuration decides "
+                 "which build is installed")
+    return reachable
+
+
+def python_in(folder: Path) -> Path:
+    return folder / "bin" / "python"

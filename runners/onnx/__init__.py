@@ -1,0 +1,1 @@
+"""Networks as ONNX files, for the engines that read one."""
