@@ -46,7 +46,8 @@ RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "r
 OF_OTHERS = {("runners.tensorflow", "runners.keras"), ("runners.flax", "runners.jax"),
              ("runners.equinox", "runners.jax"), ("runners.keras", "runners.jax")}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.wire",
-                       "runners.pytorch", "runners.reference"}
+                       "runners.pytorch", "runners.reference", "runners.tensorflow",
+                       "runners.onnxruntime"}
 
 
 def modules_named(source: str, package: str) -> set[str]:

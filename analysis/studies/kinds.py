@@ -8,7 +8,7 @@ import pandas as pd
 from analysis.records import pages, study_reader
 from analysis.records.study_reader import Records
 from analysis.records.text import BadRecords
-from analysis.studies import attention, conv, gemm, layers, report
+from analysis.studies import attention, conv, gemm, layers, pipelines, report
 from analysis.studies.report import Part
 
 # Each takes the records, their estimates, and campaigns whose kernels two of the pages show.
@@ -16,7 +16,8 @@ STUDIES: Mapping[str, tuple[str, Callable[[Records, pd.DataFrame, Sequence[Path]
     "gemm": ("What a transposed operand costs", gemm.parts),
     "conv": ("Convolution algorithms", conv.parts),
     "layers": ("Single layers over the frameworks", layers.parts),
-    "attention": ("Attention over implementations and frameworks", attention.parts)}
+    "attention": ("Attention over implementations and frameworks", attention.parts),
+    "pipelines": ("From images and video to answers", pipelines.parts)}
 
 
 def write(folder: Path, out: Path, campaigns: Sequence[Path] = (), plots: bool = True) -> Path:

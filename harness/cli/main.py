@@ -20,7 +20,7 @@ from rich.markup import escape
 
 import networks
 from harness import VERSION
-from harness.cli import cluster, explain, progress, publish, reports, setup, study
+from harness.cli import cluster, explain, pipelines, progress, publish, reports, setup, study
 from harness.cli.comparisons import compare, track
 from harness.cli.options import (
     Interpreter,
@@ -47,6 +47,7 @@ command(app)(compare.bisect)
 command(app)(track.track)
 command(app)(explain.explain)
 study.study_app.command("scale")(cluster.scale)
+command(study.study_app, "pipelines")(pipelines.study_pipelines)
 command(app, "slurm-script")(cluster.slurm_script)
 app.command()(publish.publish)
 app.command()(publish.pack)

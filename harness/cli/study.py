@@ -58,9 +58,9 @@ class OperationOptions(StudyOptions):
         min=1, max=MOST_THREADS, help="Of a worker on a CPU. Default: all cores.")] = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")] = False
 
-    def place(self, frameworks: Sequence[str]) -> Place:
+    def place(self, frameworks: Sequence[str], mode: str = "training") -> Place:
         return place_of(frameworks, self.device, self.threads, named(self.interpreter),
-                        self.allow_dirty)
+                        self.allow_dirty, mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ def study_gemm(options: GemmOptions) -> None:
     effort = Effort(options.processes, window_seconds=options.window_seconds, once_seconds=0.1)
     study = gemm.study_of(place.device_kind, batches, words(options.precisions), options.largest,
                           effort)
-    _measure(study, place, options, "products", campaigns)
+    measure(study, place, options, "products", campaigns)
 
 
 @command(study_app, "conv")
@@ -190,7 +190,7 @@ def study_conv(options: ConvOptions) -> None:
     settings = {"batches": batches, "sweep": sweep, "sample": options.sample,
                 "part": options.part, "largest_gflop": largest}
     study = Study("conv", [bench], effort, settings, conv.tolerance_of)
-    _measure(study, place, options, "convolutions", campaigns)
+    measure(study, place, options, "convolutions", campaigns)
 
 
 @command(study_app, "layers")
@@ -209,7 +209,7 @@ def study_layers(options: LayersOptions) -> None:
     effort = Effort(options.processes, window_seconds=options.window_seconds)
     benches = [layers.bench_of(name, points, place.threads) for name in frameworks]
     study = Study("layers", benches, effort, {"refused": layers.REFUSED}, layers.tolerance_of)
-    _measure(study, place, options, f"layers in {len(benches)} frameworks")
+    measure(study, place, options, f"layers in {len(benches)} frameworks")
 
 
 @command(study_app, "attention")
@@ -234,7 +234,7 @@ def study_attention(options: AttentionOptions) -> None:
         benches = [attention.bench_of(name, points, place, kept) for name in frameworks]
         study = Study("attention", benches, effort, {"base": points[0]["point"]},
                       attention.tolerance_of, attention.fault_of_calls)
-        _measure(study, place, options, f"settings in {len(benches)} frameworks")
+        measure(study, place, options, f"settings in {len(benches)} frameworks")
 
 
 @command(study_app, "aggregation")
@@ -290,13 +290,14 @@ def show_study(
     say(f"Page: {kinds.write(target, target, campaigns or [])}")
 
 
-def _measure(study: Study, place: Place, options: OperationOptions, noun: str,
-             campaigns: Sequence[Path] = ()) -> None:
+def measure(study: Study, place: Place, options: OperationOptions, noun: str,
+            campaigns: Sequence[Path] = ()) -> None:
     """Run a study of operations and write its page."""
     from analysis.studies import kinds
 
     folder = options.out or new_folder(study.name)
-    say(f"{len(study.benches[0].points)} {noun} in {study.effort.processes} processes, "
+    points = {point["point"] for bench in study.benches for point in bench.points}
+    say(f"{len(points)} {noun} in {study.effort.processes} processes, "
         f"records in {folder}")
     with interruptible(folder, "--resume"):
         run(study, place, folder, options.resume, Notes())

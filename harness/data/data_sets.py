@@ -291,12 +291,23 @@ def _read(name: str, paths: list[Path], number: int = 0) -> tuple[np.ndarray, np
 
     `number` is that of the part where one file holds several.
     """
-    known = {file.name: file for part in _data_set(name).parts for file in part.files}
-    for path in paths:
-        _check(path, known[path.name], sha256(path))
+    _check_all(name, paths)
     if inside := _data_set(name).parts[number].inside:
         return jpeg_archive.read(paths[0], inside)
     return READERS[name](paths) if paths else _shipped_digits()
+
+
+def files_of(name: str) -> list[Path]:
+    """Return the files of a set that are here, checked; none where it is absent."""
+    paths = _present(name)
+    _check_all(name, paths)
+    return paths
+
+
+def _check_all(name: str, paths: list[Path]) -> None:
+    known = {file.name: file for part in _data_set(name).parts for file in part.files}
+    for path in paths:
+        _check(path, known[path.name], sha256(path))
 
 
 def _check(path: Path, file: File, found: str, shown: str = "") -> None:

@@ -44,6 +44,18 @@ def _decoded(path: Path, changed: int) -> dict[str, Images]:
     return {part: _in_order(images) for part, images in found.items()}
 
 
+def spread(path: Path, part: str, count: int) -> list[bytes]:
+    """Return `count` files of a part, evenly spread over the order of their paths."""
+    contents = {}
+    with tarfile.open(path, "r:xz") as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.name.endswith(".jpg") else None
+            if stream and Path(member.name).parts[-3] == part:
+                contents[member.name] = stream.read()
+    names = sorted(contents)
+    return [contents[names[number * len(names) // count]] for number in range(count)]
+
+
 def _in_order(images: dict[str, np.ndarray]) -> Images:
     names = sorted(images)
     classes = sorted({name.partition("/")[0] for name in names})

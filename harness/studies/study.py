@@ -1,4 +1,4 @@
-"""The engine of the GEMM, convolution and layers studies: a campaign whose trials are operations.
+"""The engine of the studies of operations: a campaign whose trials are operations.
 
 A study has points (what is computed); each bench (a framework's worker) has candidates (ways to
 compute a point). A process visits the points in a new random order. At each point, the windows of
@@ -44,6 +44,8 @@ NOT_SEEN = "not seen"
 
 # The key "point" is its name; the study defines the others.
 Point = dict[str, Any]
+# What a worker says of each candidate of a point, by name.
+Answers = Mapping[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ class Study:
     tolerance: Callable[[Point, str], float]
     # Says what is wrong with what a bench's candidate really called; None where nobody looks.
     called: Callable[[str, str, Sequence[str]], str] | None = None
+    # Makes what all workers need, in the open session; returns what study.json keeps of it.
+    prepare: Callable[[Session], Mapping[str, Any]] | None = None
+    # Says what is wrong with the answers of a point's candidates, by name, instead of `tolerance`.
+    faults: Callable[[Point, Answers], Mapping[str, str]] | None = None
 
 
 def plan(frameworks: Iterable[str], device: str, interpreters: Mapping[str, Path],
@@ -106,10 +112,10 @@ def plan(frameworks: Iterable[str], device: str, interpreters: Mapping[str, Path
 
 
 def place_of(frameworks: Iterable[str], device: str, threads: int | None,
-             interpreters: Mapping[str, Path], allow_dirty: bool) -> Place:
+             interpreters: Mapping[str, Path], allow_dirty: bool, mode: str = "training") -> Place:
     """Decide where a study runs. By default it uses all cores, or a few beside a GPU."""
     planned = plan(frameworks, device, interpreters, allow_dirty, threads=threads or "all",
-                   title="Operations")
+                   title="Operations", mode=mode)
     # A point states its own precision, so the workers get no variable that fixes it.
     trials = [replace(trial, precision="") for trial in planned.trials]
     cores = len(os.sched_getaffinity(0))
@@ -141,6 +147,8 @@ def run(study: Study, place: Place, folder: Path, resume: bool, listener: Listen
             page = {**first_page(study, place, folder, session), "dirty": dirty}
             recorder = open_study(folder, page, points)
             refuse_elsewhere(folder / "study.json", recorder.meta(), page)
+            if study.prepare:
+                recorder.update(prepared=study.prepare(session))
             _run_processes(study, place, session, recorder)
         recorder.update(finished=now())
 
@@ -239,12 +247,9 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random
     """
     effort = study.effort
     answers = worker.ask("place", POINT_SECONDS, point=point)["candidates"]
-    for name, answer in answers.items():
-        limit, error = study.tolerance(point, name), answer.get("error")
-        # Not `>`, because a NaN is different too.
-        if answer["status"] == "ok" and error is not None and not error <= limit:
-            answer.update(status="different", reason=f"relative error {error:.2g} against float64, "
-                                                     f"allowed {limit:.2g}")
+    for name, reason in (study.faults or partial(_intolerable, study))(point, answers).items():
+        if answers[name]["status"] == "ok":
+            answers[name].update(status="different", reason=reason)
     able = [name for name, answer in answers.items() if answer["status"] == "ok"]
     order.shuffle(able)
     pilots = dict(zip(able, _times(worker, [(name, 1) for name in able]), strict=True))
@@ -265,6 +270,17 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random
         answers[name].update(steps=steps.get(name, 1), seconds=" ".join(each))
     return [{"candidate": name, **{key: value for key, value in answer.items()
                                    if value is not None}} for name, answer in answers.items()]
+
+
+def _intolerable(study: Study, point: Point, answers: Answers) -> dict[str, str]:
+    """Say of each candidate whose error exceeds the study's tolerance that it does."""
+    found = {}
+    for name, answer in answers.items():
+        limit, error = study.tolerance(point, name), answer.get("error")
+        # Not `>`, because a NaN is different too.
+        if error is not None and not error <= limit:
+            found[name] = f"relative error {error:.2g} against float64, allowed {limit:.2g}"
+    return found
 
 
 def see_what_was_called(worker: Any, bench: str, rows: Sequence[dict[str, Any]],

@@ -1,0 +1,1 @@
+"""From files to answers: decoding, resizing, normalising and inference, by several libraries."""
