@@ -1,4 +1,4 @@
-"""What the pipelines study found: frames a second from files to answers, and which part limits them.
+"""What the pipelines study found: frames a second from files to answers, and what limits them.
 
 Times are of one frame. `load` is a loader's three stages together; `overlapped` runs them beside
 the engine, so it takes at least as long as the slower of `load` and `infer`.
@@ -115,7 +115,7 @@ def shown(whole: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         "limit": row["limit"]} for row in whole])
 
 
-def named(row: Mapping[str, Any]) -> dict[str, Any]:
+def named(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the columns that name a pipeline."""
     return {"source": row["source"], "loader": row["loader"], "framework": row["bench"],
             "streams": row["streams"]}
@@ -137,16 +137,16 @@ def stages(able: pd.DataFrame) -> pd.DataFrame:
 def pixels(study: Records) -> pd.DataFrame:
     """Return how far each pipeline's pixels and answers are from the reference's, at worst."""
     raw = study.measurements[study.measurements["errors"] != ""]
-    raw = raw.merge(study.points, left_on="point", right_index=True)
     rows = []
-    for _, group in raw.groupby("point", sort=False):
+    for point, group in raw.groupby("point", sort=False):
         facts: dict[str, dict[str, float]] = {}
         for stage, text in zip(group["candidate"], group["errors"], strict=True):
             known = facts.setdefault(stage, {})
             for word in text.split():
                 key, _, value = word.partition("=")
                 known[key] = float(np.fmax(known.get(key, -np.inf), float(value)))
-        first, status = group.iloc[0], set(group["status"])
+        first = {**study.points.loc[point].to_dict(), "bench": group["bench"].iloc[0]}
+        status = set(group["status"])
         rows.append({
             **named(first), "filter": first["filter"],
             "decoded": _pair(facts, "decode"), "resized": _pair(facts, "resize"),

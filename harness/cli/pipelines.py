@@ -20,7 +20,7 @@ from harness.studies.study import Effort, Study
 @dataclass(frozen=True, kw_only=True)
 class PipelinesOptions(OperationOptions):
     loaders: Annotated[str, typer.Option(
-        help=f"With commas: {', '.join(pipelines.LOADERS)}. Default: all but the last two.")] = ""
+        help=f"With commas: {', '.join(pipelines.LOADERS)}. Default: all but the last three.")] = ""
     sources: Annotated[str, typer.Option(help="With commas.")] = ",".join(pipelines.SOURCES)
     images: Annotated[str, typer.Option(
         help="auto, cifar10-jpeg or drawn; auto draws where cifar10-jpeg is not here.")] = "auto"

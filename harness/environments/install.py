@@ -17,6 +17,9 @@ from harness.validation import CHECKOUT
 INDEX_SECONDS = 3
 # Lines of pip's output in an error message.
 PIP_LINES = 15
+# How the line that says what is wrong begins, the most telling first: that of a placeholder for
+# NVIDIA's wheels, pip's last word, and its first.
+COMPLAINTS = ("The installation of ", "ERROR: ", "error: ")
 # Lines of output worth showing while the user waits.
 SHOWN = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
 
@@ -25,6 +28,10 @@ Progress = Callable[[str], None]
 
 class BuildFailed(WrongUse):
     """The environment could not be made; the message has the end of pip's log and its path."""
+
+
+class NoIndex(BuildFailed):
+    """The index that alone has a release does not answer: no failure of the release."""
 
 
 def install(folder: Path, recipe: Recipe, device: Device, python: Python,
@@ -46,7 +53,13 @@ def install(folder: Path, recipe: Recipe, device: Device, python: Python,
     if size := sizes.describe(python_in(folder), [*options, *packages], clean_variables()):
         progress(f"{folder.name}: {size}")
     pip = [str(python_in(folder)), "-m", "pip", "install"]
-    logged([*pip, *options, *packages], log, progress)
+    try:
+        logged([*pip, *options, *packages], log, progress)
+    except BuildFailed as failure:
+        silent = set(recipe.indexes.get(device, [])) - set(indexes)
+        if not recipe.own_index or not silent:
+            raise
+        raise NoIndex(f"{', '.join(sorted(silent))} does not answer; pip: {failure}") from None
     if recipe.script:
         compiled = root() / "build" / folder.name
         compiled.mkdir(parents=True, exist_ok=True)
@@ -79,7 +92,8 @@ def logged(command: list[str], log: Path, progress: Progress) -> None:
         lines = log.read_text(encoding="utf-8").splitlines()
         tail = "".join(f"  {line}\n" for line in lines[-PIP_LINES:])
         # pip says what is wrong first and what follows from it later; records keep one line.
-        errors = [line.strip() for line in lines if line.strip().startswith("ERROR: ")]
+        errors = [line.strip() for opening in COMPLAINTS for line in lines
+                  if line.strip().startswith(opening)]
         said = f"{brief(errors[0], 300)}; " if errors else ""
         raise BuildFailed(f"{said}`{' '.join(command)}` failed with exit code {code}:\n"
                           f"{tail}Whole log: {log}")

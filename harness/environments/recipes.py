@@ -46,7 +46,8 @@ class Recipe(Strict):
     """How to make the environment of one release.
 
     Each device has packages, a container, or a reason why it is unsupported. pip's extra `indexes`
-    are used only where they answer. `system` lists Debian packages. `script` runs after pip as
+    are used only where they answer; what comes from its `own_index` alone is unsupported elsewhere.
+    `system` lists Debian packages. `script` runs after pip as
     `script PYTHON BUILD`, where the folder BUILD outlives a failed build. `variables` are set for
     the worker; {folder} stands for the environment's folder.
 
@@ -58,6 +59,7 @@ class Recipe(Strict):
     packages: dict[Device, list[str]] = {}
     container: dict[Device, Image] = {}
     indexes: dict[Device, list[str]] = {}
+    own_index: bool = False
     unsupported: dict[Device, str] = {}
     system: list[str] = []
     script: str = ""

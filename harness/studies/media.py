@@ -1,4 +1,4 @@
-"""The files of the pipelines study: JPEG images and an H.264 clip, and their frames as decoded here.
+"""The files of the pipelines study: JPEG images and a clip, and their frames as decoded here.
 
 Pillow and PyAV write and decode them; they are the optional extra `media`. What is drawn depends on
 its size and number alone.
@@ -98,7 +98,8 @@ def drawn(number: int, width: int, height: int) -> np.ndarray:
     disc = (x - centre[0]) ** 2 + (y - centre[1]) ** 2 < 0.02
     image = np.stack(channels, axis=-1)
     image[disc] = 255 - image[disc]
-    return np.clip(image.round(), 0, 255).astype(np.uint8)
+    found: np.ndarray = np.clip(image.round(), 0, 255).astype(np.uint8)
+    return found
 
 
 def _jpeg(frame: np.ndarray) -> bytes:

@@ -42,20 +42,29 @@ NOISY, DRAWS, SEED = 8, 3, 7
 
 @dataclass(frozen=True)
 class Loader:
-    """A loader's framework and sources; `asked` ones are measured only where they are named."""
+    """A loader's framework, sources and filter (of `pixels.FILTERS`).
+
+    `asked` ones are measured only where they are named.
+    """
 
     framework: str
     sources: tuple[str, ...]
+    filter: str = "triangle"
     asked: bool = False
+
+    def filter_of(self, shrinks: bool) -> str:
+        """Return the filter that it declares: that of areas is for images that shrink."""
+        return self.filter if shrinks or self.filter != "area" else "bilinear"
 
 
 LOADERS: Mapping[str, Loader] = {
     "pillow": Loader("pytorch_media", ("jpeg",)),
     "pyav": Loader("pytorch_media", ("video",)),
     "torch": Loader("pytorch_media", SOURCES),
-    "opencv": Loader("pytorch_media", SOURCES),
+    "opencv": Loader("pytorch_media", SOURCES, "area"),
     "tensorflow": Loader("tensorflow", ("jpeg",)),
-    "dali": Loader("onnxruntime_dali", ("jpeg",)),
+    "dali": Loader("onnxruntime_dali", ("jpeg",), "triangle_repeated"),
+    "tensorflow_default": Loader("tensorflow", ("jpeg",), asked=True),
     "torchcodec": Loader("pytorch_media", ("video",), asked=True),
     "pynvvideocodec": Loader("pytorch_media", ("video",), asked=True)}
 
@@ -105,12 +114,11 @@ def points_of(grid: Grid) -> list[Point]:
         source = media.images_here(grid.images) if kind == "jpeg" else kind
         shrinks = source != media.CIFAR and (grid.size[0] > width and grid.size[1] > height)
         for name in grid.loaders:
-            area = "area" if shrinks else "bilinear"
             for streams in grid.streams if kind == "video" else (1,):
                 if kind in LOADERS[name].sources:
                     found.append({
                         "point": f"{source}-{name}-s{streams}", "source": source, "loader": name,
-                        "filter": area if name == "opencv" else "triangle", "streams": streams,
+                        "filter": LOADERS[name].filter_of(shrinks), "streams": streams,
                         "frames": grid.frames, "batch": grid.batch, "network": grid.network})
     if not found:
         raise WrongUse(f"none of {', '.join(grid.loaders)} reads {', '.join(grid.sources)}: "
@@ -234,7 +242,7 @@ def fault_of_decoded(facts: Mapping[str, float], frames: int) -> str:
 
 def fault_of_resized(facts: Mapping[str, float], name: str) -> str:
     """Say what is wrong with resized frames; "" if nothing is."""
-    reason = _off(facts, RESIZED, f"those of the filter that it declares, {name}")
+    reason = _off(facts, RESIZED, f"those of the filter that it declares ({name})")
     other = min(pixels.FILTERS, key=lambda each: facts[each])
     if reason and facts[other] <= RESIZED["mean"] and other != name:
         return f"{reason}; they are those of {other} (mean {facts[other]:.2g})"

@@ -5,19 +5,26 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments import recipes
-from harness.environments.store import BuildFailed, Environment
+from harness.environments.store import BuildFailed, Environment, NoIndex
 from harness.plan.planner import Trial
 from harness.workers.ranks import Launch, Ranks
+<<<<<<< HEAD
 from harness.workers.worker import Failed, Worker
 from runners.resources import THREAD_VARIABLES, share_of
+=======
+from harness.workers.worker import Failed, Unsupported, Worker
+>>>>>>> d84d0a3b (Measure pipelines from JPEG and H.264 to answers, each frame proven)
 
 
 def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",
           extra: Mapping[str, str] | None = None) -> Worker:
     """Start a worker for `trial` that runs the framework's runner, or `module`.
 
-    `extra` variables are added to the trial's. Raises Failed if the environment was not built.
+    `extra` variables are added to the trial's. Raises Failed if the environment was not built, and
+    Unsupported if the index that has it does not answer.
     """
+    if isinstance(environment, NoIndex):
+        raise Unsupported(first_line(environment))
     if isinstance(environment, BuildFailed):
         raise Failed("crashed", f"its environment could not be built: {first_line(environment)}")
     framework = recipes.load(trial.framework)

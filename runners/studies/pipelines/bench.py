@@ -69,12 +69,14 @@ class PipelineBench(candidates.Bench):
             files=plan["files"][name], size=tuple(plan["network"]["input_shape"][1:]),
             filter=point["filter"], batch=point["batch"], mean=plan["mean"],
             deviation=plan["deviation"], threads=self.task.threads, device=self.task.device)
+        # TensorFlow takes its threads before anything else runs.
+        infer = self._inference(point["batch"])
         loader = self.LOADERS[point["loader"]](source)
         exact = {key: np.load(self.folder / f"{name}-{key}.npy") for key in (
             "decoded", f"{point['filter']}-inputs", f"{point['filter']}-outputs")}
         decoded, inputs, outputs = exact.values()
         inputs = [self.place(batch) for batch in np.split(inputs, len(inputs) // point["batch"])]
-        flow = self.flow(loader, self._inference(point["batch"]), inputs, point["streams"])
+        flow = self.flow(loader, infer, inputs, point["streams"])
         steps = {stage: getattr(flow, "infer_alone" if stage == "infer" else stage)
                  for stage in STAGES}
         facts = pixels_of(flow, source, decoded)

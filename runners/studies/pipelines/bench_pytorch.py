@@ -55,9 +55,17 @@ class TorchCodec(Torch):
         if source.device == "cuda":
             refuse_without_decoder()
         self.codec = library("torchcodec.decoders")
+        # Its libraries are loaded when they are first used.
+        try:
+            self.open()
+        except (ImportError, OSError, RuntimeError) as error:
+            raise loaders.refusal("torchcodec", error) from error
+
+    def open(self):
+        return self.codec.VideoDecoder(self.source.files[0], device=self.source.device)
 
     def decode(self):
-        video = self.codec.VideoDecoder(self.source.files[0], device=self.source.device)
+        video = self.open()
         for start in range(0, len(video), self.source.batch):
             yield video[start:start + self.source.batch].cpu()
 

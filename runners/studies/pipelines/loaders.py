@@ -16,8 +16,15 @@ def library(name):
     try:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise Unsupported(f"import {name}: {type(error).__name__}: {line[:300]}") from error
+        raise refusal(f"import {name}", error) from error
+
+
+def refusal(what, error):
+    """Return an `Unsupported` of an error's first line and the first library that it misses."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lacks = [line for line in lines if "cannot open shared object file" in line]
+    said = " ".join(dict.fromkeys([*lines[:1], *lacks[:1]]))
+    return Unsupported(f"{what}: {type(error).__name__}: {said[:300]}")
 
 
 def in_batches(frames, size):

@@ -4,32 +4,40 @@ Frames are (N, H, W, 3) in levels from 0 to 255. A loader declares its filter; i
 compared with that filter's.
 """
 
+import math
+
 import numpy as np
 
-FILTERS = ("triangle", "bilinear", "area")
+FILTERS = ("triangle", "triangle_repeated", "bilinear", "area")
 
 
 def resize_matrix(name, before, after):
     """Return the weights (after, before) of a filter; rows sum to 1.
 
     `bilinear` takes the two nearest pixels. `triangle` widens it as an image shrinks, which is
-    bilinear with antialiasing. `area` is the mean of what a new pixel covers.
+    bilinear with antialiasing. It ends at the edge; `triangle_repeated` repeats the edge's pixels.
+    `area` is the mean of what a new pixel covers.
     """
     scale = before / after
-    new, old = np.arange(after)[:, None], np.arange(before)[None]
+    width = 1.0 if name == "bilinear" else max(1.0, scale)
+    beyond = math.ceil(width) if name == "triangle_repeated" else 0
+    new, old = np.arange(after)[:, None], np.arange(-beyond, before + beyond)[None]
     if name == "area":
         overlap = np.minimum(old + 1, (new + 1) * scale) - np.maximum(old, new * scale)
         found = np.maximum(overlap, 0.0)
     else:
-        width = max(1.0, scale) if name == "triangle" else 1.0
         found = np.maximum(0.0, 1.0 - np.abs(old + 0.5 - (new + 0.5) * scale) / width)
-    return found / found.sum(axis=1, keepdims=True)
+    found /= found.sum(axis=1, keepdims=True)
+    inside = found[:, beyond:beyond + before]
+    inside[:, 0] += found[:, :beyond].sum(axis=1)
+    inside[:, -1] += found[:, beyond + before:].sum(axis=1)
+    return inside
 
 
 def resized(frames, size, name):
     """Return frames of `size` (height, width) in float64 levels, not rounded."""
     down, across = (resize_matrix(name, before, after)
-                    for before, after in zip(frames.shape[1:3], size))
+                    for before, after in zip(frames.shape[1:3], size, strict=True))
     # A frame at a time: float64 copies of all would be large.
     return np.stack([np.einsum("yh,hwc,xw->yxc", down, frame.astype(np.float64), across,
                                optimize=True) for frame in frames])
@@ -73,7 +81,7 @@ def compare_decoded(found, exact):
 def compare_resized(found, before, size, name):
     """Return facts about resized frames beside each filter's version of the frames before."""
     versions = {each: resized(before, size, each) for each in FILTERS}
-    facts = dict(zip(("mean", "max"), levels_apart(found, versions[name])))
+    facts = dict(zip(("mean", "max"), levels_apart(found, versions[name]), strict=True))
     facts.update((each, levels_apart(found, version)[0]) for each, version in versions.items())
     return facts
 

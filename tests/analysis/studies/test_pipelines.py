@@ -54,7 +54,7 @@ def test_the_page_has_pixels_answers_and_refusals_and_a_plot(tmp_path):
     folder = recorded(tmp_path)
     kinds.write(folder, folder)
     page = (folder / "report.md").read_text()
-    pixels = pd.read_csv(folder / "tables" / "pixels.csv", keep_default_na=False).set_index("loader")
+    pixels = pd.read_csv(folder / "tables" / "pixels.csv", keep_default_na=False, dtype=str).set_index("loader")
     assert pixels.loc["decoding", ["decoded", "resized", "engine", "pipeline", "verdict"]].tolist() == [
         "0.200 mean, 3.00 max", "0.300 mean, 1.00 max", "1.0e-06", "1.0e-02", "same"]
     assert pixels.loc["wrong", "verdict"] == "different" and float(pixels.loc["decoding", "other largest answer"]) == 1

@@ -10,11 +10,14 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.environments import install, interpreters, recipes, store
 from harness.errors import WrongUse
+from harness.workers import launch
+from harness.workers.worker import Failed, Unsupported
 
 RELEASE = recipes.load("reference").default
 PYTHON = recipes.load("reference").recipe(RELEASE).python[0]
@@ -359,3 +362,27 @@ def test_an_index_that_cannot_be_reached_is_left_out_with_a_note():
     assert install.answers("http://127.0.0.1:1/simple", told.append) is False
     assert told[0].startswith("http://127.0.0.1:1/simple does not answer (")
     assert told[0].endswith("pip's own configuration decides which build is installed")
+
+
+NOWHERE = "http://127.0.0.1:1/simple"
+SAID = "ERROR: No matching distribution found for tensorrt-cu13-libs==11.4"
+
+
+@pytest.mark.parametrize(("own_index", "kind", "refusal"), [(True, store.NoIndex, Unsupported), (False, store.BuildFailed, Failed)])
+def test_what_a_silent_index_alone_has_is_unsupported_in_pip_s_words(machine, monkeypatch, own_index, kind, refusal):
+    monkeypatch.setenv("FAKE_PIP_ERROR", SAID)
+    recipe = recipes.load("reference").recipe(RELEASE).model_copy(update={"indexes": {"cpu": [NOWHERE]}, "own_index": own_index})
+    with pytest.raises(store.BuildFailed) as caught:
+        store.build("reference", RELEASE, "cpu", lambda _: None, recipe)
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"{NOWHERE} does not answer; pip: {SAID}" if own_index else SAID)
+    with pytest.raises(refusal, match=SAID):
+        launch.start(caught.value, SimpleNamespace(framework="reference"), machine / "log")
+
+
+def test_an_index_that_answers_makes_a_failed_build_a_failure(machine, monkeypatch, server):
+    monkeypatch.setenv("FAKE_PIP_ERROR", SAID)
+    recipe = recipes.load("reference").recipe(RELEASE).model_copy(update={"indexes": {"cpu": [f"{server}/200"]}, "own_index": True})
+    with pytest.raises(store.BuildFailed) as caught:
+        store.build("reference", RELEASE, "cpu", lambda _: None, recipe)
+    assert type(caught.value) is store.BuildFailed
