@@ -14,6 +14,7 @@ from harness.cli.study import OperationOptions, measure
 from harness.cli.terminal import say
 from harness.errors import WrongUse
 from harness.studies import pipelines
+from harness.studies.pipelines_judge import Preparation
 from harness.studies.study import Effort, Study
 
 
@@ -56,7 +57,7 @@ def study_pipelines(options: PipelinesOptions) -> None:
     effort = Effort(options.processes, window_seconds=options.window_seconds, once_seconds=5.0)
     with tempfile.TemporaryDirectory(prefix="dlbench-pipelines-") as kept:
         folder = Path(kept)
-        preparation = pipelines.Preparation(grid, points, folder)
+        preparation = Preparation(grid, points, folder)
         study = Study("pipelines", pipelines.benches_of(points, folder), effort,
                       {"size": list(grid.size), "images": grid.images}, lambda *_: math.nan,
                       prepare=preparation.prepare, faults=preparation.faults)

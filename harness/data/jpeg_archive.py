@@ -44,16 +44,15 @@ def _decoded(path: Path, changed: int) -> dict[str, Images]:
     return {part: _in_order(images) for part, images in found.items()}
 
 
-def spread(path: Path, part: str, count: int) -> list[bytes]:
-    """Return `count` files of a part, evenly spread over the order of their paths."""
+def encoded(path: Path, part: str) -> list[bytes]:
+    """Return the JPEG files of a part, in the order of `read`."""
     contents = {}
     with tarfile.open(path, "r:xz") as archive:
         for member in archive:
             stream = archive.extractfile(member) if member.name.endswith(".jpg") else None
             if stream and Path(member.name).parts[-3] == part:
                 contents[member.name] = stream.read()
-    names = sorted(contents)
-    return [contents[names[number * len(names) // count]] for number in range(count)]
+    return [contents[name] for name in sorted(contents)]
 
 
 def _in_order(images: dict[str, np.ndarray]) -> Images:

@@ -7,7 +7,7 @@ its size and number alone.
 import hashlib
 import importlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,13 @@ def write(source: str, folder: Path, frames: int, size: tuple[int, int]) -> list
         return [_encode(folder / "clip.mp4", frames, size)]
     if source == CIFAR:
         [archive] = data_sets.files_of(CIFAR)
-        contents: Iterator[bytes] = iter(jpeg_archive.spread(archive, "test", frames))
+        images = jpeg_archive.encoded(archive, "test")
+        if frames > len(images):
+            raise WrongUse(f"--frames {frames}: {CIFAR} has {len(images)} test images")
+        # Spread over all classes.
+        contents = [images[number * len(images) // frames] for number in range(frames)]
     else:
-        contents = (_jpeg(drawn(number, *size)) for number in range(frames))
+        contents = [_jpeg(drawn(number, *size)) for number in range(frames)]
     files = []
     for number, content in enumerate(contents):
         files.append(folder / f"{number:05}.jpg")

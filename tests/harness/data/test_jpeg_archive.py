@@ -13,6 +13,7 @@ from PIL import Image
 import networks
 from harness.data import data_sets, divided
 from harness.errors import WrongUse
+from harness.studies import media
 
 CLASSES = ("airplane", "bird", "cat")
 
@@ -85,3 +86,10 @@ def test_a_machine_without_pillow_is_told_what_to_install(archive, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(WrongUse, match=r"decoded by Pillow, which is not installed: pip install 'dlbench\[images\]'"):
         data_sets.part("cifar10-jpeg", 0)
+
+
+def test_its_files_are_spread_over_all_classes_and_too_many_are_refused(archive, tmp_path):
+    files = media.write("cifar10-jpeg", tmp_path / "files", 3, (0, 0))
+    assert media.decoded(files).mean(axis=(1, 2, 3)).round().tolist() == [0, 100, 200]
+    with pytest.raises(WrongUse, match="--frames 7: cifar10-jpeg has 6 test images"):
+        media.write("cifar10-jpeg", tmp_path / "more", 7, (0, 0))

@@ -145,7 +145,7 @@ def test_a_device_without_packages_is_unsupported_with_its_reason(folder):
 def test_a_misspelt_key_names_the_file_and_the_close_key(folder):
     assert refusal(folder, "    python:", "    pyhton:") == (
         "releases.1.9.python: this key is missing; add it\n"
-        "releases.1.9.pyhton: unknown key; did you mean python? Known: container, indexes, notes, packages, python, script, "
+        "releases.1.9.pyhton: unknown key; did you mean python? Known: container, indexes, notes, own_index, packages, python, script, "
         "system, unsupported, variables")
 
 

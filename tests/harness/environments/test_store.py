@@ -365,12 +365,13 @@ def test_an_index_that_cannot_be_reached_is_left_out_with_a_note():
 
 
 NOWHERE = "http://127.0.0.1:1/simple"
-SAID = "ERROR: No matching distribution found for tensorrt-cu13-libs==11.4"
+SAID = "The installation of tensorrt-cu13-libs for version 11.4.0.106 failed."
+PIP = f"error: subprocess-exited-with-error\n      {SAID}\nerror: metadata-generation-failed"
 
 
 @pytest.mark.parametrize(("own_index", "kind", "refusal"), [(True, store.NoIndex, Unsupported), (False, store.BuildFailed, Failed)])
 def test_what_a_silent_index_alone_has_is_unsupported_in_pip_s_words(machine, monkeypatch, own_index, kind, refusal):
-    monkeypatch.setenv("FAKE_PIP_ERROR", SAID)
+    monkeypatch.setenv("FAKE_PIP_ERROR", PIP)
     recipe = recipes.load("reference").recipe(RELEASE).model_copy(update={"indexes": {"cpu": [NOWHERE]}, "own_index": own_index})
     with pytest.raises(store.BuildFailed) as caught:
         store.build("reference", RELEASE, "cpu", lambda _: None, recipe)
@@ -381,7 +382,7 @@ def test_what_a_silent_index_alone_has_is_unsupported_in_pip_s_words(machine, mo
 
 
 def test_an_index_that_answers_makes_a_failed_build_a_failure(machine, monkeypatch, server):
-    monkeypatch.setenv("FAKE_PIP_ERROR", SAID)
+    monkeypatch.setenv("FAKE_PIP_ERROR", PIP)
     recipe = recipes.load("reference").recipe(RELEASE).model_copy(update={"indexes": {"cpu": [f"{server}/200"]}, "own_index": True})
     with pytest.raises(store.BuildFailed) as caught:
         store.build("reference", RELEASE, "cpu", lambda _: None, recipe)

@@ -30,9 +30,9 @@ def test_an_area_is_the_mean_of_what_a_pixel_covers_and_two_taps_are_bilinear():
 
 def test_a_triangle_may_repeat_the_edge_instead_of_ending_there():
     frames = np.array([8.0, 0, 0, 0, 0, 0, 0, 0]).reshape(1, 1, 8, 1)
-    # Of the distances 3.5, 2.5, 1.5, 0.5 ... from the first new pixel's centre at 2; the edge stands for 3 pixels more.
-    assert pixels.resized(frames, (1, 2), "triangle")[0, 0, 0, 0] == pytest.approx(8 * 2.5 / 15)
-    assert pixels.resized(frames, (1, 2), "triangle_repeated")[0, 0, 0, 0] == pytest.approx(8 * 4 / 16)
+    # Pixels lie 1.5, 0.5, 0.5, 1.5, 2.5 and 3.5 from the new pixel's centre; at 4 their weight is 0.
+    assert pixels.resized(frames, (1, 2), "triangle")[0, 0, 0, 0] == pytest.approx(8 * 2.5 / 14)
+    assert pixels.resized(frames, (1, 2), "triangle_repeated")[0, 0, 0, 0] == pytest.approx(8 * 4.5 / 16)
     flat = np.full((1, 8, 8, 3), 7.0)
     np.testing.assert_allclose(pixels.resized(flat, (3, 2), "triangle_repeated"), 7.0)
 
