@@ -25,7 +25,8 @@ class PipelinesOptions(OperationOptions):
     sources: Annotated[str, typer.Option(help="With commas.")] = ",".join(pipelines.SOURCES)
     images: Annotated[str, typer.Option(
         help="auto, cifar10-jpeg or drawn; auto draws where cifar10-jpeg is not here.")] = "auto"
-    network: Annotated[str, typer.Option(help="A network of colour images.")] = "resnet56"
+    network: Annotated[str, typer.Option(
+        help="A network of colour images, as resnet56 or resnet50.")] = "resnet8"
     frames: Annotated[int, typer.Option(
         min=2, max=10_000, help="Of a source; a step is all of them.")] = 32
     batch: Annotated[int, typer.Option(min=1, max=MOST_COUNT)] = 8
