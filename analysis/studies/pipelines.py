@@ -138,7 +138,8 @@ def pixels(study: Records) -> pd.DataFrame:
     """Return how far each pipeline's pixels and answers are from the reference's, at worst."""
     raw = study.measurements[study.measurements["errors"] != ""]
     rows = []
-    for point, group in raw.groupby("point", sort=False):
+    alike = dict(list(raw.groupby("point")))
+    for point, group in ((name, alike[name]) for name in study.points.index if name in alike):
         facts: dict[str, dict[str, float]] = {}
         for stage, text in zip(group["candidate"], group["errors"], strict=True):
             known = facts.setdefault(stage, {})
@@ -176,7 +177,10 @@ def draw(able: pd.DataFrame) -> Figure:
     axes.errorbar(1e3 * order["overlapped"], places, xerr=np.array(ends), fmt="o", capsize=3,
                   color=style.INK, markersize=5, label="overlapped")
     axes.set_xlabel("milliseconds a frame")
-    style.finish(figure, "Each stage alone, and all of them together", columns=6)
+    # The order of drawing is another one.
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    style.finish(figure, "Each stage alone, and all of them together",
+                 [handles[name] for name in (*COLOURS, "all in turn", "overlapped")], columns=6)
     return figure
 
 
