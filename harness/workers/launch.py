@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments import recipes
-from harness.environments.store import BuildFailed, Environment, NoIndex
+from harness.environments.install import BuildFailed, NoIndex
+from harness.environments.store import Environment
 from harness.plan.planner import Trial
 from harness.workers.ranks import Launch, Ranks
-<<<<<<< HEAD
-from harness.workers.worker import Failed, Worker
-from runners.resources import THREAD_VARIABLES, share_of
-=======
 from harness.workers.worker import Failed, Unsupported, Worker
->>>>>>> d84d0a3b (Measure pipelines from JPEG and H.264 to answers, each frame proven)
+from runners.resources import THREAD_VARIABLES, share_of
 
 
 def start(environment: Environment | BuildFailed, trial: Trial, log: Path, module: str = "",

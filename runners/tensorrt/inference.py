@@ -1,4 +1,4 @@
-"""TensorRT on a GPU, from an ONNX file that `runners.onnx_file` writes. Never run here yet.
+"""TensorRT on a GPU, from an ONNX file that `runners.onnx.network_file` writes. Never run here yet.
 
 `stock` is what its quick start teaches: build an engine, then execute it on a stream. Networks are
 strongly typed, so that the file says the precision; TF32 is a flag of the builder.
@@ -8,8 +8,9 @@ import importlib
 
 import numpy as np
 
-from runners import onnx_file, protocol
+from runners import protocol
 from runners.inference import Engine, Inference, flat
+from runners.onnx import network_file
 from runners.protocol import Unsupported
 
 # The number format of the file.
@@ -37,7 +38,7 @@ class TensorRt(Engine):
         self.task, self.settings = task, protocol.settings_of(task, TIERS)
         self.trt = importlib.import_module(self.LIBRARY)
         self.cuda = importlib.import_module("cuda.bindings.runtime")
-        model, self.parameters_held = onnx_file.model_of(
+        model, self.parameters_held = network_file.model_of(
             task.network, arrays, task.batch, KINDS[task.precision])
         plan = self._plan(model.SerializeToString())
         self.model_bytes = plan.nbytes
@@ -45,10 +46,10 @@ class TensorRt(Engine):
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         self.context = self.engine.create_execution_context()
         self.stream = self._call(self.cuda.cudaStreamCreate())
-        kind = self.trt.nptype(self.engine.get_tensor_dtype(onnx_file.OUTPUT))
-        self.answer = np.empty(tuple(self.engine.get_tensor_shape(onnx_file.OUTPUT)), kind)
+        kind = self.trt.nptype(self.engine.get_tensor_dtype(network_file.OUTPUT))
+        self.answer = np.empty(tuple(self.engine.get_tensor_shape(network_file.OUTPUT)), kind)
         self.outputs = self._memory(self.answer.nbytes)
-        self.context.set_tensor_address(onnx_file.OUTPUT, self.outputs)
+        self.context.set_tensor_address(network_file.OUTPUT, self.outputs)
 
     def _plan(self, model):
         """Compile an ONNX file. Raises Unsupported in the parser's words."""
@@ -77,7 +78,7 @@ class TensorRt(Engine):
     def feed(self, inputs, targets, residence):
         self.on_device, self.position = residence == "device", 0
         ids = np.int64 if self.task.network["vocabulary"] else None
-        kind = ids or self.trt.nptype(self.engine.get_tensor_dtype(onnx_file.INPUT))
+        kind = ids or self.trt.nptype(self.engine.get_tensor_dtype(network_file.INPUT))
         self.ring = [np.ascontiguousarray(batch, kind) for batch in inputs]
         # Of batches on the device each has its own memory.
         count = len(self.ring) if self.on_device else 1
@@ -93,7 +94,7 @@ class TensorRt(Engine):
         place = batch if self.on_device else self.fixed
         if not self.on_device:
             self._copy(place, batch.ctypes.data, batch.nbytes, "HostToDevice")
-        self.context.set_tensor_address(onnx_file.INPUT, place)
+        self.context.set_tensor_address(network_file.INPUT, place)
         if not self.context.execute_async_v3(int(self.stream)):
             raise RuntimeError(f"{self.LIBRARY}: the engine did not run; its log says why")
         if not self.on_device:

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import networks
 from harness.data import arrays
-from runners import onnx_file
+from runners.onnx import network_file
 from runners.protocol import Task, Unsupported
 from runners.reference import inference as reference
 from runners.reference.runner import Runner
@@ -67,11 +67,11 @@ class Model:
         self.places[name] = place
 
     def execute_async_v3(self, stream):
-        shape = self.get_tensor_shape(onnx_file.INPUT)
-        given = np.ctypeslib.as_array(ctypes.cast(self.places[onnx_file.INPUT], ctypes.POINTER(ctypes.c_float)), shape)
-        [found] = ReferenceEvaluator(self.model).run(None, {onnx_file.INPUT: given})
+        shape = self.get_tensor_shape(network_file.INPUT)
+        given = np.ctypeslib.as_array(ctypes.cast(self.places[network_file.INPUT], ctypes.POINTER(ctypes.c_float)), shape)
+        [found] = ReferenceEvaluator(self.model).run(None, {network_file.INPUT: given})
         found = np.ascontiguousarray(found, np.float32)
-        ctypes.memmove(self.places[onnx_file.OUTPUT], found.ctypes.data, found.nbytes)
+        ctypes.memmove(self.places[network_file.OUTPUT], found.ctypes.data, found.nbytes)
         return True
 
 

@@ -143,7 +143,7 @@ def test_nothing_is_found_before_a_build(machine):
 
 def test_a_failed_build_leaves_no_folder_and_says_what_pip_said(machine, monkeypatch):
     monkeypatch.setenv("FAKE_PIP_ERROR", "ERROR: No matching distribution found for numpy==2.4.6")
-    with pytest.raises(store.BuildFailed, match="No matching distribution found for numpy") as caught:
+    with pytest.raises(install.BuildFailed, match="No matching distribution found for numpy") as caught:
         build()
     assert folders(machine) == []
     log = Path(str(caught.value).rpartition("Whole log: ")[2])
@@ -155,7 +155,7 @@ def test_a_failed_build_leaves_no_folder_and_says_what_pip_said(machine, monkeyp
 
 def test_an_environment_with_another_release_than_asked_for_is_refused(machine, monkeypatch):
     monkeypatch.setenv("FAKE_RELEASE", "1.0.0")
-    with pytest.raises(store.BuildFailed, match=f"release {RELEASE} was asked for, 1.0.0 was installed"):
+    with pytest.raises(install.BuildFailed, match=f"release {RELEASE} was asked for, 1.0.0 was installed"):
         build()
     assert folders(machine) == []
 
@@ -238,7 +238,7 @@ def compiled(machine, monkeypatch) -> Path:
 
 
 def test_a_script_runs_after_pip_and_goes_on_where_it_failed(machine, compiled):
-    with pytest.raises(store.BuildFailed, match=f"{compiled} .*failed with exit code 3"):
+    with pytest.raises(install.BuildFailed, match=f"{compiled} .*failed with exit code 3"):
         build()
     assert folders(machine) == [] and store.find("reference", RELEASE, "cpu") is None
     told: list[str] = []
@@ -256,7 +256,7 @@ def test_a_changed_script_is_another_environment(machine, compiled):
 
 
 def test_folder_in_a_variable_is_the_environments_own(machine, compiled):
-    with pytest.raises(store.BuildFailed):
+    with pytest.raises(install.BuildFailed):
         build()
     folder = machine / "envs" / build().key
     expanded = {"LD_LIBRARY_PATH": f"{folder}/lib:{folder}/more"}
@@ -276,7 +276,7 @@ def test_missing_system_packages_are_named_with_the_remedy(machine, monkeypatch)
     (machine / "bin/id").write_text("#!/bin/sh\necho 0\n")
     for fake in ("dpkg-query", "apt-get", "id"):
         (machine / "bin" / fake).chmod(0o755)
-    with pytest.raises(store.BuildFailed, match=r"(?s)libnowhere-dev libneither-dev.*Unable to locate package"):
+    with pytest.raises(install.BuildFailed, match=r"(?s)libnowhere-dev libneither-dev.*Unable to locate package"):
         build()
     assert folders(machine) == [] and not (machine / "calls").exists()
 
@@ -369,11 +369,11 @@ SAID = "The installation of tensorrt-cu13-libs for version 11.4.0.106 failed."
 PIP = f"error: subprocess-exited-with-error\n      {SAID}\nerror: metadata-generation-failed"
 
 
-@pytest.mark.parametrize(("own_index", "kind", "refusal"), [(True, store.NoIndex, Unsupported), (False, store.BuildFailed, Failed)])
+@pytest.mark.parametrize(("own_index", "kind", "refusal"), [(True, install.NoIndex, Unsupported), (False, install.BuildFailed, Failed)])
 def test_what_a_silent_index_alone_has_is_unsupported_in_pip_s_words(machine, monkeypatch, own_index, kind, refusal):
     monkeypatch.setenv("FAKE_PIP_ERROR", PIP)
     recipe = recipes.load("reference").recipe(RELEASE).model_copy(update={"indexes": {"cpu": [NOWHERE]}, "own_index": own_index})
-    with pytest.raises(store.BuildFailed) as caught:
+    with pytest.raises(install.BuildFailed) as caught:
         store.build("reference", RELEASE, "cpu", lambda _: None, recipe)
     assert type(caught.value) is kind
     assert str(caught.value).startswith(f"{NOWHERE} does not answer; pip: {SAID}" if own_index else SAID)
@@ -384,6 +384,6 @@ def test_what_a_silent_index_alone_has_is_unsupported_in_pip_s_words(machine, mo
 def test_an_index_that_answers_makes_a_failed_build_a_failure(machine, monkeypatch, server):
     monkeypatch.setenv("FAKE_PIP_ERROR", PIP)
     recipe = recipes.load("reference").recipe(RELEASE).model_copy(update={"indexes": {"cpu": [f"{server}/200"]}, "own_index": True})
-    with pytest.raises(store.BuildFailed) as caught:
+    with pytest.raises(install.BuildFailed) as caught:
         store.build("reference", RELEASE, "cpu", lambda _: None, recipe)
-    assert type(caught.value) is store.BuildFailed
+    assert type(caught.value) is install.BuildFailed
