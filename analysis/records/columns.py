@@ -39,8 +39,10 @@ _COUNTED = (
 )
 COUNTER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "device": str, "kind": str, **dict.fromkeys(_COUNTED, float),
-    "broken": str,
+    "broken": str, "own_seconds": float,
 }
+# Columns of counters.csv that campaigns of earlier releases do not have.
+LATE_COUNTERS = (*CARRIED, "own_seconds")
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "output_error"}

@@ -16,10 +16,10 @@ import pandas as pd
 from analysis.records import pages
 from analysis.records.columns import (
     ACCURACY_COLUMNS,
-    CARRIED,
     COUNTER_COLUMNS,
     KERNEL_COLUMNS,
     LATE,
+    LATE_COUNTERS,
     LATENCY_COLUMNS,
     NETWORK_COLUMNS,
     PHASE_COLUMNS,
@@ -120,7 +120,7 @@ def read(folder: str | Path) -> Campaign:
         file = folder / f"{name}.csv"
         tables[name] = read_table(
             file, {column: kind for column, kind in columns.items()
-                   if column not in (*LATE, *CARRIED)})
+                   if column not in (*LATE, *LATE_COUNTERS)})
         unknown = sorted(set(tables[name]["trial"]) - names)
         if unknown:
             raise BadRecords(
@@ -134,7 +134,7 @@ def read(folder: str | Path) -> Campaign:
     counters = tables["counters"]
     tables["counters"] = counters.assign(**{
         name: numbers(counters[name], folder / "counters.csv", float) if name in counters
-        else math.nan for name in CARRIED})
+        else math.nan for name in LATE_COUNTERS})
     finished = processes[["trial", "process"]]
     key = ["trial", "process", "variant", "window"]
     phases = tables["phases"].drop_duplicates(key, keep="last")

@@ -8,6 +8,7 @@ wait for the host by 13 to 29 %. Rows below the minimum stay valid; their reader
 import pandas as pd
 
 from analysis.records.reader import Campaign
+from analysis.trials import company
 from analysis.trials.summary import without_diverged
 
 PROCESSES, WINDOW_SECONDS, WINDOW_STEPS = 5, 0.5, 10
@@ -20,7 +21,11 @@ RULE = (f"It is {PROCESSES} processes, windows of {WINDOW_SECONDS:g} s and {WIND
 
 
 def remarks(campaign: Campaign) -> list[str]:
-    """Say where a campaign's rows on GPUs fall short; nothing if none does."""
+    """Say where a campaign's rows on GPUs fall short, and how many rows had company."""
+    return [*_fallen_short(campaign), *company.remarks(campaign)]
+
+
+def _fallen_short(campaign: Campaign) -> list[str]:
     rows = of_rows(campaign)
     found = [text for text in (
         _short(rows, rows["processes"] < PROCESSES, "processes", "processes"),

@@ -5,6 +5,7 @@ Each source has its own threads: polled in turn, one late GPU cost the bytes of 
 """
 
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -23,7 +24,9 @@ from harness.telemetry.host import Host
 
 # Seconds between readings, by kind. A 32-bit PCIe counter can wrap within 68 ms on a link of
 # generation 5 with 16 lanes, so `fast` ones must come sooner.
-PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}
+PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02, "own": math.inf}
+# Read on each side of a window.
+AT_WINDOWS = ("fast", "own")
 # Between the edges of windows one sample in this many seconds is kept.
 KEPT_SECONDS = 0.5
 # A call into a driver that takes longer counts as hanging.
@@ -101,7 +104,8 @@ class Sampler:
     def describe(self) -> Sample:
         """Describe for campaign.json what is sampled, and what is not measured and why."""
         missing = [reason for source in self.sources for reason in source.not_measured]
-        return {"period_seconds": PERIODS, "not_measured": [*self.reasons, *missing],
+        periods = {kind: period for kind, period in PERIODS.items() if math.isfinite(period)}
+        return {"period_seconds": periods, "not_measured": [*self.reasons, *missing],
                 "sources": [source.describe() for source in self.sources]}
 
     def _begin(self) -> None:
@@ -146,7 +150,7 @@ class Sampler:
         samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
 
     def _poll_edge(self) -> None:
-        asked = [(loop, loop.poll_soon()) for _, kind, loop in self.loops if kind == "fast"]
+        asked = [(loop, loop.poll_soon()) for _, kind, loop in self.loops if kind in AT_WINDOWS]
         until = time.monotonic() + HANG_SECONDS
         for loop, done in asked:
             loop.wait_for(done, until)
@@ -219,7 +223,8 @@ class Loop:
         """Poll once a period until a request comes. Missed periods are not made up for."""
         while True:
             try:
-                return self.requests.get(timeout=max(0.0, polled + self.period - self.clock()))
+                left = polled + self.period - self.clock()
+                return self.requests.get(timeout=None if math.isinf(left) else max(0.0, left))
             except queue.Empty:
                 polled = self.clock()
                 self.poll()

@@ -1,5 +1,7 @@
 """The host's energy and use, from a made-up /sys."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,7 @@ def test_a_zone_that_stops_to_answer_is_a_broken_row(powercap):
 def test_without_rapl_use_is_read_all_the_same(tmp_path):
     host = Host(tmp_path)
     assert host.not_measured == ["energy of the processors: this machine shows no RAPL counters"]
-    assert list(host.readings) == ["slow"]
+    assert list(host.readings) == ["slow", "own"]
     used = host.read_use(1.0)
     assert all(used[name] > 0 for name in ("cpu_seconds", "driver_seconds", "memory_used_bytes"))
 
@@ -83,3 +85,15 @@ def test_rapl_that_only_root_may_read_is_said_with_its_remedy(powercap, monkeypa
     monkeypatch.setattr(Path, "read_text", refuse)
     assert Host(root).not_measured == [
         "energy of the processors: only root may read RAPL here (sudo chmod a+r /sys/class/powercap/*/energy_uj)"]
+
+
+def test_processes_that_this_one_started_are_its_own_and_others_are_not(tmp_path):
+    host = Host(tmp_path)
+    before = host.read_shares(1.0)
+    with subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"],
+                          stdout=subprocess.PIPE) as started:
+        started.stdout.readline()
+        during = host.read_shares(2.0)
+        started.kill()
+    assert during["own_seconds"] - before["own_seconds"] >= 0.4
+    assert during["cpu_seconds"] - before["cpu_seconds"] >= during["own_seconds"] - before["own_seconds"] - 0.1

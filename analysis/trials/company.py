@@ -1,0 +1,76 @@
+"""How much other programs computed while a campaign timed its windows, from counters.csv.
+
+Beside every window stand the processor seconds of the whole machine and those of the driver and all
+that it started. The rest is other programs'. Frameworks lose unequally to them: threads that wait
+for each other by spinning lose most.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.records.reader import Campaign
+
+# Of the processors that a row needs. Ticks of 10 ms and interrupts stay below it.
+NOTICED = 0.1
+
+
+def remarks(campaign: Campaign) -> list[str]:
+    """Say how many rows were timed beside other programs, and how much these computed."""
+    found = {trial["trial"]: others(campaign, trial["trial"]) for trial in campaign.trials
+             if trial.get("nodes", 1) == 1 and not _contained(campaign, trial)}
+    known = {name: cores for name, cores in found.items() if cores is not None}
+    needed = {trial["trial"]: _needed(campaign, trial) for trial in campaign.trials}
+    crowded = {name: cores for name, cores in known.items()
+               if cores - _spare(campaign, needed[name]) > NOTICED * needed[name]}
+    if not crowded:
+        return []
+    ends = dict.fromkeys(f"{cores:.2g}" for cores in (min(crowded.values()),
+                                                      max(crowded.values())))
+    return [f"Other programs used {' to '.join(ends)} of {_logical(campaign)} processors while "
+            f"{len(crowded)} of {len(known)} rows were timed. They slow frameworks down unequally: "
+            "stop them and measure again before you compare."]
+
+
+def others(campaign: Campaign, trial: str) -> float | None:
+    """Return the processors that other programs used: the median over windows, None if unknown."""
+    counters = campaign.rows("counters", trial)
+    edges = counters[(counters["device"] == "host") & counters["own_seconds"].notna()]
+    windows = campaign.rows("windows", trial)
+    shares = [share for process, rows in windows[windows["window"] >= 0].groupby("process")
+              for share in _of_process(rows, edges[edges["process"] == process])]
+    return float(pd.Series(shares).median()) if shares else None
+
+
+def _of_process(windows: pd.DataFrame, edges: pd.DataFrame) -> list[float]:
+    """Return the processors that other programs used, a number a window."""
+    edges = edges.sort_values("seconds")
+    rest = (edges["cpu_seconds"] - edges["own_seconds"]).to_numpy()
+    times, found = edges["seconds"].to_numpy(), []
+    for start, stop in zip(windows["start"], windows["stop"], strict=True):
+        before, after = times.searchsorted(start, "right") - 1, times.searchsorted(stop)
+        if before >= 0 and after < len(times):
+            # Ticks may round below what is none.
+            found.append(max(0.0, (rest[after] - rest[before]) / (times[after] - times[before])))
+    return found
+
+
+def _logical(campaign: Campaign) -> int:
+    return int((campaign.meta["machine"].get("cpu") or {}).get("logical") or 0)
+
+
+def _needed(campaign: Campaign, trial: Mapping[str, Any]) -> int:
+    """Return the processors of a row; one on GPUs may need any, to launch work in time."""
+    asked = trial["devices"] * (trial.get("threads") or 0)
+    return asked if trial["device_kind"] == "cpu" and asked else _logical(campaign)
+
+
+def _spare(campaign: Campaign, needed: int) -> int:
+    return max(0, _logical(campaign) - needed)
+
+
+def _contained(campaign: Campaign, trial: Mapping[str, Any]) -> bool:
+    """Return whether a trial ran in a container, whose processes the driver did not start."""
+    name = f"{trial['framework']}=={trial['release']}"
+    return bool((campaign.meta.get("environments", {}).get(name) or {}).get("container"))
