@@ -6,17 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.aggregation import links
+from analysis.aggregation import links, predictions
 from analysis.aggregation.links import Fit
-from analysis.aggregation.predictions import (
-    WORKLOAD,
-    alone_seconds,
-    copies_seconds,
-    further,
-    overlapped,
-    several,
-    wire_of,
-)
 from analysis.records.reader import Campaign
 from analysis.statistics.bootstrap import Estimate
 from analysis.strategies import table as strategies
@@ -45,12 +36,12 @@ def predict(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
     rows = []
     for own in _workloads(campaign):
         trial, parts = own[0]
-        wire = wire_of(campaign, trial)
+        wire = predictions.wire_of(campaign, trial)
         ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
-        alone, shared = alone_seconds(parts), _shared_cores(campaign, trial)
+        alone, shared = predictions.alone_seconds(parts), _shared_cores(campaign, trial)
         too_high = f"computing was timed where {shared}, so efficiency comes out too high"
         chosen = links.chosen(fits, wire, trial["devices"])
-        fitted, copies = chosen.get("all_reduce"), copies_seconds(trial, chosen)
+        fitted, copies = chosen.get("all_reduce"), predictions.copies_seconds(trial, chosen)
         candidates = {**({ours: bus(fitted)} if fitted else {}),
                       **{link: (*each, 0.0) for link, each in OTHER_LINKS.items()}}
         # the first trial of each number of devices
@@ -58,25 +49,26 @@ def predict(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         for name, (latency, bandwidth, floor) in candidates.items():
             for devices in sorted({2, 4, *BEYOND, *there}):
                 ring = _ring_seconds(devices, latency, bandwidth, floor)
-                found = overlapped(trial["network"], parts["backward"].value, "bucket", ring)
+                found = predictions.overlapped(
+                    trial["network"], parts["backward"].value, "bucket", ring)
                 exposed = found.exposed_seconds + copies
                 step = alone + exposed
                 measured = math.nan
                 remarks = [too_high] if shared else []
                 if name == ours and devices in there:
                     other, timed = there[devices]
-                    measured = alone_seconds(timed) / timed["step"].value
+                    measured = predictions.alone_seconds(timed) / timed["step"].value
                     if other is not trial and (crowded := _shared_cores(campaign, other)):
                         remarks.append(f"measured where {crowded}")
                 rows.append({
                     "campaign": campaign.meta["name"],
-                    **{column: trial[column] for column in WORKLOAD}, "link": name,
+                    **{column: trial[column] for column in predictions.WORKLOAD}, "link": name,
                     "latency_seconds": latency, "bytes_per_second": bandwidth,
                     "floor_seconds": floor, "devices": devices,
                     "step_seconds": step, "exposed_seconds": exposed,
                     "samples_per_second": trial["batch"] * devices / step,
                     "efficiency": alone / step, "measured_efficiency": measured,
-                    **further(trial), "remark": "; ".join(remarks),
+                    **predictions.further(trial), "remark": "; ".join(remarks),
                 })
     return pd.DataFrame(rows)
 
@@ -105,10 +97,12 @@ def _workloads(campaign: Campaign) -> list[list[Timed]]:
     those on the most devices.
     """
     found: dict[tuple[Any, ...], list[Timed]] = {}
-    for trial in several(campaign):
+    for trial in predictions.several(campaign):
         parts = phases.of_trial(campaign, trial["trial"])
-        if strategies.of(trial["strategy"]).default and math.isfinite(alone_seconds(parts)):
-            key = (*(trial[column] for column in WORKLOAD), *further(trial).values())
+        timed = math.isfinite(predictions.alone_seconds(parts))
+        if timed and strategies.of(trial["strategy"]).default:
+            key = (*(trial[column] for column in predictions.WORKLOAD),
+                   *predictions.further(trial).values())
             found.setdefault(key, []).append((trial, parts))
     return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])),
                                           -each[0]["devices"])) for own in found.values()]

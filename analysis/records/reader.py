@@ -14,29 +14,15 @@ from typing import Any
 import pandas as pd
 
 from analysis.records import pages
-from analysis.records.columns import (
-    ACCURACY_COLUMNS,
-    COUNTER_COLUMNS,
-    KERNEL_COLUMNS,
-    LATE,
-    LATE_COUNTERS,
-    LATENCY_COLUMNS,
-    NETWORK_COLUMNS,
-    PHASE_COLUMNS,
-    PROCESS_COLUMNS,
-    SCENARIO_COLUMNS,
-    SERVER_COLUMNS,
-    STRENGTH,
-    TABLES,
-)
+from analysis.records.columns import LATE, LATE_COUNTERS, PROCESS_COLUMNS, STRENGTH, TABLES
 from analysis.records.tables import numbers, read_table
 from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
 
-def _empty(columns: Mapping[str, type]) -> pd.DataFrame:
-    return pd.DataFrame(columns=list(columns))
+def _empty(name: str) -> pd.DataFrame:
+    return pd.DataFrame(columns=list(TABLES[name]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +42,15 @@ class Campaign:
     meta: dict[str, Any]
     processes: pd.DataFrame
     windows: pd.DataFrame
-    counters: pd.DataFrame = field(default_factory=partial(_empty, COUNTER_COLUMNS))
-    kernels: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
-    operators: pd.DataFrame = field(default_factory=partial(_empty, KERNEL_COLUMNS))
-    phases: pd.DataFrame = field(default_factory=partial(_empty, PHASE_COLUMNS))
-    network: pd.DataFrame = field(default_factory=partial(_empty, NETWORK_COLUMNS))
-    latencies: pd.DataFrame = field(default_factory=partial(_empty, LATENCY_COLUMNS))
-    server: pd.DataFrame = field(default_factory=partial(_empty, SERVER_COLUMNS))
-    scenarios: pd.DataFrame = field(default_factory=partial(_empty, SCENARIO_COLUMNS))
-    accuracy: pd.DataFrame = field(default_factory=partial(_empty, ACCURACY_COLUMNS))
+    counters: pd.DataFrame = field(default_factory=partial(_empty, "counters"))
+    kernels: pd.DataFrame = field(default_factory=partial(_empty, "kernels"))
+    operators: pd.DataFrame = field(default_factory=partial(_empty, "operators"))
+    phases: pd.DataFrame = field(default_factory=partial(_empty, "phases"))
+    network: pd.DataFrame = field(default_factory=partial(_empty, "network"))
+    latencies: pd.DataFrame = field(default_factory=partial(_empty, "latencies"))
+    server: pd.DataFrame = field(default_factory=partial(_empty, "server"))
+    scenarios: pd.DataFrame = field(default_factory=partial(_empty, "scenarios"))
+    accuracy: pd.DataFrame = field(default_factory=partial(_empty, "accuracy"))
     proves_each_process: bool = False
     tells_settings: bool = False
 

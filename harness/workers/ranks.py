@@ -23,18 +23,10 @@ from typing import IO, Any
 
 from harness.cluster import allocation
 from harness.environments.recipes import Parallel
+from harness.workers import reading
 from harness.workers.answers import Asked
 from harness.workers.failures import Failed, Unsupported
 from harness.workers.out_of_memory import MemoryMessages
-from harness.workers.reading import (
-    LONGEST_LINE,
-    as_long_as_the_longest,
-    check,
-    greeting,
-    in_our_clock,
-    merged,
-    parse,
-)
 from harness.workers.worker import (
     KILLED,
     POLL_SECONDS,
@@ -154,8 +146,10 @@ class Ranks(Worker):
         if refusal is not None:
             raise Unsupported(refusal)
         self.closed = command == "close"
-        in_order = [answers[rank] for rank in sorted(answers)]
-        return merged(command, as_long_as_the_longest(in_order) if self.secret else in_order)
+        in_order: list[Mapping[str, Any]] = [answers[rank] for rank in sorted(answers)]
+        if self.secret:
+            in_order = reading.as_long_as_the_longest(in_order)
+        return reading.merged(command, in_order)
 
     def end(self) -> None:
         """Let the launcher end its ranks and remove Open MPI's shared memory, then end the rest.
@@ -229,10 +223,10 @@ class Ranks(Worker):
             link.close()
             return
         with link.makefile("r", encoding="utf-8", errors="replace") as file:
-            lines = iter(partial(file.readline, LONGEST_LINE + 1), "")
+            lines = iter(partial(file.readline, reading.LONGEST_LINE + 1), "")
             first = next(lines, "")
             try:
-                said = greeting(first)
+                said = reading.greeting(first)
             except Failed:
                 self.lines.put((-1, first))
                 return
@@ -262,9 +256,9 @@ class Ranks(Worker):
                 if line is None:
                     raise self._death_of(rank, command)
                 if rank < 0:  # nobody knows who says it
-                    greeting(line)
+                    reading.greeting(line)
                 self.signs[rank] = self.clock()
-                message = parse(line)
+                message = reading.parse(line)
                 if "beat" not in message:
                     return rank, message
             self._notice_shortage(command)
@@ -287,8 +281,8 @@ class Ranks(Worker):
     def _checked(self, asked: Asked, rank: int, message: Mapping[str, Any]) -> dict[str, Any]:
         """Check an answer. If a rank failed because another died, that death is the failure."""
         try:
-            here = in_our_clock(message) if self.secret else message
-            return check(here, asked, f"rank {rank}: ")
+            here = reading.in_our_clock(message) if self.secret else message
+            return reading.check(here, asked, f"rank {rank}: ")
         except Failed:
             with contextlib.suppress(queue.Empty):
                 until = self.clock() + GRACE_SECONDS
