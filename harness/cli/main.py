@@ -20,7 +20,7 @@ from rich.markup import escape
 
 import networks
 from harness import VERSION
-from harness.cli import cluster, explain, pipelines, progress, publish, reports, setup, study
+from harness.cli import cluster, explain, progress, publish, reports, setup
 from harness.cli.comparisons import compare, track
 from harness.cli.options import (
     Interpreter,
@@ -29,6 +29,7 @@ from harness.cli.options import (
     folder_of,
     words,
 )
+from harness.cli.studies import pipelines, study
 from harness.cli.terminal import console, interruptible, new_folder, say
 from harness.environments.interpreters import named
 from harness.errors import WrongUse, brief, printable

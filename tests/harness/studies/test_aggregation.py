@@ -17,7 +17,8 @@ from analysis.audit import audit
 from analysis.records import manifest, study_reader
 from harness.campaign import campaign
 from harness.campaign.session import Plan
-from harness.cli import main, study
+from harness.cli import main
+from harness.cli.studies import study
 from harness.environments import recipes, store
 from harness.environments.recipes import Framework, Parallel
 from harness.environments.store import Environment

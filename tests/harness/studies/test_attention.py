@@ -152,7 +152,7 @@ def test_each_implementation_equals_the_reference_or_says_why_not(tmp_path, fram
 def test_processes_share_the_exact_results(tmp_path, interpreter_of, monkeypatch):
     """A planted result in the folder that they share makes every implementation different, in each process."""
     kept = types.SimpleNamespace(TemporaryDirectory=lambda prefix: contextlib.nullcontext(str(tmp_path)))
-    monkeypatch.setattr("harness.cli.study.tempfile", kept)
+    monkeypatch.setattr("harness.cli.studies.study.tempfile", kept)
     np.save(tmp_path / "2-32-2-16-no.npy", np.ones((4, 2, 32, 16)))
     found = study(tmp_path, "jax", interpreter_of("jax"), "--causal", "no,yes", "--passes", "forward", "--processes", "2")
     found = found.reset_index().query("candidate == 'xla'").groupby("point")["status"].agg(list)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import MOST_COUNT, WindowSeconds, numbers, words
-from harness.cli.study import OperationOptions, measure
+from harness.cli.studies.study import OperationOptions, measure
 from harness.cli.terminal import say
 from harness.errors import WrongUse
 from harness.studies import pipelines

@@ -1,0 +1,1 @@
+"""The commands of `dlbench study`: one operation, links between devices, whole pipelines."""
