@@ -78,6 +78,17 @@ class Runner:
         takes the rows from d B on.
         """
 
+    def files(self, described):
+        """Return the framework's own loader of image files: `text`, `batches` and `ahead`.
+
+        `described` has the `paths` of files, `labels`, the `order` in which samples come (then from
+        its start again, without a gap) and by channel `mean` and `deviation`. An image / 255 less
+        the mean over the deviation is an input. `text` names the loader and its settings. `batches`
+        iterates without end over mini-batches as `step` takes them from `next_batch`; so many as
+        `ahead` may lie ready.
+        """
+        raise Unsupported("this runner reads no image files")
+
     def batch(self, number):
         """Return a batch of `self.ring`, which begins again after its last one."""
         return self.ring[number % len(self.ring)]

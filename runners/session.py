@@ -15,8 +15,12 @@ from runners import resources
 from runners.arrays import Archive, mapped, save
 from runners.arrays import batches as batches_of
 from runners.comparisons import Comparisons, apart, hash_of
-from runners.protocol import Part, Runner, Task, Unsupported, timed_run
+from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
+# Parts of training from image files, in turn: the loader alone, the whole, the step alone.
+FROM_FILES = ("loader", "files", "step")
+# Steps before a window of a part.
+SETTLED = 2
 # Samples that are tested together.
 EVALUATED = 500
 
@@ -41,15 +45,16 @@ class Session:
         # Of the network's first step, in which some frameworks compile.
         self.first_seconds = None
         self.parts = {}
+        # The framework's own loader of files, while one is open.
+        self.loaded, self.ahead = None, 0
 
     def hello(self):
         return described(self.runner_class)
 
     def rest(self):
         """Free the network and its memory; the next command is `build`."""
-        self.runner = None
+        self._forget()
         self._stop_proving()
-        self.parts = {}
         gc.collect()
         self.runner_class.return_memory()
         return {}
@@ -72,6 +77,7 @@ class Session:
         inputs, targets = (self._own_rows(np.array(array, order=order))
                            for array in batches_of(mapped(batches)))
         self._stop_proving()
+        self._from_files(False)
         self.runner.feed(inputs, targets, residence)
         # What building and loading took is not the training's.
         resources.reset_peak_memory()
@@ -84,6 +90,32 @@ class Session:
         if before is not None:
             window["network_tx_bytes"] = resources.sent_by_node(self.task) - before
         return dict(window, loss=self.runner.loss(), peak_memory_bytes=self._peak_memory())
+
+    def open_files(self, manifest):
+        """Open the framework's loader of image files; steps take its batches until a ring is fed.
+        """
+        described = {name: np.array(array) for name, array in mapped(manifest).items()}
+        described["paths"] = described["paths"].tolist()
+        try:
+            text, batches, self.ahead = self.runner.files(described)
+        except ImportError as error:
+            raise Unsupported("the loader of files needs more: {}".format(error)) from error
+        self.loaded = iter(batches)
+        self._from_files(True)
+        resources.reset_peak_memory()
+        return {"loader": text}
+
+    def deliver(self, batches, out):
+        """Save the next mini-batches of the loader, images as (B, C, H, W)."""
+        shape = tuple(self.task.network["input_shape"])
+        with Archive(out) as archive:
+            for number in range(batches):
+                inputs, targets = (np.asarray(each) for each in self._take())
+                if inputs.shape[1:] != shape:
+                    inputs = np.moveaxis(inputs, -1, 1)
+                archive.add("{}/inputs".format(number), inputs.astype(np.float32))
+                archive.add("{}/targets".format(number), targets.astype(np.int32))
+        return {}
 
     def train(self, weights, samples, start, steps, out, residence, compare=None):
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
@@ -156,6 +188,9 @@ class Session:
     def phase(self, variant, steps):
         """Build a part of the step once and time `steps` runs of it; with 0 steps, only build."""
         if variant not in self.parts:
+            if variant in FROM_FILES:
+                self.parts[variant] = self._part_of_files(variant)
+                return timed(self.parts[variant], steps) if steps else {"steps": 0}
             has_parts = type(self.runner).variant is not Runner.variant
             if has_parts and variant == "A" and self.task.devices == 1:
                 raise Unsupported("one device has no gradients to aggregate")
@@ -202,8 +237,43 @@ class Session:
         return {}
 
     def close(self):
-        self.runner = None
+        self._forget()
         return {}
+
+    def _forget(self):
+        """Let go of the network, and of the loader with its processes."""
+        self.runner, self.loaded, self.parts = None, None, {}
+
+    def _take(self):
+        """Return the loader's next batch."""
+        batch = next(self.loaded, None)
+        if batch is None:
+            raise Different("the loader of files has ended; its order has no end")
+        return batch
+
+    def _from_files(self, wanted):
+        """Let steps take the loader's batches, or those of the ring again."""
+        self.runner.__dict__.pop("next_batch", None)
+        if wanted:
+            self.runner.next_batch = self._take
+
+    def _part_of_files(self, name):
+        """Return a part of training from files. It runs a few steps before each window.
+
+        Before those of the loader it takes what lies ready, so that the window has no store.
+        """
+        runner = self.runner
+        step, before = runner.step, SETTLED
+        if name == "loader":
+            step, before = self._take, self.ahead
+
+        def settle():
+            self._from_files(name == "files")
+            for _ in range(before):
+                step()
+            runner.synchronize()
+
+        return Part(step, runner.synchronize, settle)
 
     def _train_one_step(self):
         start, stop = timed_run(self.runner, 1)
@@ -260,6 +330,7 @@ class Session:
         inputs, targets = (repeated(arrays[name], self.task, self.runner.whole_batch)
                            for name in ("inputs", "targets"))
         self.batches, self.next_batch = len(inputs), 0
+        self._from_files(False)
         self.runner.feed(inputs, targets, residence)
 
     def _own_rows(self, samples):

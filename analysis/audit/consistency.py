@@ -14,6 +14,7 @@ from typing import Any
 import networks
 from analysis.audit import timings
 from analysis.audit.timings import Finding, place_of, rows_of
+from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.records.tables import count_rows
 from networks import work
@@ -51,7 +52,10 @@ def _environments(campaign: Campaign) -> Iterator[Finding]:
     """Every trial that was measured names an environment with its Python and all packages."""
     measured = set(campaign.processes[campaign.processes["status"] == "ok"]["trial"])
     environments = campaign.meta["environments"]
-    names = {(f"{trial['framework']}=={trial['release']}", trial.get("side", ""))
+    names = {(f"{trial['framework']}=={trial['release']}"
+              + reader.FOR_FILES * (reader.reads_files(trial) and f"{trial['framework']}=="
+                                    f"{trial['release']}{reader.FOR_FILES}" in environments),
+              trial.get("side", ""))
              for trial in campaign.trials if trial["trial"] in measured}
     # A side of a comparison may have its own.
     for name in sorted({own if (own := f"{name} of {side}") in environments else name

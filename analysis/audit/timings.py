@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.records import reader
 from analysis.records.reader import Campaign
+from analysis.trials import loading
 
 CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
 # Calls follow one another and are written to a nanosecond, so they add up to their window.
@@ -165,7 +166,13 @@ def _off(row: dict[str, Any], column: str, expected: str) -> Finding:
     return Finding("windows.csv", place, column, expected, repr(row[column]))
 
 
-CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy)
+def _loading(campaign: Campaign) -> Iterator[Finding]:
+    """Training from files has as many windows of each part, and they take what they took."""
+    for trial in filter(reader.reads_files, campaign.trials):
+        yield from (Finding("loading.csv", *fault) for fault in loading.faults(campaign, trial))
+
+
+CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy, _loading)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

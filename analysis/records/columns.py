@@ -14,7 +14,7 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
     "settings": str, "output_error": float, "output_limit": float, "node": str,
     "quantization_error": float, "top1_agreement": float, "first_call_seconds": float,
-    "model_bytes": float,
+    "model_bytes": float, "pixel_error": float,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
@@ -22,7 +22,7 @@ STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 OF_ENGINES = ("quantization_error", "top1_agreement", "first_call_seconds", "model_bytes")
 # Columns that campaigns of earlier releases do not have.
 LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node",
-        *OF_ENGINES)
+        *OF_ENGINES, "pixel_error")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -45,7 +45,8 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 LATE_COUNTERS = (*CARRIED, "own_seconds")
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
-                   "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "output_error"}
+                   "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "output_error",
+                   "pixel_error"}
 # Columns of floats, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window",
                  "model_bytes")
@@ -89,4 +90,5 @@ ACCURACY_COLUMNS: Mapping[str, type] = {
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
           "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS,
-          "server": SERVER_COLUMNS, "scenarios": SCENARIO_COLUMNS, "accuracy": ACCURACY_COLUMNS}
+          "server": SERVER_COLUMNS, "scenarios": SCENARIO_COLUMNS, "accuracy": ACCURACY_COLUMNS,
+          "loading": PHASE_COLUMNS}

@@ -20,6 +20,8 @@ from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
+# Behind the name of an environment in campaign.json that holds a loader of image files too.
+FOR_FILES = " with its loader of files"
 
 def _empty(name: str) -> pd.DataFrame:
     return pd.DataFrame(columns=list(TABLES[name]))
@@ -30,12 +32,11 @@ class Campaign:
     """One execution of a suite. Nothing changes it, so what follows from it may be kept.
 
     `processes` has a row per finished process; `windows`, `counters`, `phases`, of several nodes
-    `network`, of inference `latencies` and `server` and of training to a target `accuracy` hold the
-    rows of these processes. `kernels`
-    holds the trace of each trial and `operators` its profile on a CPU, with the same columns. In
-    campaigns of earlier releases one worker proved all processes of a trial: they have no
-    `proves_each_process`.
-    Those without `tells_settings` do not say what a tier sets.
+    `network`, of inference `latencies` and `server`, of training to a target `accuracy` and from
+    image files `loading` hold the rows of these processes. `kernels` holds the trace of each trial
+    and `operators` its profile on a CPU, with the same columns. In campaigns of earlier releases
+    one worker proved all processes of a trial: they have no `proves_each_process`. Those without
+    `tells_settings` do not say what a tier sets.
     """
 
     folder: Path
@@ -51,6 +52,7 @@ class Campaign:
     server: pd.DataFrame = field(default_factory=partial(_empty, "server"))
     scenarios: pd.DataFrame = field(default_factory=partial(_empty, "scenarios"))
     accuracy: pd.DataFrame = field(default_factory=partial(_empty, "accuracy"))
+    loading: pd.DataFrame = field(default_factory=partial(_empty, "loading"))
     proves_each_process: bool = False
     tells_settings: bool = False
 
@@ -84,6 +86,11 @@ class Campaign:
     @cached_property
     def _by_trial(self) -> dict[str, dict[str, pd.DataFrame]]:
         return {}
+
+
+def reads_files(trial: Mapping[str, Any]) -> bool:
+    """Return whether a trial trains from image files."""
+    return trial.get("data") == "files"
 
 
 def infers(trial: Mapping[str, Any]) -> bool:
@@ -123,11 +130,13 @@ def read(folder: str | Path) -> Campaign:
         else math.nan for name in LATE_COUNTERS})
     finished = processes[["trial", "process"]]
     key = ["trial", "process", "variant", "window"]
-    phases = tables["phases"].drop_duplicates(key, keep="last")
+    phases, loading = (tables[name].drop_duplicates(key, keep="last")
+                       for name in ("phases", "loading"))
     of_finished = {name: table if table.empty else
                    table.merge(finished, on=["trial", "process"], how="inner")
                    for name, table in (("windows", _last_attempt(tables["windows"])),
                                        ("counters", tables["counters"]), ("phases", phases),
+                                       ("loading", loading),
                                        ("network", _last_attempt(tables["network"])),
                                        ("latencies", _last_attempt(tables["latencies"])),
                                        ("accuracy", _last_attempt(tables["accuracy"], "epoch")),

@@ -76,6 +76,14 @@ SECTIONS = (
      "Until {target} of the test part's labels are right: medians over seeds, with the least and "
      "the most. Each seed gives all rows the same weights and the same mini-batches. Training time "
      "leaves testing and feeding out. dlbench tests the weights itself, in float64.", "{epochs}"),
+    ("loading", "Training from image files",
+     "Each framework's own loader reads, decodes and batches the files; all three times are of a "
+     "mini-batch, timed in turn in each process. Compute-bound: training takes at most 5 % longer "
+     "than the step alone on batches that lie on the device. Loader-bound: it takes longer, and so "
+     "does the loader alone. Overlap lost: the loader alone keeps up, and training takes longer "
+     "all the same. On a CPU both share its cores. Files: {files}.",
+     "Every sample of an epoch and the batches after the last window were compared with the "
+     "driver's own decode."),
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
     ("requests", "Requests that a server answers in time",
      "The highest rate of requests that come at random, where {served} of them are answered "
@@ -228,6 +236,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
             found["scenarios"] = calls.scenarios(trials, campaign.scenarios)
         if trials["quantization_error"].notna().any():
             found["quantisation"] = calls.quantisation(trials)
+    if len(campaign.loading):
+        found["loading"] = tables.loading(trials)
     if reader.target_of(campaign):
         found["to_target"] = accuracy.table(campaign, trials)
     if not _infers(campaign) and campaign.proves_each_process:
@@ -253,6 +263,7 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     goal = meta["suite"].get("server") or {}
     words = {"served": f"{100 * goal.get('share', 0):.3g} %",
              "limit": f"{goal.get('latency_seconds', 0):.3g} s",
+             "files": (meta.get("data_sets") or {}).get("files", ""),
              "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
              "epochs": " ".join(accuracy.sentences(campaign)),
              "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",

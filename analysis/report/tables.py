@@ -129,6 +129,19 @@ def memory(trials: pd.DataFrame) -> pd.DataFrame:
         trials, lambda row: {heading: number(row["peak_memory_bytes"] / scale)}, kept)
 
 
+def loading(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the times of training from files, of the loader and of the step, and the verdict."""
+    kept = (trials["status"] == "ok") & trials["from_files_seconds"].notna()
+    unit, scale = best_unit(trials.loc[kept, "from_files_seconds"], TIME_UNITS)
+    return ranking.table(trials, lambda row: {
+        f"from files ({unit})": number(row["from_files_seconds"] / scale),
+        f"loader alone ({unit})": number(row["loader_seconds"] / scale),
+        f"step alone ({unit})": number(row["step_alone_seconds"] / scale),
+        "from files / step": f"{row['from_files_seconds'] / row['step_alone_seconds']:.3g}",
+        "verdict": row["bottleneck"],
+        "pixels off (of 255)": number(row["pixel_error"])}, kept)
+
+
 def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     """List bytes copied, bytes over the links and joules per mini-batch of every row that has any.
 

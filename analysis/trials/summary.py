@@ -19,7 +19,7 @@ from analysis.records import reader
 from analysis.records.columns import OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
-from analysis.trials import accuracy, caveats, counters, latency, phases
+from analysis.trials import accuracy, caveats, counters, latency, loading, phases
 
 # Of campaigns that train on several nodes.
 OF_NODES = ("nodes", "network_tx_bytes_per_step")
@@ -29,6 +29,8 @@ OF_REPETITION = ("repeated_on_nodes",)
 OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS, *OF_ENGINES)
 # Of campaigns that train to a test accuracy.
 OF_TARGET = accuracy.COLUMNS
+# Of campaigns that train from image files.
+OF_FILES = loading.COLUMNS
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -38,7 +40,7 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
-    *OF_REPETITION, *OF_TARGET,
+    *OF_REPETITION, *OF_TARGET, *OF_FILES,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -70,6 +72,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
+               **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
@@ -212,6 +215,9 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     if target:
         calls = accuracy.columns(campaign, trial["trial"])
         against += accuracy.against(campaign, trial, calls["witness_share"])
+    if reader.reads_files(trial):
+        calls = {**calls, **loading.columns(campaign, trial["trial"])}
+        remarks += loading.remarks(campaign, trial["trial"])
     return {
         "status": "ok", "verified": "no" if against else "yes",
         "reason": "; ".join([*against, *remarks]),

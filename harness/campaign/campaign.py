@@ -17,7 +17,7 @@ from analysis.records import manifest
 from harness import VERSION
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
-from harness.campaign.inference import timed_inputs
+from harness.campaign.kinds.inference import timed_inputs
 from harness.campaign.pipeline import Pipeline
 from harness.campaign.process import now
 from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_missing

@@ -37,11 +37,12 @@ class Outcome:
     server: list[dict[str, Any]] = field(default_factory=list)
     scenarios: list[dict[str, Any]] = field(default_factory=list)
     accuracy: list[dict[str, Any]] = field(default_factory=list)
+    loading: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def shortage(self) -> dict[str, Any] | None:
         """The row that ran out of memory: the process's own, or one of a part of its step."""
-        return next((row for row in (self.row, *self.phases)
+        return next((row for row in (self.row, *self.phases, *self.loading)
                      if str(row.get("reason")).startswith("out_of_memory")), None)
 
     @property

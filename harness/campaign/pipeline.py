@@ -14,9 +14,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from harness.campaign.accuracy import AccuracyProcess
 from harness.campaign.events import Outcome
-from harness.campaign.inference import InferenceProcess
+from harness.campaign.kinds.accuracy import AccuracyProcess
+from harness.campaign.kinds.files import FilesProcess
+from harness.campaign.kinds.inference import InferenceProcess
 from harness.campaign.process import Process, now
 from harness.campaign.session import Session
 from harness.campaign.tracing import Recording
@@ -154,8 +155,11 @@ class Pipeline:
 
 def process_of(session: Session, trial: Trial, number: int, order: int) -> Process:
     """Return a process of the kind that the suite and the trial's mode ask for."""
-    trains = AccuracyProcess if session.suite.until else Process
-    kind = InferenceProcess if trial.mode == "inference" else trains
+    kind = AccuracyProcess if session.suite.until else Process
+    if trial.mode == "inference":
+        kind = InferenceProcess
+    elif trial.data == "files":
+        kind = FilesProcess
     return kind(session, trial, number, order)
 
 

@@ -168,6 +168,7 @@ class Recorder(Folder):
                 "windows": outcome.windows, "phases": outcome.phases,
                 "latencies": outcome.latencies, "server": outcome.server,
                 "scenarios": outcome.scenarios, "accuracy": outcome.accuracy,
+                "loading": outcome.loading,
                 "network": [row for row in outcome.windows if "network_tx_bytes" in row],
                 "processes": [outcome.row]}
         if fault := _fault_of(rows):

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import networks
+from analysis.records import reader
 from harness.campaign.events import Listener
 from harness.cluster import allocation
-from harness.data import data_sets, divided
+from harness.data import data_sets, divided, image_files
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, store, wheels
 from harness.environments.interpreters import NoPython
@@ -37,6 +38,9 @@ from harness.workers.scratch import make_large_folder
 from harness.workers.worker import Failed, Worker
 
 NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
+
+# Behind the name of an environment that holds the framework's loader of files too.
+FOR_FILES = reader.FOR_FILES
 
 # By `framework==release`, or `framework==release of A` where a side has its own.
 Environments = dict[str, Environment | BuildFailed]
@@ -67,7 +71,10 @@ class Plan:
         if self.suite.until:
             return {name: divided.text_of(name) for name in sorted(names)}
         found = map(data_sets.available, sorted(names))
-        return {source.name: source.text for source in found if source}
+        read = {source.name: source.text for source in found if source}
+        files = sorted({trial.network for trial in self.planned if trial.data == "files"})
+        said = "; ".join(image_files.source(networks.get(name)) for name in files)
+        return {**read, "files": said} if said else read
 
     @property
     def gpus(self) -> int:
@@ -133,7 +140,9 @@ class Session:
     def environment(self, trial: Trial) -> Environment | BuildFailed:
         """Return the environment of a trial's release, or that of its side."""
         name = f"{trial.framework}=={trial.release}"
-        return self.environments.get(f"{name} of {trial.side}") or self.environments[name]
+        own = [f"{name} of {trial.side}", *([name + FOR_FILES] if trial.data == "files" else [])]
+        return next((self.environments[each] for each in own if each in self.environments),
+                    None) or self.environments[name]
 
     def start(self, trial: Trial, log: Path, module: str = "",
               extra: Mapping[str, str] | None = None) -> Worker:
@@ -202,7 +211,24 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
         except BuildFailed as failure:
             note(str(failure))
             ready[name] = failure
-    return ready
+    return {**ready, **_with_loaders(plan, ready, note)}
+
+
+def _with_loaders(plan: Plan, ready: Environments, note: Callable[[str], None]) -> Environments:
+    """Add what a loader of files needs beside the framework, in environments of their own."""
+    found = Environments()
+    for framework, release in dict.fromkeys((trial.framework, trial.release)
+                                            for trial in plan.planned if trial.data == "files"):
+        base, packages = ready[f"{framework}=={release}"], recipes.load(framework).files
+        # An interpreter of the user's own has what it has.
+        if not packages or not isinstance(base, Environment) or base.origin != "built":
+            continue
+        try:
+            found[f"{framework}=={release}{FOR_FILES}"] = store.extended(base, packages, note)
+        except BuildFailed as failure:
+            note(str(failure))
+            found[f"{framework}=={release}{FOR_FILES}"] = failure
+    return found
 
 
 def _environment(plan: Plan, what: tuple[str, str, recipes.Device],

@@ -162,6 +162,15 @@ def part(name: str, number: int) -> Read | None:
     return _part(name, tuple(paths), number) if paths or shipped else None
 
 
+def encoded(name: str) -> tuple[list[bytes], np.ndarray, np.ndarray]:
+    """Return the JPEG files of a set's training part as published, their images and labels."""
+    found = part(name, 0)
+    if not found:
+        raise WrongUse(f"{name}: no file of it is here; run `dlbench data fetch {name}`")
+    file, inside = _present(name)[0], _data_set(name).parts[0].inside
+    return jpeg_archive.encoded(file, inside), *found.images
+
+
 @lru_cache(maxsize=4)
 def _part(name: str, paths: tuple[Path, ...], number: int) -> Read:
     images = _read(name, list(paths), number)

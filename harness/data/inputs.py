@@ -9,8 +9,9 @@ from pathlib import Path
 
 import networks
 import runners.arrays
-from harness.data import arrays, data_sets
+from harness.data import arrays, data_sets, image_files
 from harness.data.divided import Divided
+from harness.data.image_files import ImageFiles
 
 # How many files of batches are kept.
 KEPT_BATCHES = 4
@@ -30,6 +31,7 @@ class Inputs:
         self.keep = keep
         # Several processes may get ready at a time: one lock a file, one for what is kept.
         self.writing: dict[Path, threading.Lock] = {}
+        self.images: dict[Path, ImageFiles] = {}
         self.choosing = threading.Lock()
 
     def weights(self, network: networks.Network, seed: int | None = None) -> Path:
@@ -44,7 +46,7 @@ class Inputs:
 
     def batches(self, network: networks.Network, batch: int, data: str) -> Path:
         """Return a file of batches: of a real set by its name, else of the seeded teacher."""
-        source = "teacher" if data in ("device", "host") else data
+        source = "teacher" if data in ("device", "host", "files") else data
         path = self.folder / f"batches-{network.name}-{batch}-{source}.npz"
         with self._writing(path):
             if not self._found(path):
@@ -52,6 +54,14 @@ class Inputs:
                 self._make_room()
                 arrays.save_batches(path, *drawn)
         return path
+
+    def files(self, network: networks.Network, batch: int) -> ImageFiles:
+        """Return the image files of a network, and what the driver sees in them."""
+        path = self.folder / f"files-{network.name}-{batch}"
+        with self._writing(path):
+            if path not in self.images:
+                self.images[path] = image_files.write(path, network, batch, self.seed)
+        return self.images[path]
 
     def tests(self, parts: Divided) -> Path:
         """Return the file of a set's test part."""

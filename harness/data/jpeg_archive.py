@@ -5,6 +5,7 @@ Pillow is the optional extra `images`: only this kind of set needs it.
 
 import io
 import tarfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from harness.errors import WrongUse
 from harness.validation import short
 
 Images = tuple[np.ndarray, np.ndarray]
+
+
+def encoded(path: Path, part: str) -> list[bytes]:
+    """Return the JPEG files of a part, in the order of `read`."""
+    return [content for _, content in sorted(
+        (name, content) for inside, name, content in _members(path) if inside == part)]
 
 
 def read(path: Path, part: str) -> Images:
@@ -33,26 +40,20 @@ def _decoded(path: Path, changed: int) -> dict[str, Images]:
         raise WrongUse(f"{short(path)}: its JPEG images are decoded by Pillow, which is not "
                        "installed: pip install 'dlbench[images]'") from None
     found: dict[str, dict[str, np.ndarray]] = {}
+    for part, name, content in _members(path):
+        image = Image.open(io.BytesIO(content)).convert("RGB")
+        found.setdefault(part, {})[name] = np.asarray(image).transpose(2, 0, 1)
+    return {part: _in_order(images) for part, images in found.items()}
+
+
+def _members(path: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the part, the name within it and the bytes of each image."""
     with tarfile.open(path, "r:xz") as archive:
         for member in archive:
             stream = archive.extractfile(member) if member.name.endswith(".jpg") else None
             if stream:
-                image = Image.open(io.BytesIO(stream.read())).convert("RGB")
                 place = Path(member.name)
-                found.setdefault(place.parts[-3], {})["/".join(place.parts[-2:])] = (
-                    np.asarray(image).transpose(2, 0, 1))
-    return {part: _in_order(images) for part, images in found.items()}
-
-
-def encoded(path: Path, part: str) -> list[bytes]:
-    """Return the JPEG files of a part, in the order of `read`."""
-    contents = {}
-    with tarfile.open(path, "r:xz") as archive:
-        for member in archive:
-            stream = archive.extractfile(member) if member.name.endswith(".jpg") else None
-            if stream and Path(member.name).parts[-3] == part:
-                contents[member.name] = stream.read()
-    return [contents[name] for name in sorted(contents)]
+                yield place.parts[-3], "/".join(place.parts[-2:]), stream.read()
 
 
 def _in_order(images: dict[str, np.ndarray]) -> Images:

@@ -174,7 +174,9 @@ class Framework(Strict):
     `runner` trains networks and `engine` runs trained ones; a framework may have one alone. The
     release is the version of the first of `distributions` that pip has installed. Without
     `parallel` the framework trains on one device. `default` may be a list, the newest first.
-    `int8_summands` says how an engine with INT8 kernels adds (`runners.int8`).
+    `int8_summands` says how an engine with INT8 kernels adds (`runners.int8`). `files` lists what
+    pip installs beside a release where its own loader reads image files (`data: files`); without
+    it the framework reads none.
     """
 
     title: str
@@ -182,6 +184,7 @@ class Framework(Strict):
     engine: str = ""
     int8_summands: Literal["", "both_stored", "first_added"] = ""
     parallel: Parallel | None = None
+    files: list[str] | None = None
     distributions: list[str] = Field(min_length=1)
     default: str
     releases: dict[str, Recipe]

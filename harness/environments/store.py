@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments import containers, interpreters, probe, recipes, uv
-from harness.environments.commands import clean_variables
+from harness.environments.commands import ask, clean_variables
 from harness.environments.containers import Container
 from harness.environments.install import BuildFailed, Progress, install, logged, python_in
 from harness.environments.interpreters import NoPython, Python
@@ -29,6 +29,8 @@ from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
 SCHEMA_VERSION = 1
+# Prints where packages are installed.
+SITE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
 
 @dataclass(frozen=True)
 class Environment:
@@ -83,6 +85,46 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
             shutil.rmtree(folder, ignore_errors=True)
             raise
     return environment
+
+
+def extended(base: Environment, packages: list[str], progress: Progress = print) -> Environment:
+    """Return an environment of a few packages that sees another one's too. Raises BuildFailed.
+
+    The other one stays as it is, and nothing of it is installed again.
+    """
+    folder = root() / f"{base.key}-with-{_digest(packages)}"
+    with _lock(folder.name, progress):
+        if found := _read(folder):
+            return replace(found, variables=base.variables)
+        shutil.rmtree(folder, ignore_errors=True)
+        log = root() / "logs" / f"{folder.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        progress(f"{folder.name}: pip install {' '.join(packages)} (log: {log})")
+        try:
+            logged([str(base.interpreter), "-m", "venv", str(folder)], log, progress)
+            let_see(python_in(folder), base.interpreter)
+            logged([str(python_in(folder)), "-m", "pip", "install", "--disable-pip-version-check",
+                     "--no-input", "--progress-bar", "off", *packages], log, progress)
+            answer = probe.ask([str(python_in(folder)), "-c", probe.PROGRAM], clean_variables())
+            environment = replace(base, interpreter=python_in(folder), key=folder.name,
+                                  packages=probe.locked(answer))
+            _write(folder, environment)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return environment
+
+
+def let_see(python: Path, other: Path) -> None:
+    """Let the environment of one interpreter see the packages of another's, behind its own."""
+    site_of(python).joinpath("other.pth").write_text(f"{site_of(other)}\n", encoding="utf-8")
+
+
+def site_of(python: Path) -> Path:
+    """Return the folder where an interpreter's packages are installed."""
+    said = ask([str(python), "-c", SITE], probe.PROBE_SECONDS, clean_variables())
+    return Path(said.stdout.strip())
 
 
 def find(framework: str, release: str, device: Device, recipe: Recipe | None = None

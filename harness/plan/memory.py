@@ -31,7 +31,7 @@ def refusal(trial: Any, host: float | None, device: float | None, samples: int) 
     # The reference computes outputs sample by sample.
     samples = min(samples, trial.batch) * trial.devices if trains else 1
     proof = least(network, samples, REFERENCE_BYTES)
-    drawn = trial.data in ("device", "host")
+    drawn = trial.data in ("device", "host", "files")
     batches = arrays.ring_length(network, trial.global_batch) if drawn else 1
     ring = batches * arrays.batch_bytes(network, trial.global_batch)
     of_all = 0 if on_gpus else step * trial.devices // trial.nodes

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 import networks
-from harness.data import data_sets, divided
+from harness.data import data_sets, divided, image_files
 from harness.environments import recipes
 from harness.plan import memory
 from harness.plan.suite import Skip, Suite, Until
@@ -21,7 +21,7 @@ from runners import int8
 # Guesses for the first estimate of a plan's time; per second and thread or device.
 GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}
 GUESS_START_SECONDS = 15.0
-GUESS_PARTS = 5
+GUESS_PARTS = {"phases": 5, "files": 3}
 _UNABLE = {"training": "{} runs trained networks and trains none; write mode: inference",
            "inference": "{} has no engine here, so it only trains; write mode: training"}
 
@@ -162,8 +162,9 @@ def estimate_seconds(trial: Trial, suite: Suite) -> float:
     window = max(suite.window_seconds, suite.window_steps * step)
     warm_up = 8 * step + 4 * window
     windows = suite.windows * max(1.5 * suite.window_seconds, window)
-    parts = GUESS_PARTS * (windows + 4 * suite.window_seconds) if suite.phases else 0.0
-    return starting + warm_up + windows + parts
+    parts = GUESS_PARTS["phases"] * suite.phases + GUESS_PARTS["files"] * (trial.data == "files")
+    further = parts * (windows + 4 * suite.window_seconds)
+    return starting + warm_up + windows + further
 
 
 def shares_cores(trial: Trial, cores: int) -> bool:
@@ -228,12 +229,14 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
     if data == "real":
         return (f"{network.name} has no real data set; it is fed by the seeded teacher "
                 "(data: device or host)")
-    if data not in ("device", "host"):
+    if data not in ("device", "host", "files"):
         if not data_sets.feeds(data, network):
             return f"{network.name} is fed by {network.data_set}, not by {data}"
         if not has_set(data):
             return (f"the set {data} is not on this machine: dlbench data fetch {data}, "
                     "or set DLBENCH_DATA")
+    if data == "files" and (reason := _unread(trial)):
+        return reason
     if not trial.module:
         return _UNABLE[trial.mode].format(recipes.load(trial.framework).title)
     if trial.precision == "int8" and (reason := _unquantised(trial)):
@@ -244,6 +247,21 @@ def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> 
         return reason
     if trial.threads > machine.cores:
         return f"{trial.threads} threads asked for, this machine has {machine.cores} cores"
+    return ""
+
+
+def _unread(trial: Trial) -> str:
+    """Return why a trial cannot train from image files, or ""."""
+    framework = recipes.load(trial.framework)
+    if trial.mode == "inference":
+        return "data: files are for training; write mode: training, or data: host"
+    if trial.devices > 1:
+        return "data: files feed one device; write devices: 1, or data: host"
+    if reason := image_files.refusal(networks.get(trial.network)):
+        return reason
+    if framework.files is None:
+        return (f"{framework.title} reads no image files here: "
+                f"configs/frameworks/{trial.framework}.yaml has no key files")
     return ""
 
 

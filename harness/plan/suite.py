@@ -206,7 +206,9 @@ class Suite(Strict):
     compiler too. tuned: all its performance guide says. uncompiled: without the compiler of stock.
     """
     data: tuple[str, ...] = ("auto",)
-    """device, host, real, or auto: real if the data set is present, else host."""
+    """device, host, real, files, or auto: real if the data set is present, else host. files: the
+    framework's own loader reads image files, and a verdict says whether it or the step is slower.
+    """
     skip: tuple[Skip, ...] = ()
     """Combinations to leave out, as in [{framework: jax, tuning: tuned}]."""
     processes: Repeats = 5
@@ -316,7 +318,7 @@ class Suite(Strict):
             except WrongUse as error:
                 raise ValueError(f"interpreters: {error}") from None
         self._refuse_many()
-        known = ("auto", "device", "host", "real", *data_sets.names())
+        known = ("auto", "device", "host", "real", "files", *data_sets.names())
         of_networks = [each for choice in self.networks.values() for each in choice.data]
         for data in (*self.data, *of_networks):
             if data not in known:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,9 @@ def mended(folder: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Campaign
         tables = {name: _read(folder / f"{name}.csv", columns[name],
                               {trial["trial"] for trial in meta["trials"]}) for name in columns}
         counted = bool(meta["suite"].get("telemetry") and meta.get("telemetry", {}).get("sources"))
+        from_files = {trial["trial"] for trial in meta["trials"] if reader.reads_files(trial)}
         again = {key: f"its rows in {file} were damaged" for key, file
-                 in _incomplete(tables, meta["suite"], counted).items()}
+                 in _incomplete(tables, meta["suite"], counted, from_files).items()}
     except (*UNREADABLE, LookupError, TypeError):
         raise fault from None
     again |= _passing(tables["processes"].rows)
@@ -128,11 +129,11 @@ def _text_of(file: Path) -> str:
     return whole.decode("utf-8", "replace")
 
 
-def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: bool
-               ) -> dict[Key, str]:
+def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: bool,
+                from_files: Container[str]) -> dict[Key, str]:
     """Return the processes whose rows are not whole, each with the file that lost them.
 
-    `counted` says that processes have counters.
+    `counted` says that processes have counters; trials `from_files` have parts of their own.
     """
     rows = {name: _grouped(table.rows) for name, table in tables.items() if name not in TRACES}
     sources: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -151,6 +152,8 @@ def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: 
             lost[key] = "counters.csv"
         elif ok and suite.get("phases") and not rows["phases"][key]:
             lost[key] = "phases.csv"
+        elif ok and key[0] in from_files and not rows["loading"][key]:
+            lost[key] = "loading.csv"
         elif ok and suite.get("mode") == "inference" and not _has_calls(
                 rows["latencies"][key], windows):
             lost[key] = "latencies.csv"

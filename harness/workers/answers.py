@@ -97,6 +97,10 @@ class Built(Answer):
     model_bytes: Count = 0  # of the file that an engine reads
 
 
+class OpenedFiles(Answer):
+    loader: Text
+
+
 class Timed(Answer):
     steps: Count
     start: Moment
@@ -295,7 +299,8 @@ class Profiled(Recorded):
 
 # Other commands answer nothing.
 ANSWERS: Mapping[str, type[Answer]] = {
-    "hello": Hello, "build": Built, "run": Ran, "train": Trained, "copies": Copies, "phase": Timed,
+    "hello": Hello, "build": Built, "open_files": OpenedFiles,
+    "run": Ran, "train": Trained, "copies": Copies, "phase": Timed,
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,

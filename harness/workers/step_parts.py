@@ -8,6 +8,7 @@ costs neither the process nor the other parts, as long as its worker can continu
 
 import contextlib
 import math
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -16,17 +17,20 @@ from harness.plan.suite import Suite
 from harness.workers.worker import Failed, Unsupported, Worker
 
 PARTS = ("F", "FB", "FBA", "FBAU", "A")
+# Of training from image files: the loader alone, the whole, the step alone on a ring.
+OF_FILES = ("loader", "files", "step")
 PILOT = 4  # a pilot has a quarter of a window's steps
 SHORTEST_SECONDS = 1e-6  # of a pilot
 
 
-def measure(worker: Worker, suite: Suite, trial: Trial, process: int,
-            window_steps: int) -> list[dict[str, Any]]:
+def measure(worker: Worker, suite: Suite, trial: Trial, process: int, window_steps: int,
+            parts: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Time every part that the runner offers, as many windows as the suite has.
 
     A window of this process has `window_steps` whole steps. A worker that is lost with a part ends.
+    `parts` are by default those of a step.
     """
-    parts = PARTS[:-1] if trial.devices == 1 else PARTS
+    parts = parts or (PARTS[:-1] if trial.devices == 1 else PARTS)
     rows: list[dict[str, Any]] = []
     lengths: dict[str, int] = {}
     for window, part in product(range(-1, suite.windows), parts):

@@ -214,6 +214,12 @@ class Runner(protocol.Runner):
             jax.block_until_ready(self.ring)
         self.position = 0
 
+    def files(self, described):
+        from runners.jax import files
+
+        text, batches, ahead = files.load(described, self.task.batch)
+        return text, map(self._place, batches), ahead
+
     def step(self):
         self.state, self.last_loss = self.settle(self.train_step(self.state, *self.next_batch()))
 

@@ -196,6 +196,11 @@ class Runner(protocol.Runner):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
+    def files(self, described):
+        from runners.pytorch import files
+
+        return files.load(described, self.task.batch, self.device.type == "cuda", self._layout())
+
     def step(self):
         self.last_loss = self.train(*self.next_batch())
 
@@ -371,9 +376,11 @@ class Runner(protocol.Runner):
     def _on_device(self, inputs, targets):
         return inputs.to(self.device), targets.to(self.device)
 
+    def _layout(self):
+        return torch.channels_last if self.channels_last else torch.contiguous_format
+
     def _in_layout(self, inputs):
-        kind = torch.channels_last if self.channels_last else torch.contiguous_format
-        return inputs.contiguous(memory_format=kind)
+        return inputs.contiguous(memory_format=self._layout())
 
     def _place(self, inputs, targets, residence):
         inputs = self._in_layout(inputs)

@@ -217,6 +217,11 @@ class Runner(protocol.Runner):
             for device in self.devices:
                 tf.config.experimental.reset_memory_stats(device)
 
+    def files(self, described):
+        from runners.tensorflow import files
+
+        return files.load(described, self.task.batch)
+
     def step(self):
         with self._where():
             self.last_loss = self.train_step(*self.next_batch())

@@ -64,6 +64,7 @@ def stand_in(monkeypatch, asked_once) -> Callable[..., list[str]]:
                             int8_summands="both_stored" if module.startswith("engines") else "",
                             **{"engine" if module.startswith("engines") else "runner":
                                f"tests.faults.{module}"},
+                            files=[] if module.startswith("loading") else None,
                             default=np.__version__, releases={np.__version__: recipe},
                             parallel=parallel_of(module))
             for name, module in modules.items()

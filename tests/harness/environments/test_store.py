@@ -33,6 +33,7 @@ case "$*" in
     if [ -n "$FAKE_PIP_GATE" ]; then cat "$FAKE_PIP_GATE"; fi
     echo "Collecting numpy"; echo "Installing collected packages: numpy"; echo "$FAKE_PIP_ERROR"
     [ -z "$FAKE_PIP_ERROR" ] ;;
+  *sysconfig*) dirname "$0" ;;
   *ensurepip*) echo "{PYTHON} $0" ;;
   *) echo '{{"python": "{PYTHON}.7", "packages": [["numpy", "'"${{FAKE_RELEASE:-{RELEASE}}}"'"], ["six", "1.0"]]}}' ;;
 esac
@@ -387,3 +388,33 @@ def test_an_index_that_answers_makes_a_failed_build_a_failure(machine, monkeypat
     with pytest.raises(install.BuildFailed) as caught:
         store.build("reference", RELEASE, "cpu", lambda _: None, recipe)
     assert type(caught.value) is install.BuildFailed
+
+
+def test_a_few_packages_more_make_an_environment_beside_the_other_which_stays(machine):
+    base, told = build(), list[str]()
+    more = store.extended(base, ["six==1.0"], told.append)
+    assert more.key == more.interpreter.parents[1].name != base.key and more.key.startswith(f"{base.key}-with-")
+    assert more.packages == (f"numpy=={RELEASE}", "six==1.0") and more.release == base.release
+    assert store.extended(base, ["six==1.0"], told.append) == more and pip_calls(machine) == 2
+    assert folders(machine) == sorted([base.key, more.key]) and build() == base
+
+
+def test_a_loader_that_pip_cannot_install_leaves_no_folder(machine, monkeypatch):
+    base = build()
+    monkeypatch.setenv("FAKE_PIP_ERROR", "ERROR: no such package")
+    with pytest.raises(store.BuildFailed, match="no such package"):
+        store.extended(base, ["six==1.0"], lambda text: None)
+    assert folders(machine) == [base.key]
+
+
+def test_what_an_environment_adds_to_sees_its_packages(machine, tmp_path):
+    """A real Python, without pip: the .pth file leads to the other's packages."""
+    base, ours = tmp_path / "base", tmp_path / "ours"
+    for folder in (base, ours):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    site = [store.site_of(folder / "bin/python") for folder in (base, ours)]
+    Path(site[0], "there.py").write_text("word = 'seen'")
+    store.let_see(ours / "bin/python", base / "bin/python")
+    said = subprocess.run([ours / "bin/python", "-c", "import there; print(there.word)"], check=True,
+                          capture_output=True, text=True).stdout
+    assert said == "seen\n"

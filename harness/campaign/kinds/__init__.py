@@ -1,0 +1,1 @@
+"""The kinds of process: inference, training to a target, training from files."""
