@@ -105,7 +105,7 @@ def test_what_was_appended_is_read_back(open_records):
     found = reading.read(open_records.folder)
     assert found.meta == META
     first, second = found.processes.astype(object).fillna("").to_dict("records")
-    assert first == {**process(FCN, 0), "trajectory_error": "", "node": ""}
+    assert first == {**process(FCN, 0), "trajectory_error": "", "node": "", "pixel_error": ""}
     assert (second["status"], second["reason"]) == ("failed", "crashed: a, b c")
     assert found.windows.astype(object).fillna("").to_dict("records") == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
     assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
