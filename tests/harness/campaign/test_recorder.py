@@ -133,7 +133,7 @@ def reasons(folder: Path) -> list[str]:
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
     open_records.append(Outcome({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, []))
-    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 26 * ","
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 27 * ","
 
 
 def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):
