@@ -96,9 +96,9 @@ def answer(whole: Sequence[Mapping[str, Any]]) -> str:
     first = {row["source"]: row for row in reversed(whole) if row["streams"] == 1}
     if not first:
         return "No pipeline was measured whole."
-    said = [f"{source}: {row['loader']} with {rate(row['parts']['overlapped'])} frames a second"
+    said = [f"{row['loader']} for {source}, {rate(row['parts']['overlapped'])} frames a second"
             f" (limit: {row['limit']})" for source, row in sorted(first.items())]
-    return "The fastest with one stream. " + "; ".join(said) + "."
+    return f"With one stream the fastest is {'; '.join(said)}."
 
 
 def rate(row: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ def test_what_limits_a_pipeline_is_named_by_the_rule(tmp_path):
     assert [row["loader"] for row in whole] == ["answering", "decoding", "sharing", "gaining"]
     table = pipelines.shown(whole).set_index("loader")
     assert table.loc["answering", "overlapped (frames/s)"].startswith("123 (")
-    assert "drawn: answering with 123 (" in pipelines.answer(whole)
+    assert "answering for drawn, 123 (" in pipelines.answer(whole)
 
 
 def test_one_process_names_no_limit(tmp_path):
