@@ -24,8 +24,8 @@ from harness.telemetry.host import Host
 
 # Seconds between readings, by kind. A 32-bit PCIe counter can wrap within 68 ms on a link of
 # generation 5 with 16 lanes, so `fast` ones must come sooner.
-PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02, "own": math.inf}
-# Read on each side of a window.
+PERIODS = {"fast": 0.02, "slow": 0.5, "sampled": 0.02}
+# Read on each side of a window; `own` never in between.
 AT_WINDOWS = ("fast", "own")
 # Between the edges of windows one sample in this many seconds is kept.
 KEPT_SECONDS = 0.5
@@ -104,8 +104,7 @@ class Sampler:
     def describe(self) -> Sample:
         """Describe for campaign.json what is sampled, and what is not measured and why."""
         missing = [reason for source in self.sources for reason in source.not_measured]
-        periods = {kind: period for kind, period in PERIODS.items() if math.isfinite(period)}
-        return {"period_seconds": periods, "not_measured": [*self.reasons, *missing],
+        return {"period_seconds": PERIODS, "not_measured": [*self.reasons, *missing],
                 "sources": [source.describe() for source in self.sources]}
 
     def _begin(self) -> None:
@@ -116,7 +115,8 @@ class Sampler:
                 at_edges = EDGE if kind == "fast" else kind
                 whole = source.edges.get(kind, read)
                 poll_edge = partial(self._poll, source.name, at_edges, whole, self.samples)
-                self.loops.append((source, kind, Loop(poll, PERIODS[kind], self.clock, poll_edge)))
+                loop = Loop(poll, PERIODS.get(kind, math.inf), self.clock, poll_edge)
+                self.loops.append((source, kind, loop))
                 self.loops[-1][-1].start()
 
     def _end(self) -> None:

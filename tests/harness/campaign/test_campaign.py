@@ -76,7 +76,7 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
             } == {("ok", "yes", "no interval: 2 of at least 3 processes", "2", "4")}
     # A new campaign has no caveats, and this one no other nodes.
     assert (*rows["one tiny_fcn"], "caveat", *trials.OF_NODES, *trials.OF_INFERENCE,
-            *trials.OF_REPETITION, *trials.OF_TARGET) == trials.COLUMNS
+            *trials.OF_REPETITION, *trials.OF_TARGET, *trials.OF_FILES) == trials.COLUMNS
     assert not list(tmp_path.glob("*.new"))
 
 
