@@ -173,8 +173,8 @@ def own_legs(trial: Mapping[str, Any], gradients: Work, chosen: Mapping[str, Fit
     """The legs of a framework whose own sum over nodes was swept; none where it was not.
 
     TensorFlow and Paddle pack all gradients into one message. XLA sums each tensor by itself, and
-    small messages wait while large ones are sent: eight of 340 KB together took 30 ms at 1 Gbit/s
-    and at 200 Mbit/s, so all of them count as one leg (two nodes, jax 0.10.2, gloo).
+    small messages wait while large ones are sent: eight of 340 KB together took 25 to 31 ms at
+    1 Gbit/s and at 200 Mbit/s, so all of them count as one leg (two nodes, jax 0.10.2, gloo).
     """
     link = own_sum(trial["framework"])
     if link not in chosen or trial.get("nodes", 1) == 1:

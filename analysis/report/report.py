@@ -79,9 +79,9 @@ SECTIONS = (
     ("loading", "Training from image files",
      "Each framework's own loader reads, decodes and batches the files; all three times are of a "
      "mini-batch, timed in turn in each process. Compute-bound: training takes at most 5 % longer "
-     "than the step alone on batches that lie on the device. Loader-bound: it takes longer, and so "
-     "does the loader alone. Overlap lost: the loader alone keeps up, and training takes longer "
-     "all the same. On a CPU both share its cores. Files: {files}.",
+     "than the step alone on batches that lie on the device. Loader-bound: it takes longer, and "
+     "the loader alone takes at least as long as the step. Overlap lost: the loader alone keeps "
+     "up, and training takes longer all the same. On a CPU both share its cores. Files: {files}.",
      "Every sample of an epoch and the batches after the last window were compared with the "
      "driver's own decode."),
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),

@@ -10,6 +10,7 @@ import importlib.metadata
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import scipy
 
 from runners import protocol
 from runners.protocol import Unsupported
@@ -24,6 +25,12 @@ TIERS = {
 }
 
 
+def _blas():
+    """Name the BLAS that SciPy was built with: Numba's products call it."""
+    found = scipy.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{found['name']} {found['version']}"
+
+
 class Runner(protocol.Runner):
     @staticmethod
     def describe():
@@ -31,7 +38,7 @@ class Runner(protocol.Runner):
         return {"release": importlib.metadata.version("pytensor"),
                 "device_name": protocol.processor_name(),
                 "libraries": {**libraries, "mode": str(pytensor.config.mode),
-                              "linker": str(pytensor.config.linker), "blas": "SciPy's OpenBLAS"}}
+                              "linker": str(pytensor.config.linker), "blas": _blas()}}
 
     def __init__(self, task):
         refuse_what_is_missing(task)
