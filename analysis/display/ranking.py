@@ -4,6 +4,7 @@ Rows compare only within a group: they differ in nothing but framework, release 
 varies between groups is a column of a table. What does not is said once, by `throughout`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -48,8 +49,10 @@ def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tup
     for _, group in ranked.groupby(list(keys), sort=False, dropna=False):
         group = group.sort_values("step_seconds")
         best = times(campaign, group["trial"].iloc[0])
+        # Which row is the fastest is chosen from the same times, so all pairs are compared.
+        pairs = max(1, math.comb(len(group), 2))
         for place, (_, trial) in enumerate(group.iterrows()):
-            ratio = bootstrap.ratio(best, times(campaign, trial["trial"]))
+            ratio = bootstrap.ratio(best, times(campaign, trial["trial"]), comparisons=pairs)
             if place == 0:
                 ratio, verdict = bootstrap.Estimate(1.0, 1.0, 1.0, ratio.processes), FASTEST
             elif not ratio.has_interval:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.statistics import calibration
+from analysis.statistics import calibration, ranks
 
 Times = NDArray[np.float64]
 Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -89,9 +89,10 @@ def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFI
 
 
 def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
-          confidence: float = CONFIDENCE) -> Estimate:
+          confidence: float = CONFIDENCE, comparisons: int = 1) -> Estimate:
     """Estimate how many times as long `times` takes as `other`, resampled independently.
 
+    The interval reaches to 1 if the processes overlap too much for one of several `comparisons`.
     On the same nodes it is the median of the nodes' own ratios: what slows both sides cancels.
     """
     if _on_same_nodes(times, other):
@@ -104,8 +105,10 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     ours, theirs = _shares(seed, times, other)
     share = float(calibration.share(ours.var(), theirs.var()))
     widening = calibration.two_sides(len(times), len(other), share, confidence)
-    low, high = map(math.exp, _ends(ours - theirs, widening, confidence))
-    return Estimate(value, value * low, value * high, processes)
+    low, high = (value * math.exp(end) for end in _ends(ours - theirs, widening, confidence))
+    if not low <= 1 <= high and ranks.overlap(times, other, (1 - confidence) / comparisons):
+        low, high = min(low, 1.0), max(high, 1.0)
+    return Estimate(value, low, high, processes)
 
 
 def quantile(times: Sequence[Times], share: float, seed: int = SEED,

@@ -1,5 +1,6 @@
 """Tables for people: text, three digits, a unit in the heading, and nothing ranked that is not proved."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -47,6 +48,18 @@ def test_equal_frameworks_are_not_ranked(draw_records, tmp_path):
     verdicts = tables.answer(rows, speeds)["verdict"]
     assert verdicts.str.startswith("no difference seen between ").all()
     assert set(speeds["verdict"]) == {ranking.FASTEST, ranking.NO_DIFFERENCE}
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(2, ranking.SLOWER), (3, ranking.NO_DIFFERENCE)])
+def test_of_more_rows_each_must_differ_more_clearly(made, tmp_path, count, verdict):
+    """Two of 25 pairs of processes are in the other order: enough for one comparison, too many for one of three."""
+    campaign, rows, _ = read(made, tmp_path)
+    times = {"a": [1.0, 1.01, 1.02, 1.03, 1.4], "b": [1.38, 1.39, 1.5, 1.51, 1.52], "c": [2.0, 2.1, 2.2, 2.3, 2.4]}
+    names = list(times)[:count]
+    rows = pd.concat([rows.iloc[:1].assign(framework=name, trial=name, step_seconds=times[name][2]) for name in names])
+    speeds = ranking.relative(campaign, rows, times=lambda _, name: [np.full(8, each) for each in times[name]])
+    assert speeds["verdict"].tolist() == [ranking.FASTEST, verdict, ranking.SLOWER][:count]
+    assert (speeds["relative_speed_high"].iloc[1] == 1.0) == (verdict == ranking.NO_DIFFERENCE)
 
 
 def test_the_strength_of_a_proof_is_listed_in_percent(made, tmp_path):
