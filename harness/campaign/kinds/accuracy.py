@@ -22,7 +22,7 @@ from harness.accuracy.evaluation import Examiner, examiner, tests_itself
 from harness.accuracy.witness import Recipe
 from harness.campaign.process import Process
 from harness.data import arrays, divided
-from harness.plan.suite import Until
+from harness.plan.parts import Until
 from harness.workers.worker import Failed, Unsupported, Worker
 
 WITNESSED = 2  # steps of an epoch
