@@ -7,7 +7,6 @@ from flax import nnx
 
 from runners.protocol import Unsupported, lowered
 
-
 # `load` brings the weights.
 ZEROS = {"kernel_init": nnx.initializers.zeros_init()}
 
