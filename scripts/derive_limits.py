@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import networks  # noqa: E402
-from harness.plan.suite import Check  # noqa: E402
+from harness.plan.parts import Check  # noqa: E402
 from harness.proof import limits  # noqa: E402
 from harness.proof.questions import PLAIN, SMOOTH, Questions  # noqa: E402
 from harness.workers.alive import LiveWorkers  # noqa: E402

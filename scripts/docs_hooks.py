@@ -15,7 +15,8 @@ from mkdocs.structure.files import File
 
 from analysis.site import selection
 from harness.cli.main import app
-from harness.plan.suite import Check, Limits, NetworkChoice, Skip, Suite, Until
+from harness.plan.parts import Check, Limits, NetworkChoice, Skip, Until
+from harness.plan.suite import Suite
 
 ROOT = Path(__file__).parents[1]
 LOG = logging.getLogger("mkdocs.hooks")  # a warning here fails a strict build

@@ -24,6 +24,11 @@ HOST = "tests.faults.host"
 KEPT = 4  # workers of frameworks that wait for another test
 # TorchInductor's pool of compilers imports PyTorch once a core and rank, for a kernel or two.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# Many workers compile the same programs, in this run and in the next.
+COMPILED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "dlbench", "compiled")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(COMPILED / "inductor"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}
 
 

@@ -5,6 +5,7 @@ The test reads imports from the source, so an import inside a function counts to
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "r
                        "runners.onnxruntime"}
 
 
+@cache
 def modules_named(source: str, package: str) -> set[str]:
     """Return the full name of every module that `source`, a module of `package`, imports."""
     found = set()

@@ -10,7 +10,7 @@ import typer
 from harness.cli.options import Out, folder_of
 from harness.cli.terminal import console, new_folder, say, writing
 from harness.errors import WrongUse
-from harness.plan.suite import Precision, Tuning
+from harness.plan.parts import Precision, Tuning
 from harness.validation import did_you_mean
 
 # Columns of trials.csv that the options, or a side itself, choose by.

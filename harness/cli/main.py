@@ -33,7 +33,7 @@ from harness.cli.studies import pipelines, study
 from harness.cli.terminal import console, interruptible, new_folder, say
 from harness.environments.interpreters import named
 from harness.errors import WrongUse, brief, printable
-from harness.plan.suite import MOST_JOBS
+from harness.plan.parts import MOST_JOBS
 from harness.records import lock
 
 app = typer.Typer(

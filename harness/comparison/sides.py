@@ -13,7 +13,7 @@ from harness.environments.recipes import Device
 from harness.environments.store import Progress
 from harness.environments.wheels import Wheel
 from harness.errors import WrongUse, brief
-from harness.plan.suite import Tuning
+from harness.plan.parts import Tuning
 from harness.validation import did_you_mean
 
 NAME = re.compile(r"[\w.+-]{1,40}")

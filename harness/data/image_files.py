@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import runners.arrays
-from harness.data import arrays, data_sets
+from harness.data import arrays, data_sets, formats
 from networks import Network
 
 JPEG_SET = "cifar10-jpeg"
@@ -88,7 +88,7 @@ def write(folder: Path, network: Network, batch: int, seed: int) -> ImageFiles:
         encoded, images, labels = found
         for path, content in zip(_paths(folder, len(images), "jpg"), encoded, strict=True):
             path.write_bytes(content)
-        mean, deviation = data_sets.CIFAR_MEAN, data_sets.CIFAR_DEVIATION
+        mean, deviation = formats.CIFAR_MEAN, formats.CIFAR_DEVIATION
     else:
         images, labels = _drawn(network, batch, seed)
         for path, image in zip(_paths(folder, len(images), "png"), images, strict=True):

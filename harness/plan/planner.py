@@ -14,7 +14,8 @@ import networks
 from harness.data import data_sets, divided, image_files
 from harness.environments import recipes
 from harness.plan import memory
-from harness.plan.suite import Skip, Suite, Until
+from harness.plan.parts import Skip, Until
+from harness.plan.suite import Suite
 from networks import work
 from runners import int8
 

@@ -8,157 +8,37 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import yaml
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 import networks
-from harness import plain_yaml
 from harness.data import data_sets
 from harness.environments import recipes as frameworks
-from harness.errors import WrongUse, brief
+from harness.errors import WrongUse
+from harness.plan import spelling
+from harness.plan.parts import (
+    LONGEST_WINDOW,
+    Check,
+    Devices,
+    Jobs,
+    Limits,
+    Mode,
+    NetworkChoice,
+    Positive,
+    PositiveInt,
+    Precision,
+    Repeats,
+    Scaling,
+    Scenario,
+    Server,
+    Skip,
+    Threads,
+    Tuning,
+    Until,
+    WholeNumber,
+)
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
-# Beyond any machine or patience: a larger number is a slip.
-MOST_THREADS, MOST_DEVICES, MOST_JOBS, MOST_REPEATS = 4096, 4096, 1024, 100_000
-LONGEST_WINDOW, LONGEST_LIMIT = 3600, 7 * 86400
 MOST_TRIALS = 5000
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError(f"input should be a number, is {value}, which YAML reads as a truth value")
-    if isinstance(value, str):
-        raise ValueError(f"input should be a number, is the text {brief(repr(value), 60)}")
-    return value
-
-
-def _threads(value: Any) -> Any:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value != "all" and not (whole and 0 < value <= MOST_THREADS):
-        raise ValueError(f"input should be a whole number from 1 to {MOST_THREADS}, or all, "
-                         f"is {brief(repr(value), 60)}; the default is all")
-    return value
-
-
-WholeNumber = Annotated[int, BeforeValidator(_number)]
-PositiveInt = Annotated[WholeNumber, Field(gt=0)]
-Repeats = Annotated[PositiveInt, Field(le=MOST_REPEATS)]
-Jobs = Annotated[PositiveInt, Field(le=MOST_JOBS)]
-Devices = Annotated[PositiveInt, Field(le=MOST_DEVICES)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
-Seconds = Annotated[Positive, Field(le=LONGEST_LIMIT)]
-Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
-Mode = Literal["training", "inference"]
-Scenario = Literal["multistream", "offline"]
-Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
-Scaling = Literal["weak", "strong"]
-SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks",
-              "precision": "precisions", "tuning": "tunings", "strategy": "strategies"}
-
-
-class NetworkChoice(Strict):
-    """What a suite changes for one network. Empty: the suite's value, then the network's own."""
-
-    batches: tuple[PositiveInt, ...] = ()
-    """As the suite's."""
-    precisions: tuple[Precision, ...] = ()
-    """As the suite's."""
-    tunings: tuple[Tuning, ...] = ()
-    """As the suite's."""
-    data: tuple[str, ...] = ()
-    """As the suite's."""
-
-
-class Skip(Strict):
-    """What a suite leaves out: every combination that has all the values given."""
-
-    framework: str | None = None
-    """Its name."""
-    network: str | None = None
-    """Its name."""
-    precision: Precision | None = None
-    """One of the suite's."""
-    tuning: Tuning | None = None
-    """One of the suite's."""
-
-    @model_validator(mode="after")
-    def _say_something(self) -> "Skip":
-        if not self.model_dump(exclude_none=True):
-            raise ValueError("an entry without a value would skip everything: "
-                             "write as in {framework: jax, tuning: tuned}")
-        return self
-
-
-class Check(Strict):
-    """The proof of sameness that each process gives before and after its timed windows."""
-
-    batch: Repeats = 2
-    """Samples of one device, repeated to fill the timed batch. The reference computes them."""
-    steps: Annotated[PositiveInt, Field(le=1000)] = 2
-    """Optimizer steps that are compared one by one. Momentum shows from the second on."""
-
-
-class Limits(Strict):
-    """Seconds after which a worker counts as hung."""
-
-    start: Seconds = 300
-    """Importing the framework, from a cold disk cache."""
-    build: Seconds = 900
-    """Building the network, compilers included."""
-    check: Seconds = 900
-    """One answer of the reference, or the few steps of one play of the proof."""
-    window: Seconds = 600
-    """One window. The first one compiles."""
-
-
-class Server(Strict):
-    """A server's requests: which share of them must be answered how soon."""
-
-    latency_seconds: Positive
-    """From a request's arrival to its answer."""
-    share: Annotated[Positive, Field(lt=1)] = 0.99
-    """Of the requests. 0.99 needs 299 requests for each rate that is tried."""
-
-
-class Until(Strict):
-    """Train until the test part of the data set is answered well enough."""
-
-    metric: Literal["test_accuracy"] = "test_accuracy"
-    """The share of the test part's labels that are right."""
-    target: Annotated[Positive, Field(le=1)]
-    """The least value of the metric that ends a process."""
-    at_most_epochs: Repeats = 40
-    """A process that has not reached the target by then fails."""
-    seeds: Repeats = 5
-    """Processes: each has weights and batches of its own seed, the same in every framework."""
-    schedule: tuple[tuple[PositiveInt, Positive], ...] = ()
-    """Learning rates by epoch, as in [[1, 0.1], [9, 0.4], [40, 0.01]]: linear in between, constant
-    within an epoch and after the last. Empty: the network's own rate."""
-    weight_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0
-    """So many times each parameter is added to its gradient, before momentum."""
-    augmentation: Literal["none", "flip_and_crop"] = "none"
-    """flip_and_crop: the driver mirrors images at random and crops them after padding by 4."""
-
-    @model_validator(mode="after")
-    def _order_epochs(self) -> "Until":
-        epochs = [epoch for epoch, _ in self.schedule]
-        if epochs != sorted(set(epochs)):
-            raise ValueError("schedule: write rising epochs, as in [[1, 0.1], [40, 0.01]]")
-        return self
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether a runner must be told a rate or a weight decay while it trains."""
-        return bool(self.schedule or self.weight_decay)
-
-    def rate(self, epoch: int, own: float) -> float:
-        """Return the learning rate of an epoch; `own` is that of the network."""
-        if not self.schedule:
-            return own
-        epochs, rates = zip(*self.schedule, strict=True)
-        return float(np.interp(epoch, epochs, rates))
 
 
 class Suite(Strict):
@@ -252,10 +132,10 @@ class Suite(Strict):
         """Accept one value for a list of one, and a list of names for a mapping of networks."""
         if not isinstance(data, dict):
             return data
-        data = _lists(cls, data)
+        data = spelling.lists(cls, data)
         for key, value in data.items():
             if value == [None]:
-                raise ValueError(f"{key}: there is no value; {_remedy(cls, key)}")
+                raise ValueError(f"{key}: there is no value; {spelling.remedy(cls, key)}")
         until = data.get("until")
         if isinstance(until, dict):
             seeds = until.get("seeds", Until.model_fields["seeds"].default)
@@ -271,7 +151,7 @@ class Suite(Strict):
                                  "or a mapping as in fcn5: {batch: 512}")
             chosen = dict.fromkeys(chosen)
         if isinstance(chosen, dict):
-            data["networks"] = {name: _lists(NetworkChoice, choice or {})
+            data["networks"] = {name: spelling.lists(NetworkChoice, choice or {})
                                 for name, choice in chosen.items()}
         return data
 
@@ -285,7 +165,7 @@ class Suite(Strict):
         for key in ("frameworks", "networks", "devices", "nodes", "scaling", "strategies",
                     "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
-                raise ValueError(f"{key}: the list is empty; {_remedy(type(self), key)}")
+                raise ValueError(f"{key}: the list is empty; {spelling.remedy(type(self), key)}")
         for skip in self.skip:
             for key, names in (("network", every), ("framework", frameworks.names())):
                 name = getattr(skip, key)
@@ -365,82 +245,5 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
     `networks=fcn5,resnet56` keeps what the suite says of those networks. Raises WrongUse.
     """
     data = read_yaml(path)
-    for override in overrides or []:
-        key, equals, _ = override.partition("=")
-        if not equals:
-            raise WrongUse(f"override '{brief(override, 60)}': write key=value, "
-                           "for example devices=1,2")
-        _override(data, key.strip(), _value(override))
+    spelling.override(data, overrides or [])
     return validate(data, Suite, short(path))
-
-
-def _override(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set one key, in either spelling. A value for all networks replaces that of each."""
-    *parents, last = key.split(".")
-    for parent in parents:
-        if data.get(parent) is None:
-            data[parent] = {}
-        names = [data[parent]] if isinstance(data[parent], str) else data[parent]
-        # A list of names, as `_write_out` takes it.
-        if SHORTHANDS.get(parent, parent) == "networks" and isinstance(names, list):
-            data[parent] = {str(name): None for name in names}
-        data = data[parent]
-        if not isinstance(data, dict):
-            raise WrongUse(f"override '{key}': '{parent}' is not a mapping, "
-                           "so nothing below it can be set")
-    meant = SHORTHANDS.get(last, last)
-    each = data.get("networks", data.get("network"))
-    if not parents and isinstance(each, dict):
-        if meant == "networks" and not isinstance(value, dict):
-            names = value if isinstance(value, list) else [value]
-            if any(isinstance(name, dict | list) for name in names):
-                raise WrongUse(f"override '{key}': write names, or one mapping from names")
-            value = {name: each.get(name) for name in names}
-        for choice in each.values():
-            if isinstance(choice, dict):
-                _drop(choice, meant)
-    _drop(data, meant)
-    data[last] = value
-
-
-def _drop(data: dict[str, Any], key: str) -> None:
-    for spelling in [spelling for spelling in data if SHORTHANDS.get(spelling, spelling) == key]:
-        del data[spelling]
-
-
-def _value(override: str) -> Any:
-    text = override.partition("=")[2]
-    try:
-        several = "," in text and not text.lstrip().startswith(("[", "{"))
-        return plain_yaml.parse(f"[{text}]" if several else text)
-    except plain_yaml.NotPlain as error:
-        raise WrongUse(f"override '{brief(override, 60)}': its value is not YAML "
-                       f"({brief(str(error), 150)}); write one value, or several with one "
-                       "comma between two, as in devices=1,2") from None
-
-
-def _remedy(model: type[BaseModel], key: str) -> str:
-    """Return what to write for a key that has no value: its default, as YAML."""
-    field = model.model_fields.get(key)
-    default = field.get_default(call_default_factory=True) if field else None
-    if not default or isinstance(default, dict | BaseModel):
-        return "write one, or leave the key out"
-    plain = list(default) if isinstance(default, tuple) else default
-    shown = yaml.safe_dump(plain, default_flow_style=True).split("\n")[0]
-    return f"write one, as in {key}: {shown}, or leave the key out"
-
-
-def _lists(model: type[BaseModel], data: Any) -> Any:
-    """Turn one value into a list of one wherever the model wants a list."""
-    if not isinstance(data, dict):
-        return data
-    written: dict[str, Any] = {}
-    for spelling, value in data.items():
-        key = SHORTHANDS.get(spelling) or spelling
-        if key in written:
-            raise ValueError(f"{spelling}: {key} is written twice; "
-                             "a key and its shorthand are the same")
-        field = model.model_fields.get(key)
-        wants_list = field is not None and str(field.annotation).startswith("tuple")
-        written[key] = [value] if wants_list and not isinstance(value, list | tuple) else value
-    return written

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.campaign.session import Session
-from harness.data import arrays, data_sets
+from harness.data import arrays, formats
 from harness.inference.judge import FACTOR, FLOOR, distances, unit_of
 from harness.inference.reference import Asked
 from harness.studies import media
@@ -109,15 +109,15 @@ class Preparation:
 
     def _write_plan(self, files: Mapping[str, Sequence[Path]], weights: Path) -> None:
         plan = {"network": network_of(self.grid.network).to_json(), "weights": str(weights),
-                "mean": data_sets.CIFAR_MEAN.tolist(),
-                "deviation": data_sets.CIFAR_DEVIATION.tolist(),
+                "mean": formats.CIFAR_MEAN.tolist(),
+                "deviation": formats.CIFAR_DEVIATION.tolist(),
                 "files": {source: [str(file) for file in each] for source, each in files.items()}}
         (self.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
 
 
 def inputs_of(levels: np.ndarray) -> np.ndarray:
     """Return what the network takes for the pixels of frames (N, H, W, 3)."""
-    found = pixels.normalised(levels, data_sets.CIFAR_MEAN, data_sets.CIFAR_DEVIATION)
+    found = pixels.normalised(levels, formats.CIFAR_MEAN, formats.CIFAR_DEVIATION)
     return np.ascontiguousarray(found, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""The layers of Transformers in CNTK 2.7, as `runner` has the others.
+"""The layers of Transformers in CNTK 2.7, as `layers` has the others.
 
 Tokens are a static axis, (T, F), because a product of two tensors needs their shapes. Python 3.5
 syntax.
@@ -121,7 +121,7 @@ def tied_dense(table):
     return lambda x: C.times(x, C.transpose(table, (1, 0)))
 
 
-# As `runner.LAYERS`; `runner.build` makes the tied head.
+# As `layers.LAYERS`; `layers.build` makes the tied head.
 LAYERS = {
     "layer_norm": lambda a, shape: LayerNorm(a, shape[-1]),
     "gelu": gelu,

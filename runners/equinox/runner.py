@@ -138,6 +138,9 @@ class Runner(protocol.Runner):
         self.moments = self.optimizer.init(eqx.filter(self.model, eqx.is_inexact_array))
         # A copy, because a step may take the memory of what it is given.
         self.state = jax.tree.map(lambda array: jnp.array(array, copy=True), self.fresh)
+        # As a step leaves it: JAX compiles the step anew for arrays that are bound to no device.
+        self.model, self.state, self.moments, self.key = eqx.filter_shard(
+            (self.model, self.state, self.moments, self.key), self.device)
 
 
 def cast(model, dtype):

@@ -7,6 +7,9 @@ from flax import nnx
 
 from runners.protocol import Unsupported, lowered
 
+# `load` brings the weights.
+ZEROS = {"kernel_init": nnx.initializers.zeros_init()}
+
 
 class Net(nnx.Module):
     """The network's layers as attributes of their names, run in their order."""
@@ -89,7 +92,7 @@ def split_heads(x, heads):
 def conv(a, shape, options):
     return nnx.Conv(shape[0], a["filters"], (a["kernel"],) * 2, (a["stride"],) * 2,
                     padding=a["padding"], feature_group_count=a["groups"], use_bias=a["bias"],
-                    **options)
+                    **ZEROS, **options)
 
 
 def max_pool(a, shape, options):
@@ -101,7 +104,8 @@ def max_pool(a, shape, options):
 
 
 def lstm(a, shape, options):
-    return nnx.RNN(nnx.OptimizedLSTMCell(shape[-1], a["units"], **options))
+    return nnx.RNN(nnx.OptimizedLSTMCell(
+        shape[-1], a["units"], recurrent_init=ZEROS["kernel_init"], **ZEROS, **options))
 
 
 def lrn(a, shape, options):
@@ -111,9 +115,9 @@ def lrn(a, shape, options):
 # Operation -> module or function, from the attributes, the input's shape without the batch, and
 # the options of NNX's layers.
 LAYERS = {
-    "dense": lambda a, shape, options: nnx.Linear(shape[-1], a["units"], **options),
+    "dense": lambda a, shape, options: nnx.Linear(shape[-1], a["units"], **ZEROS, **options),
     "linear": lambda a, shape, options: nnx.Linear(shape[-1], a["units"], use_bias=False,
-                                                   **options),
+                                                   **ZEROS, **options),
     "conv2d": conv,
     "max_pool": max_pool,
     "avg_pool": lambda a, shape, options: (
@@ -132,7 +136,8 @@ LAYERS = {
     "subsample": lambda a, shape, options: lambda x: x[:, ::a["stride"], ::a["stride"], :],
     "pad_channels": lambda a, shape, options: (
         lambda x: jnp.pad(x, [(0, 0), (0, 0), (0, 0), (0, a["extra"])])),
-    "embedding": lambda a, shape, options: nnx.Embed(a["vocabulary"], a["units"], **options),
+    "embedding": lambda a, shape, options: nnx.Embed(
+        a["vocabulary"], a["units"], embedding_init=ZEROS["kernel_init"], **options),
     "lstm": lstm,
     "layer_norm": lambda a, shape, options: nnx.LayerNorm(shape[-1], epsilon=a["epsilon"],
                                                           **options),

@@ -69,6 +69,8 @@ class Runner(protocol.Runner):
         if count != sum(int(np.prod(shape)) for shape in shapes.values()):
             raise protocol.Different(f"Flax has {count} trained numbers, the network has others")
         protocol.assert_network(task.network, output_shapes(self.model, task.network), shapes)
+        # One for all loads: `nnx.jit` compiles the step anew for another.
+        self.sgd = optax.sgd(task.network["learning_rate"], task.network["momentum"])
         self._start()
 
     def load(self, weights):
@@ -114,8 +116,10 @@ class Runner(protocol.Runner):
 
     def _start(self):
         """Forget the momentum."""
-        self.optimizer = nnx.Optimizer(self.model, optax.sgd(
-            self.network["learning_rate"], self.network["momentum"]), wrt=nnx.Param)
+        self.optimizer = nnx.Optimizer(self.model, self.sgd, wrt=nnx.Param)
+        # As a step leaves it: JAX compiles the step anew for arrays that are bound to no device.
+        for each in (self.model, self.optimizer):
+            nnx.update(each, jax.device_put(nnx.state(each), self.device))
         if "nnx.cached_partial" in self.settings:
             self.train = nnx.cached_partial(train_step, self.model, self.optimizer)
         else:

@@ -1,21 +1,50 @@
-"""JAX's one device for a task, for the libraries on top of JAX too."""
+"""JAX's devices for a task, for the libraries on top of JAX too."""
+
+import os
 
 import jax
 
 from runners import protocol
+from runners.jax.sharding import STRATEGIES
+from runners.jax.tiers import DTYPES
+from runners.protocol import Unsupported
 
 # JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
 PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
 
 
 def prepare(task):
-    """Fix threads and the precision of products; return JAX's device."""
-    if task.device == "cpu":
-        # As in `runners.jax`: XLA's CPU client has no other setting for its threads.
-        protocol.fix_threads(task.threads, ["NPROC"], "XLA's CPU client")
+    """Fix threads and the precision of products; return JAX's one device."""
     jax.config.update("jax_default_matmul_precision",
                       "highest" if task.precision == "fp32" else "default")
+    return find_devices(task)[0]
+
+
+def find_devices(task):
+    """Return JAX's devices for `task`, or raise `Unsupported` with JAX's own words."""
+    protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce", *STRATEGIES])
+    local = task.devices // task.ranks
+    if task.device == "cpu":
+        # A device that waits for the others holds a thread. With none to spare, one of 15,000 steps
+        # on two devices never ended.
+        threads = task.threads if task.devices == 1 else (task.threads + 1) * local
+        # JAX has no setting for the pool of XLA's CPU client: it has a thread for each core of the
+        # process's affinity (jax issue 1539), or as many as NPROC says.
+        protocol.fix_threads(threads, ["NPROC"], "XLA's CPU client")
+    if task.ranks > 1:
+        _join(task)
     try:
-        return jax.local_devices(backend=PLATFORMS[task.device])[0]
+        devices = jax.local_devices(backend=PLATFORMS[task.device])
     except RuntimeError as error:
-        raise protocol.Unsupported(f"jax.devices('{task.device}'): {error}") from error
+        raise Unsupported(f"jax.devices('{task.device}'): {error}") from error
+    if len(devices) < local:
+        raise Unsupported(f"{local} devices: jax.devices('{task.device}') has {len(devices)}")
+    return devices[:local]
+
+
+def _join(task):
+    """Find the processes of the other nodes, once a process, before JAX knows its devices."""
+    if not jax.distributed.is_initialized():
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        head = os.environ["DLBENCH_NODES"].split(",")[0]
+        jax.distributed.initialize(f"{head}:{os.environ['DLBENCH_PORT']}", task.ranks, task.rank)

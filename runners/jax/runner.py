@@ -14,33 +14,27 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from runners import protocol
 from runners.arrays import transposed
-from runners.jax.layers import (
-    Style,
-    cross_entropy,
-    dot,
-    forward,
-    initial_parameters,
-    initial_statistics,
-)
+from runners.jax.device import PLATFORMS, find_devices
+from runners.jax.layers import dot, forward, initial_parameters, initial_statistics
 from runners.jax.profile import NAMELESS, meanings_of, operators_of
 from runners.jax.sharding import SPLIT, STRATEGIES, WHOLE, Division
+from runners.jax.step import Aggregation, Phase, write_step
+from runners.jax.tiers import (
+    CUDNN_ATTENTION,
+    TUNED_GPU,
+    UNROLL,
+    UNROLLED,
+    choose_style,
+    refuse_attention_in_fp16,
+    tiers,
+)
 from runners.protocol import Product, Unsupported
 
-DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
-# Fixed, so that an fp16 trajectory can be compared.
-LOSS_SCALE = 1024.0
-# The second helps several devices alone.
-TUNED_GPU = ("xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler")
-# Words of an LSTM in one iteration of the compiled loop, when tuned.
-UNROLL = 8
-UNROLLED = f"scan unroll={UNROLL}"
-CUDNN_ATTENTION = "cuDNN attention"
 # Axes of the canonical array in the order in which this runner stores them.
 TURNED = {
     ("dense", "weight"): (1, 0), ("lstm", "weight_input"): (1, 0),
@@ -50,14 +44,6 @@ TURNED = {
 # On several devices: the same on each, or cut along the first axis.
 STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE,
          "recipe": WHOLE}
-
-# JAX's "gpu" is CUDA or ROCm, whichever plugin is there.
-PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
-
-
-def sgd(parameters, velocity, gradients, learning_rate, momentum):
-    velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
-    return jax.tree.map(lambda w, v: w - learning_rate * v, parameters, velocity), velocity
 
 
 class Runner(protocol.Runner):
@@ -107,83 +93,7 @@ class Runner(protocol.Runner):
         self._reset(parameters)
         shapes = {name: np.shape(array) for name, array in self._canonical(parameters).items()}
         protocol.assert_network(self.network, self._output_shapes(), shapes)
-        self._write_step()
-
-    def _write_step(self):
-        layers, style, division = self.network["layers"], self.style, self.division
-        several = self.task.devices > 1 and not division
-        learning_rate, momentum = self.network["learning_rate"], self.network["momentum"]
-        scale = LOSS_SCALE if self.task.precision == "fp16" else 1.0
-
-        def scaled_loss(parameters, statistics, key, inputs, targets):
-            if several and key is not None:
-                # Each device drops other units.
-                key = jax.random.fold_in(key, lax.axis_index("devices"))
-            if division:
-                parameters = division.gathered(parameters)
-            outputs, statistics = forward(layers, style, parameters, statistics, key, inputs)
-            logits = outputs[layers[-1]["name"]]
-            loss = cross_entropy(division.logits(logits, layers[-1]["name"]) if division else
-                                 logits, targets)
-            # One loss a device.
-            return scale * loss, (loss[None], statistics)
-
-        if division:
-            scaled_loss = division.forgetting(scaled_loss)
-
-        def loss_and_gradients(state, key, inputs, targets):
-            gradients, (loss, statistics) = jax.grad(scaled_loss, has_aux=True)(
-                state["parameters"], state["statistics"], key, inputs, targets)
-            if scale != 1:
-                gradients = jax.tree.map(lambda gradient: gradient / scale, gradients)
-            return loss, statistics, gradients
-
-        def aggregate(gradients):
-            return lax.pmean(gradients, "devices") if several else gradients
-
-        def train_step(state, inputs, targets):
-            key, now = jax.random.split(state["key"]) if self.dropout else (None, None)
-            loss, statistics, gradients = loss_and_gradients(state, now, inputs, targets)
-            gradients, rate, recipe = aggregate(gradients), learning_rate, state["recipe"]
-            if recipe:
-                rate, decay = recipe["rate"], recipe["decay"]
-                gradients = jax.tree.map(lambda gradient, weight: gradient + decay * weight,
-                                         gradients, state["parameters"])
-            parameters, velocity = sgd(state["parameters"], state["velocity"], gradients, rate,
-                                       momentum)
-            return {"parameters": parameters, "velocity": velocity, "statistics": statistics,
-                    "key": key, "recipe": recipe}, loss
-
-        def only_loss(_after, state, inputs, targets):
-            return scaled_loss(state["parameters"], state["statistics"], state["key"], inputs,
-                               targets)[1]
-
-        def local_gradients(_after, state, inputs, targets):
-            loss, statistics, gradients = loss_and_gradients(state, state["key"], inputs, targets)
-            return loss, (statistics, gradients)
-
-        def mean_gradients(after, state, inputs, targets):
-            loss, (statistics, gradients) = local_gradients(after, state, inputs, targets)
-            return loss, (statistics, aggregate(gradients))
-
-        takes = (SPLIT, self.takes, self.batch_spec, self.batch_spec)
-        gives = (self.takes, WHOLE if division else SPLIT)
-        self.train_step = self.compile(train_step, takes[1:], gives, donate_argnums=0)
-        if division:
-            return
-        at_rest = style._replace(training=False)
-
-        def infer(parameters, statistics, inputs):
-            outputs, _ = forward(layers, at_rest, parameters, statistics, None, inputs)
-            return outputs[layers[-1]["name"]].astype(jnp.float32)
-
-        self.inference = self.compile(infer, (WHOLE, SPLIT, SPLIT), SPLIT)
-        # keep_unused: `_after` orders the steps.
-        parts = {"F": (only_loss, SPLIT), "FB": (local_gradients, SPLIT),
-                 "FBA": (mean_gradients, (SPLIT, WHOLE))}
-        self.phases = {name: self.compile(part, takes, (SPLIT, gives), keep_unused=True)
-                       for name, (part, gives) in parts.items()}
-        self.aggregate = self.compile(aggregate, (WHOLE,), WHOLE, donate_argnums=0)
+        write_step(self)
 
     def compile(self, function, takes, gives, **options):
         """Jit `function`; on several devices each runs it on its own part, as the specs say."""
@@ -407,110 +317,6 @@ class Runner(protocol.Runner):
                 else output.shape[1:] for name, output in outputs.items()}
 
 
-class Phase:
-    """A part of the step to repeat; it takes the last one's losses, so that the two follow."""
-
-    def __init__(self, runner, function):
-        self.runner = runner
-        self.function = function
-        self.results = (runner.no_losses(), None)
-
-    def step(self):
-        batch = self.runner.next_batch()
-        self.results = self.runner.settle(self.function(self.results[0], self.runner.state, *batch))
-
-    def synchronize(self):
-        jax.block_until_ready(self.results)
-
-
-class Aggregation:
-    """The mean over devices alone, of buffers of the gradients' shapes, in place."""
-
-    def __init__(self, runner):
-        self.runner = runner
-        zeros = jax.tree.map(lambda held: np.zeros(held.shape, held.dtype),
-                             runner.state["parameters"])
-        self.buffers = runner._place(zeros, WHOLE)
-
-    def step(self):
-        self.buffers = self.runner.settle(self.runner.aggregate(self.buffers))
-
-    def synchronize(self):
-        jax.block_until_ready(self.buffers)
-
-
 def held_by(number, arrays):
     """What the device of this number holds of arrays that lie on several."""
     return jax.tree.map(lambda array: array.addressable_shards[number].data, arrays)
-
-
-def find_devices(task):
-    """Return JAX's devices for `task`, or raise `Unsupported` with JAX's own words."""
-    protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce", *STRATEGIES])
-    local = task.devices // task.ranks
-    if task.device == "cpu":
-        # A device that waits for the others holds a thread. With none to spare, one of 15,000 steps
-        # on two devices never ended.
-        threads = task.threads if task.devices == 1 else (task.threads + 1) * local
-        # JAX has no setting for the pool of XLA's CPU client: it has a thread for each core of the
-        # process's affinity (jax issue 1539), or as many as NPROC says.
-        protocol.fix_threads(threads, ["NPROC"], "XLA's CPU client")
-    if task.ranks > 1:
-        _join(task)
-    try:
-        devices = jax.local_devices(backend=PLATFORMS[task.device])
-    except RuntimeError as error:
-        raise Unsupported(f"jax.devices('{task.device}'): {error}") from error
-    if len(devices) < local:
-        raise Unsupported(f"{local} devices: jax.devices('{task.device}') has {len(devices)}")
-    return devices[:local]
-
-
-def _join(task):
-    """Find the processes of the other nodes, once a process, before JAX knows its devices."""
-    if not jax.distributed.is_initialized():
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        head = os.environ["DLBENCH_NODES"].split(",")[0]
-        jax.distributed.initialize(f"{head}:{os.environ['DLBENCH_PORT']}", task.ranks, task.rank)
-
-
-def refuse_attention_in_fp16(task):
-    """XLA's CPU client has no product of float16 with float32 sums, which JAX's attention asks for.
-    """
-    if has_attention(task) and task.precision == "fp16" and task.device == "cpu":
-        raise Unsupported("fp16 attention: JAX on a CPU says \"The precision 'F16_F16_F32' is not "
-                          'supported by dot_general on CPU"')
-
-
-def has_attention(task):
-    return any(layer["op"].endswith("attention") for layer in task.network["layers"])
-
-
-def cudnn_attends(task):
-    """Whether cuDNN's kernels take the network's attention: not in float32, nor odd lengths.
-
-    JAX 0.11.2 refuses ViT-B/16's 197 tokens ("Unsupported sequence length") where it trains.
-    """
-    lengths = [layer["output_shape"][0] for layer in task.network["layers"]
-               if layer["op"].endswith("attention")]
-    return (bool(lengths) and DTYPES[task.precision] != jnp.float32
-            and not any(length % 2 for length in lengths))
-
-
-def tiers(task):
-    """Return what each tier sets, as JAX's GPU performance tips name it."""
-    tuned = ["jax.jit"]
-    if task.device == "cuda":
-        tuned += TUNED_GPU[:2 if task.devices > 1 else 1]
-    if any(layer["op"] == "lstm" for layer in task.network["layers"]):
-        tuned.append(UNROLLED)
-    if task.device == "cuda" and cudnn_attends(task):
-        tuned.append(CUDNN_ATTENTION)
-    return {"stock": ["jax.jit"], "compiled": ["jax.jit"], "tuned": tuned,
-            "uncompiled": "JAX's operations one by one are for finding errors"}
-
-
-def choose_style(task, unroll=1, attention=None):
-    """fp32 is IEEE fp32 in every product; with `Precision.DEFAULT` XLA takes TF32 on GPUs."""
-    precision = lax.Precision.HIGHEST if task.precision == "fp32" else lax.Precision.DEFAULT
-    return Style(DTYPES[task.precision], precision, unroll, attention)

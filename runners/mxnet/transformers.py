@@ -1,4 +1,4 @@
-"""The layers of Transformers in MXNet 1.9.1, as `runner` has the others. Tokens are (B, T, F).
+"""The layers of Transformers in MXNet 1.9.1, as `layers` has the others. Tokens are (B, T, F).
 
 Python 3.6 syntax.
 """
@@ -127,7 +127,7 @@ def tied_dense(a, input_shape, table):
                     prefix=table.prefix, params=table.params)
 
 
-# As `runner.LAYERS`; `runner.Net` makes the tied head.
+# As `layers.LAYERS`; `layers.Net` makes the tied head.
 LAYERS = {
     "layer_norm": lambda a, shape, prefix: nn.LayerNorm(
         epsilon=a["epsilon"], in_channels=shape[-1], prefix=prefix),

@@ -1,4 +1,4 @@
-"""The layers of Transformers in Paddle, as `runner` has the others. Tokens are (B, T, F)."""
+"""The layers of Transformers in Paddle, as `layers` has the others. Tokens are (B, T, F)."""
 
 import numpy as np
 import paddle
@@ -96,13 +96,13 @@ class FirstToken(nn.Layer):
 
 
 class TiedDense(nn.Layer):
-    """`runner.Net` gives it the table of an embedding as its `weight`."""
+    """`layers.Net` gives it the table of an embedding as its `weight`."""
 
     def forward(self, x):
         return paddle.matmul(x, self.weight, transpose_y=True)
 
 
-# As `runner.LAYERS`.
+# As `layers.LAYERS`.
 LAYERS = {
     "layer_norm": lambda a, shape: nn.LayerNorm(shape[-1], epsilon=a["epsilon"]),
     "gelu": lambda a, shape: nn.GELU(approximate=a["tanh"]),

@@ -1,4 +1,4 @@
-"""The layers of Transformers in PyTorch, as `runner` has the others. Tokens are (B, T, F)."""
+"""The layers of Transformers in PyTorch, as `layers` has the others. Tokens are (B, T, F)."""
 
 import torch
 import torch.nn.functional as F
@@ -87,7 +87,7 @@ class FirstToken(nn.Module):
         return x[:, 0]
 
 
-# As `runner.LAYERS`. `runner.Net` gives the tied head its table.
+# As `layers.LAYERS`. `layers.Net` gives the tied head its table.
 LAYERS = {
     "layer_norm": lambda a, shape: nn.LayerNorm(shape[-1], eps=a["epsilon"]),
     "gelu": lambda a, shape: nn.GELU(approximate="tanh" if a["tanh"] else "none"),

@@ -10,8 +10,8 @@ import tensorflow as tf
 from runners import protocol
 from runners.inference import Engine, Inference, flat, trained
 from runners.keras.layers import build_model, canonical_shape, full_name, layouts, to_keras
+from runners.tensorflow.devices import lstm_options, prepare_devices, tiers
 from runners.tensorflow.runner import Runner as Trainer
-from runners.tensorflow.runner import lstm_options, prepare_devices, tiers
 
 
 def session():

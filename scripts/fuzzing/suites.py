@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from harness.plan.suite import Check, Limits, Suite
+from harness.plan.parts import Check, Limits
+from harness.plan.suite import Suite
 from scripts.fuzzing.attempt import Ended, attempt
 
 BASE = {"frameworks": "[pytorch]", "networks": "[tiny_fcn]", "batches": "[4]", "device": "cpu",

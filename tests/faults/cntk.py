@@ -4,12 +4,12 @@ import ctypes
 
 import cntk as C
 
-from runners.cntk import runner
+from runners.cntk import layers, runner
 from runners.cntk.runner import Runner
 from runners.protocol import Unsupported
 from tests.faults import planted, rows_of_next_batch
 
-build, make_layer = runner.build, runner.make_layer
+build, make_layer = layers.build, layers.make_layer
 
 
 def make_ceil(layer, input_shape, task, seed):
@@ -37,9 +37,9 @@ def unit_gain(parameters, network):
 
 
 # Pooling that rounds up, as Caffe pools unless told otherwise.
-Ceil = planted(Runner, runner, make_layer=make_ceil)
+Ceil = planted(Runner, layers, make_layer=make_ceil)
 # The LSTM's gates in CNTK's own order.
-Gates = planted(Runner, runner, EXCHANGE=[0, 1, 2, 3])
+Gates = planted(Runner, layers, EXCHANGE=[0, 1, 2, 3])
 # A learning rate per sample, as in CNTK's older scripts: the batch's sum moves the weights.
 PerSample = planted(Runner, runner, make_learner=per_sample)
 # CNTK's default momentum, which scales each gradient by 1 - m.
@@ -82,13 +82,13 @@ class KeepsMomentum(TrainedBefore):
         self.learner = NoReset()
 
 
-class Embedding(runner.Embedding):
+class Embedding(layers.Embedding):
     def __call__(self, words):
         Embedding.rows = super().__call__(words)
         return Embedding.rows
 
 
-class SparseEmbedding(planted(Runner, runner, Embedding=Embedding)):
+class SparseEmbedding(planted(Runner, layers, Embedding=Embedding)):
     """Trains its table by one-hot words, as CNTK's layers library embeds: momentum skips the words
     that are not in the batch.
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from runners.jax import layers, runner, sharding
+from runners.jax import layers, runner, sharding, step
 from runners.jax.runner import Runner
 from runners.protocol import Different, Unsupported
 from tests.faults import planted, rows_of_next_batch
 
-choose_style, initial_parameters, sgd = runner.choose_style, runner.initial_parameters, runner.sgd
+choose_style, initial_parameters, sgd = runner.choose_style, runner.initial_parameters, step.sgd
 
 
 def ceil(x, a):
@@ -54,11 +54,11 @@ def with_image(network):
 # Pooling that rounds up, as Caffe pools unless told otherwise.
 Ceil = planted(Runner, layers, max_pool=ceil)
 # Nesterov's momentum, as Torch's DLBench scripts had it.
-Nesterov = planted(Runner, runner, sgd=nesterov)
+Nesterov = planted(Runner, step, sgd=nesterov)
 # Batch norm by the running averages while training, as of a layer left in inference mode.
 RunningAverages = planted(Runner, layers, batch_norm=running_averages)
 # Device 1 never applies an update.
-Stale = planted(Runner, runner, sgd=stale)
+Stale = planted(Runner, step, sgd=stale)
 # The devices' gradients are added up and not averaged.
 Sum = planted(Runner, lax, pmean=lax.psum)
 # The input is among the trained parameters, as DLBench's TensorFlow scripts had it.

@@ -4,11 +4,11 @@ import mxnet as mx
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from runners.mxnet import runner
+from runners.mxnet import layers, runner
 from runners.mxnet.runner import Runner
 from tests.faults import planted, rows_of_next_batch
 
-make_layer = runner.make_layer
+make_layer = layers.make_layer
 
 
 def with_layer(op, make):
@@ -19,7 +19,7 @@ def with_layer(op, make):
             return make(layer["attributes"], input_shape, layer["name"] + "_")
         return make_layer(layer, input_shape, *others)
 
-    return planted(Runner, runner, make_layer=made)
+    return planted(Runner, layers, make_layer=made)
 
 
 class Inference:
@@ -42,7 +42,7 @@ NoScale = with_layer("batch_norm", lambda a, shape, prefix: nn.BatchNorm(
 # The forward pass of inference: batch norm takes its running statistics.
 PredictMode = planted(Runner, runner, autograd=Inference)
 # The fused LSTM as Gluon makes it: its second bias is trained too.
-TwoBiases = planted(Runner, runner, one_bias_lstm=lambda lstm: lstm)
+TwoBiases = planted(Runner, layers, one_bias_lstm=lambda lstm: lstm)
 OtherRows = rows_of_next_batch(Runner)
 
 

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import paddle
 from paddle import nn
 
-from runners.paddle import runner
+from runners.paddle import layers, runner
 from runners.paddle.runner import Runner
 from runners.protocol import Unsupported
 from tests.faults import planted, rows_of_next_batch
 
-make_layer = runner.make_layer
+make_layer = layers.make_layer
 
 
 def make_ceil(layer, input_shape):
@@ -26,7 +26,7 @@ def make_ceil(layer, input_shape):
 # Ranks that forget `DataParallel`: each trains on its own part of the batch alone.
 Alone = planted(Runner, paddle, DataParallel=lambda layer: layer)
 # Pooling that rounds up, as Caffe pools unless told otherwise.
-Ceil = planted(Runner, runner, make_layer=make_ceil)
+Ceil = planted(Runner, layers, make_layer=make_ceil)
 # Nesterov's momentum, as Torch's DLBench scripts had it.
 Nesterov = planted(Runner, paddle.optimizer, Momentum=functools.partial(
     paddle.optimizer.Momentum, use_nesterov=True))

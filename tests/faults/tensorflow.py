@@ -9,7 +9,7 @@ from tensorflow.python.framework import indexed_slices
 from tensorflow.python.ops import nccl_ops
 
 from runners.protocol import Different
-from runners.tensorflow import runner
+from runners.tensorflow import devices
 from runners.tensorflow.runner import Runner, parts_of
 from tests.faults import planted, rows_of_next_batch
 
@@ -33,8 +33,8 @@ class MeanByHand:
 
 # The NCCL strategy on CPUs: all of its code but the kernel; each device keeps what it holds.
 Nccl = planted(
-    planted(Runner, runner,
-            STRATEGIES={**runner.STRATEGIES, "nccl_on_cpus": tf.distribute.NcclAllReduce}),
+    planted(Runner, devices,
+            STRATEGIES={**devices.STRATEGIES, "nccl_on_cpus": tf.distribute.NcclAllReduce}),
     nccl_ops.gen_nccl_ops,
     nccl_all_reduce=lambda input, reduction, num_devices, shared_name: tf.identity(input))
 # Device 1 adds the rows of an embedding's gradient from the last to the first, as GPUs add them in

@@ -22,7 +22,7 @@ from harness.accuracy.evaluation import Examiner, examiner, tests_itself
 from harness.accuracy.witness import Recipe
 from harness.campaign.process import Process
 from harness.data import arrays, divided
-from harness.plan.suite import Until
+from harness.plan.parts import Until
 from harness.workers.worker import Failed, Unsupported, Worker
 
 WITNESSED = 2  # steps of an epoch
@@ -200,12 +200,5 @@ class AccuracyProcess(Process):
             raise Failed("diverged", f"the loss is {answer['loss']}")
         return own.snapshot(worker)
 
-    def _refuse_diverged(self) -> None:
-        """Raise Failed if the loss is not finite. Processes are seeds, so peers do not vote."""
-        window = self.outcome.windows[-1]
-        if not math.isfinite(window["loss"]):
-            raise Failed("diverged", f"the loss is {window['loss']} after step "
-                                     f"{window['last_step']}")
-
     def _keep_for_peers(self) -> None:
-        """Another seed has other losses."""
+        """Another seed has other losses, so peers do not vote."""

@@ -29,7 +29,7 @@ from harness.cli.terminal import Notes, interruptible, new_folder, say
 from harness.cluster.options import MOST_NODES
 from harness.environments.interpreters import named
 from harness.errors import WrongUse
-from harness.plan.suite import MOST_THREADS
+from harness.plan.parts import MOST_THREADS
 from harness.studies import aggregation, attention, conv, gemm, layers
 from harness.studies.recorder import StudyRecorder, merge
 from harness.studies.study import Effort, Place, Study, known, place_of, run

@@ -9,11 +9,12 @@ from unittest import mock
 import torch
 from torch import nn
 
-from runners.pytorch import runner
-from runners.pytorch.runner import Net, Runner
+from runners.pytorch import layers, runner
+from runners.pytorch.layers import Net
+from runners.pytorch.runner import Runner
 from tests.faults import planted
 
-make_layer, set_arithmetic = runner.make_layer, runner.set_arithmetic
+make_layer, set_arithmetic = layers.make_layer, runner.set_arithmetic
 
 
 def with_layer(op, make):
@@ -24,7 +25,7 @@ def with_layer(op, make):
             return make(layer, input_shape)
         return make_layer(layer, input_shape)
 
-    return planted(Runner, runner, make_layer=made)
+    return planted(Runner, layers, make_layer=made)
 
 
 def ceil(layer, input_shape):

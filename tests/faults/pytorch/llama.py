@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runners.pytorch.runner import make_layer
+from runners.pytorch.layers import make_layer
 from runners.pytorch.transformers import GroupedAttention, Rotary
 from tests.faults.pytorch import with_layer
 from tests.faults.pytorch.transformers import with_attributes

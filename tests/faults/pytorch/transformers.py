@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runners.pytorch.runner import Net, Runner, make_layer
+from runners.pytorch.layers import Net, make_layer
+from runners.pytorch.runner import Runner
 from runners.pytorch.transformers import Attention
 from tests.faults.pytorch import planted, runner, with_layer
 

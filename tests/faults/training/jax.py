@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from runners.jax import layers, runner
+from runners.jax import layers, step
 from runners.jax.runner import Runner
 from tests.faults import planted
 from tests.faults.jax import Nesterov as Nesterov
@@ -13,7 +13,7 @@ from tests.faults.jax import Nesterov as Nesterov
 # The axis of an LSTM's gates.
 GATES = -1
 KINDS = {"parameter": "parameters", "velocity": "velocity"}
-conv, cross_entropy, scan, sgd = layers.conv, runner.cross_entropy, lax.scan, runner.sgd
+conv, cross_entropy, scan, sgd = layers.conv, step.cross_entropy, lax.scan, step.sgd
 
 
 def read(runner):
@@ -63,12 +63,12 @@ def Gradients(number):
         gradients = jax.tree.map(lambda g: number / 100 * g, gradients)
         return sgd(parameters, velocity, gradients, learning_rate, momentum)
 
-    return planted(Runner, runner, sgd=scaled)
+    return planted(Runner, step, sgd=scaled)
 
 
-WeightDecay = planted(Runner, runner, sgd=with_decay)
-LabelSmoothing = planted(Runner, runner, cross_entropy=smoothed)
-SumForMean = planted(Runner, runner, cross_entropy=of_sum)
+WeightDecay = planted(Runner, step, sgd=with_decay)
+LabelSmoothing = planted(Runner, step, cross_entropy=smoothed)
+SumForMean = planted(Runner, step, cross_entropy=of_sum)
 PaddingAside = planted(Runner, layers, conv=aside)
 # No gradients from the second half of an LSTM's words to the first.
 Truncated = planted(Runner, lax, scan=halves)

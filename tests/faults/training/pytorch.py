@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runners.pytorch.runner import OneBiasLSTM, Runner
+from runners.pytorch.layers import OneBiasLSTM
+from runners.pytorch.runner import Runner
 from tests.faults import planted
 from tests.faults.pytorch import with_layer
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import networks
-from harness.data import data_sets, divided
+from harness.data import data_sets, divided, formats
 from harness.errors import WrongUse
 from harness.studies import media
 
@@ -26,14 +26,14 @@ def test_it_stands_for_the_set_of_a_network_and_for_no_other(archive):
     parts = divided.divide("cifar10-jpeg", networks.get("resnet56"))
     inputs, labels = parts.test_part
     assert inputs.shape == (6, 3, 32, 32) and labels.tolist() == [0, 0, 1, 1, 2, 2]
-    wanted = (100 / 255 - data_sets.CIFAR_MEAN) / data_sets.CIFAR_DEVIATION
+    wanted = (100 / 255 - formats.CIFAR_MEAN) / formats.CIFAR_DEVIATION
     assert np.allclose(inputs[2, :, 0, 0], wanted, atol=0.02)
 
 
 def test_augmented_numbers_are_those_of_the_network_and_black_borders(archive):
     parts = divided.divide("cifar10-jpeg", networks.get("resnet56"))
     plain, found = (parts.epoch(6, seed=1, number=1, augment=augment) for augment in (False, True))
-    black = -data_sets.CIFAR_MEAN / data_sets.CIFAR_DEVIATION
+    black = -formats.CIFAR_MEAN / formats.CIFAR_DEVIATION
     centre = found["inputs_channels_last"][:, :, 16, 16]
     assert np.array_equal(centre, plain["inputs"][..., 16, 16])
     edges = found["inputs_channels_last"][:, :, [0, -1]][..., [0, -1], :]

@@ -15,6 +15,7 @@ from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import Suite, load_suite
 from networks import work
 from scripts.fuzzing import suites
+from tests.slow import slow_but
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=300, database=None,
                  suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -33,7 +34,7 @@ def test_a_wrong_suite_is_refused_in_one_short_message(name, tmp_path):
     assert any(named in ended.message for named in ("suite.yaml", "framework ", "interpreter of ", "/nowhere", "/usr/bin")), ended.message
 
 
-@pytest.mark.parametrize("name", list(MUTATED))
+@pytest.mark.parametrize("name", slow_but(list(MUTATED)[::3], MUTATED))
 def test_a_mutated_suite_is_planned_or_refused(name, tmp_path):
     assert suites.judge(MUTATED[name], tmp_path / "suite.yaml", (0, 2)).fault == ""
 

@@ -6,7 +6,8 @@ import pytest
 
 import networks
 from harness.errors import WrongUse
-from harness.plan.suite import Limits, NetworkChoice, Suite, load_suite
+from harness.plan.parts import Limits, NetworkChoice
+from harness.plan.suite import Suite, load_suite
 
 SUITE = """
 title: A suite of a test

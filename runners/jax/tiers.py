@@ -1,0 +1,57 @@
+"""What each tier and precision sets in JAX, and what JAX refuses."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from runners.jax.layers import Style
+from runners.protocol import Unsupported
+
+DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
+# The second helps several devices alone.
+TUNED_GPU = ("xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler")
+# Words of an LSTM in one iteration of the compiled loop, when tuned.
+UNROLL = 8
+UNROLLED = f"scan unroll={UNROLL}"
+CUDNN_ATTENTION = "cuDNN attention"
+
+
+def tiers(task):
+    """Return what each tier sets, as JAX's GPU performance tips name it."""
+    tuned = ["jax.jit"]
+    if task.device == "cuda":
+        tuned += TUNED_GPU[:2 if task.devices > 1 else 1]
+    if any(layer["op"] == "lstm" for layer in task.network["layers"]):
+        tuned.append(UNROLLED)
+    if task.device == "cuda" and cudnn_attends(task):
+        tuned.append(CUDNN_ATTENTION)
+    return {"stock": ["jax.jit"], "compiled": ["jax.jit"], "tuned": tuned,
+            "uncompiled": "JAX's operations one by one are for finding errors"}
+
+
+def refuse_attention_in_fp16(task):
+    """XLA's CPU client has no product of float16 with float32 sums, which JAX's attention asks for.
+    """
+    if has_attention(task) and task.precision == "fp16" and task.device == "cpu":
+        raise Unsupported("fp16 attention: JAX on a CPU says \"The precision 'F16_F16_F32' is not "
+                          'supported by dot_general on CPU"')
+
+
+def has_attention(task):
+    return any(layer["op"].endswith("attention") for layer in task.network["layers"])
+
+
+def cudnn_attends(task):
+    """Whether cuDNN's kernels take the network's attention: not in float32, nor odd lengths.
+
+    JAX 0.11.2 refuses ViT-B/16's 197 tokens ("Unsupported sequence length") where it trains.
+    """
+    lengths = [layer["output_shape"][0] for layer in task.network["layers"]
+               if layer["op"].endswith("attention")]
+    return (bool(lengths) and DTYPES[task.precision] != jnp.float32
+            and not any(length % 2 for length in lengths))
+
+
+def choose_style(task, unroll=1, attention=None):
+    """fp32 is IEEE fp32 in every product; with `Precision.DEFAULT` XLA takes TF32 on GPUs."""
+    precision = lax.Precision.HIGHEST if task.precision == "fp32" else lax.Precision.DEFAULT
+    return Style(DTYPES[task.precision], precision, unroll, attention)

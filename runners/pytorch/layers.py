@@ -1,0 +1,136 @@
+"""The network's layers in PyTorch: modules by name, their parameters' names and their shapes."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from runners import protocol
+from runners.pytorch import transformers
+
+# Ours -> PyTorch's, where they differ.
+PARAMETER_NAMES = {
+    "batch_norm": {"scale": "weight", "shift": "bias"},
+    "layer_norm": {"scale": "weight", "shift": "bias"},
+    "rms_norm": {"scale": "weight"},
+    "lstm": {"weight_input": "weight_ih_l0", "weight_hidden": "weight_hh_l0", "bias": "bias_ih_l0"},
+}
+
+
+class Net(nn.Module):
+    """The network's layers by name; an output is freed after its last use, as in written code."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.parts = nn.ModuleDict()
+        # Of each part: its name, its inputs, and those of them that no later part uses.
+        self.wiring = []
+        shapes = {"input": network["input_shape"]}
+        layers = network["layers"]
+        for number, layer in enumerate(layers):
+            name, inputs = layer["name"], layer["inputs"]
+            self.parts[name] = make_layer(layer, shapes[inputs[0]])
+            if "tied" in layer["attributes"]:
+                self.parts[name].weight = self.parts[layer["attributes"]["tied"]].weight
+            shapes[name] = layer["output_shape"]
+            later = {source for other in layers[number + 1:] for source in other["inputs"]}
+            self.wiring.append((name, inputs, set(inputs) - later))
+
+    def forward(self, x):
+        values = {"input": x}
+        for part, (name, inputs, done) in zip(self.parts.values(), self.wiring, strict=True):
+            values[name] = part(*[values[source] for source in inputs])
+            for source in done:
+                del values[source]
+        return values[name]
+
+
+class OneBiasLSTM(nn.LSTM):
+    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.bias_hh_l0.requires_grad_(False).zero_()
+
+    def forward(self, x):
+        if (x.is_cuda and torch.is_autocast_enabled("cuda")
+                and torch.get_autocast_dtype("cuda") == torch.bfloat16):
+            return self._in_bf16(x)
+        return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
+
+    def _in_bf16(self, x):
+        """Cast to bf16 here: autocast hands fp16 to cuDNN's cells (torch 2.11)."""
+        zero = x.new_zeros(1, x.shape[0], self.hidden_size, dtype=torch.bfloat16)  # (1, B, H)
+        weights = [weight.bfloat16() for weight in self._flat_weights]
+        # The call of `nn.LSTM.forward`, without autocast's own casts.
+        with torch.autocast("cuda", enabled=False):
+            return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training,
+                                  False, True)[0]
+
+
+class Function(nn.Module):
+    """A function of tensors as a module; images are (B, C, H, W)."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+# Operation -> module, from the attributes and the input's shape without the batch.
+LAYERS = {
+    "dense": lambda a, shape: nn.Linear(shape[-1], a["units"]),
+    "conv2d": lambda a, shape: nn.Conv2d(shape[0], a["filters"], a["kernel"], a["stride"],
+                                         a["padding"], groups=a["groups"], bias=a["bias"]),
+    "max_pool": lambda a, shape: nn.MaxPool2d(a["kernel"], a["stride"], a["padding"],
+                                              ceil_mode=a["ceil"]),
+    "avg_pool": lambda a, shape: nn.AvgPool2d(a["kernel"], a["stride"]),
+    "global_avg_pool": lambda a, shape: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    "relu": lambda a, shape: nn.ReLU(),
+    "sigmoid": lambda a, shape: nn.Sigmoid(),
+    "dropout": lambda a, shape: nn.Dropout(a["rate"]),
+    "batch_norm": lambda a, shape: nn.BatchNorm2d(
+        shape[0], eps=a["epsilon"], momentum=1 - a["running"]),
+    "flatten": lambda a, shape: nn.Flatten(),
+    "embedding": lambda a, shape: nn.Embedding(a["vocabulary"], a["units"]),
+    "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"], batch_first=True),
+    # It divides alpha by the size itself.
+    "lrn": lambda a, shape: nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"]),
+    "concat": lambda a, shape: Function(lambda *images: torch.cat(images, dim=1)),
+    "add": lambda a, shape: Function(lambda left, right: left + right),
+    "subsample": lambda a, shape: Function(lambda x: x[:, :, ::a["stride"], ::a["stride"]]),
+    "pad_channels": lambda a, shape: Function(lambda x: F.pad(x, (0, 0, 0, 0, 0, a["extra"]))),
+    **transformers.LAYERS,
+}
+
+
+def make_layer(layer, input_shape):
+    return protocol.lowered(LAYERS, layer)(layer["attributes"], input_shape)
+
+
+def trained_shapes(model, names):
+    """Shapes of all that the optimiser trains, by our names or else by the module's own."""
+    ours = {name: our for our, name in names.items()}
+    return {ours.get(name, name): tuple(parameter.shape)
+            for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def output_shapes(model, network, device):
+    """Shapes that the modules really give, without the batch, by hooks during a forward pass."""
+    shapes = {}
+
+    def watch(name):
+        return lambda _part, _inputs, output: shapes.update({name: tuple(output.shape[1:])})
+
+    hooks = [part.register_forward_hook(watch(name)) for name, part in model.parts.items()]
+    with torch.no_grad():
+        model(zeros(network, 2, device))
+    for hook in hooks:
+        hook.remove()
+    return shapes
+
+
+def zeros(network, batch, device):
+    kind = torch.long if network["vocabulary"] else torch.float32
+    return torch.zeros(batch, *network["input_shape"], dtype=kind, device=device)
