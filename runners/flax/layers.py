@@ -105,7 +105,7 @@ def max_pool(a, shape, options):
 
 def lstm(a, shape, options):
     return nnx.RNN(nnx.OptimizedLSTMCell(
-        shape[-1], a["units"], recurrent_init=ZEROS["kernel_init"], **ZEROS, **options))
+        shape[-1], a["units"], recurrent_kernel_init=ZEROS["kernel_init"], **ZEROS, **options))
 
 
 def lrn(a, shape, options):
