@@ -101,17 +101,30 @@ def of_bisection(folder: Path) -> str:
     return f"{'; '.join(parts)}."
 
 
-def of_verdicts(folder: Path) -> str:
-    """Say how many pairs of framework and network passed the proof, and which differ."""
+def judged(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the verdicts on honest runners of a folder, and those on planted faults."""
     rows = text_table(folder / "verdicts.csv")
+    honest = rows["fault"] == "none" if "fault" in rows else pd.Series(True, rows.index)
+    return rows[honest], rows[~honest]
+
+
+def refused(faulty: pd.DataFrame) -> str:
+    """Say how many planted faults the proof refused."""
+    return f"{(faulty['verdict'] == 'different').sum()} of {len(faulty)} planted faults refused"
+
+
+def of_verdicts(folder: Path) -> str:
+    """Say how many honest rows passed the proof, which differ, and how many faults it refused."""
+    rows, faulty = judged(folder)
     count = rows["verdict"].value_counts()
-    others = rows[rows["verdict"].isin(["different", "failed"])]
-    text = f"{count.get('same', 0)} of {len(rows)} pairs of framework and network are the same"
+    others = rows[~rows["verdict"].isin(["same", "unsupported"])]
+    text = f"{count.get('same', 0)} of {len(rows)} rows are the same"
     if "unsupported" in count:
         text += f", {count['unsupported']} unsupported"
     if len(others):
-        text += f", different or failed: {', '.join(others['framework'] + ' ' + others['network'])}"
-    return text + "."
+        named = dict.fromkeys(others["framework"] + " " + others["network"])
+        text += f", different or failed: {', '.join(named)}"
+    return f"{text}; {refused(faulty)}." if len(faulty) else text + "."
 
 
 def of_explanation(folder: Path) -> str:

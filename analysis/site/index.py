@@ -35,6 +35,7 @@ QUESTIONS = {  # key: the question, and how to read its answers
     "other": ("What else was found?", ""),
 }
 USUAL = ("fp32", "stock")
+MOST_NAMES = 3  # in a cell of the index
 TEXTS = ("explain.md", "compare.md", "report.md", "study.md")
 
 
@@ -136,8 +137,9 @@ def readme(results: Path) -> str:
 
 def _campaign_line(folder: Path) -> list[str]:
     meta, rows = _meta(folder / "campaign.json"), packed.text_table(folder / "trials.csv")
-    listed = [", ".join(dict.fromkeys(filter(None, rows[name])))
-              for name in ("network", "precision", "tuning", "strategy")]
+    listed = [_several(rows[name], plural) for name, plural in (
+        ("network", "networks"), ("precision", "precisions"), ("tuning", "tiers"),
+        ("strategy", "strategies"))]
     wires = [f"{name}={value}" for name, value in meta.get("variables", {}).items()
              if name == "NCCL_P2P_DISABLE"]
     told = [text for text in listed if text not in ("", *USUAL)]
@@ -149,20 +151,22 @@ def _campaign_line(folder: Path) -> list[str]:
     marked = (rows["caveat"] != "").sum() if "caveat" in rows else 0
     verified += f", {marked} with a caveat {MARK}" if marked else ""
     verified += "" if meta["finished"] else ", interrupted"
-    return [what, count + on, _several(rows["framework"]), verified]
+    return [what, count + on, _several(rows["framework"], "frameworks"), verified]
 
 
 def _folder_line(folder: Path) -> list[str]:
     """Return the cells of a folder that is no campaign: a study, a script's tables, verdicts."""
     what, frameworks, verified = title_of(folder), "", ""
     if (folder / "verdicts.csv").exists():
-        rows = packed.text_table(folder / "verdicts.csv")
-        what = f"dlbench verify: {_several(rows['network'])}"
-        frameworks = _several(rows["framework"])
+        rows, faulty = findings.judged(folder)
+        what = f"dlbench verify: {_several(rows['network'], 'networks')}"
+        frameworks = _several(rows["framework"], "frameworks")
         verified = f"{(rows['verdict'] == 'same').sum()} of {len(rows)}"
+        if len(faulty):
+            verified += f", {findings.refused(faulty)}"
     elif (folder / "bisect.csv").exists():
         rows = packed.text_table(folder / "bisect.csv")
-        what = f"dlbench bisect: {_several(rows['release'])}"
+        what = f"dlbench bisect: {_several(rows['release'], 'releases')}"
     elif explained := sorted(folder.glob("*/explain.md")):
         titles = {title_of(path.parent).partition(":")[0] for path in explained}
         what = titles.pop() if len(titles) == 1 else "Why frameworks differ"
@@ -171,7 +175,7 @@ def _folder_line(folder: Path) -> list[str]:
     if pages and not frameworks:
         meta = _meta(pages[0])
         used = [trial["framework"] for trial in meta.get("trials", ())]
-        frameworks = _several([*used, *meta.get("workers", {})])
+        frameworks = _several([*used, *meta.get("workers", {})], "frameworks")
     return [what, _facts(folder)[0], frameworks, verified]
 
 
@@ -182,8 +186,10 @@ def _title(meta: Mapping[str, Any]) -> str:
     return str(meta["suite"].get("title") or meta["name"])
 
 
-def _several(values: "Iterable[str] | pd.Series[str]") -> str:
-    return ", ".join(dict.fromkeys(values))
+def _several(values: "Iterable[str] | pd.Series[str]", plural: str) -> str:
+    """Name a few values; say how many there are of more."""
+    names = list(dict.fromkeys(filter(None, values)))
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} {plural}"
 
 
 def _of_campaign(published: Published) -> Card:

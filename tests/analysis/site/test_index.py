@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.site import index, links, publish, selection
+from analysis.site import findings, index, links, publish, selection
 from harness.environments import recipes
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -13,6 +13,18 @@ def test_the_index_of_the_results_is_current_and_short():
     assert (RESULTS / "README.md").read_text() == text, "write it anew: dlbench publish --index"
     assert len(text.splitlines()) <= 80
     assert all(f"[{folder.name}](" in text for folder in RESULTS.iterdir() if folder.is_dir())
+
+
+def test_planted_faults_are_counted_apart_from_honest_rows(tmp_path):
+    folder = tmp_path / "proof"
+    folder.mkdir()
+    rows = [("jax", "fcn5", "none", "same"), ("jax", "lstm32", "none", "same"), ("jax", "vgg16", "none", "crashed"),
+            ("jax", "vit_b16", "none", "unsupported"), ("jax", "fcn5", "Never", "different"), ("jax", "fcn5", "Late", "same")]
+    (folder / "verdicts.csv").write_text("\n".join(map(",".join, [("framework", "network", "fault", "verdict"), *rows])))
+    line = index.readme(tmp_path).splitlines()[-1]
+    assert line.endswith("| dlbench verify: 4 networks |  | jax | 2 of 4, 1 of 2 planted faults refused")
+    assert findings.of_verdicts(folder) == (
+        "2 of 4 rows are the same, 1 unsupported, different or failed: jax vgg16; 1 of 2 planted faults refused.")
 
 
 def test_the_list_of_published_results_names_finished_campaigns_of_known_frameworks():

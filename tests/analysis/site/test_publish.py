@@ -79,7 +79,7 @@ def test_the_first_page_groups_results_by_the_question_they_answer(published):
         "Which framework is faster?": ["older/index.html", "smoke/index.html"], "What else was found?": ["study.html"],
         "Why is one slower than another?": ["explained.html"], "Do they train the same network?": ["verify.html"]}
     assert "2 differences explained; the first: alexnet: jax is slower. It is TF32.</p>" in text
-    assert "1 of 1 pairs of framework and network are the same.</p>" in text
+    assert "1 of 1 rows are the same.</p>" in text
     parts = re.findall(r'<h3><a href="../(campaigns/[^"]+)"', (published / "campaigns/explained.html").read_text())
     assert parts == ["campaigns/explained/alexnet.html", "campaigns/explained/fcn5.html"]
     assert "fcn5: jax is slower" in (published / parts[1]).read_text()
