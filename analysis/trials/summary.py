@@ -234,7 +234,8 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         **{column: ok[column].max() for column in STRENGTH}, **counted.columns,
         **{column: ok[column].max() for column in ("quantization_error", "model_bytes")},
         "top1_agreement": ok["top1_agreement"].min(),
-        "first_call_seconds": ok["first_call_seconds"].median(),
+        # pandas 2 warns of a median of nothing but NaN.
+        "first_call_seconds": ok["first_call_seconds"].dropna().median(),
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
         **calls,
