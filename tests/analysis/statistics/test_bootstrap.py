@@ -274,3 +274,8 @@ def test_the_rank_test_is_that_of_mann_and_whitney(counts, alpha):
         p = mannwhitneyu(ours, theirs, method="exact").pvalue
         sides = ([np.array([each]) for each in side] for side in (ours, theirs))
         assert ranks.overlap(*sides, alpha) == (p > max(alpha, complete) * (1 + 1e-9)), p
+
+
+def test_many_processes_are_left_to_the_bootstrap():
+    few, many = ([np.array([float(each)]) for each in range(count)] for count in (ranks.MOST, ranks.MOST + 1))
+    assert ranks.overlap(few, few, 0.05) and not ranks.overlap(many, many, 0.05)
