@@ -4,6 +4,7 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import gettempdir
 from uuid import uuid4
 
 # Products of tests are small: OpenBLAS's other threads would only wait, and busily.
@@ -24,8 +25,18 @@ HOST = "tests.faults.host"
 KEPT = 4  # workers of frameworks that wait for another test
 # TorchInductor's pool of compilers imports PyTorch once a core and rank, for a kernel or two.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+def _cache():
+    """Return a folder for what the next run can use too: where the home is read-only, a temporary one."""
+    given = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "dlbench")
+    with suppress(OSError):
+        given.mkdir(parents=True, exist_ok=True)
+    return given if os.access(given, os.W_OK) else Path(gettempdir(), f"dlbench-tests-{os.getuid()}")
+
+
 # Many workers compile the same programs, in this run and in the next.
-COMPILED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "dlbench", "compiled")
+COMPILED = _cache() / "compiled"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(COMPILED / "inductor"))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

