@@ -11,6 +11,7 @@ from runners import protocol
 from runners.inference import Engine, Inference, flat, trained
 from runners.keras.layers import build_model, canonical_shape, full_name, layouts, to_keras
 from runners.tensorflow.devices import lstm_options, prepare_devices, tiers
+from runners.tensorflow.operations import local_response_norm
 from runners.tensorflow.runner import Runner as Trainer
 
 
@@ -26,7 +27,7 @@ class TensorFlow(Engine):
         self.devices = prepare_devices(task)
         with self._where():
             self.model, outputs = build_model(task, lstm_options(task, task.tuning),
-                                              tf.nn.local_response_normalization)
+                                              local_response_norm)
         self.settings = self._settings()
         variables = {full_name(variable): variable
                      for variable in self.model.trainable_variables}

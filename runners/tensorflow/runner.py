@@ -33,6 +33,7 @@ from runners.protocol import Product
 from runners.tensorflow import devices, nodes
 from runners.tensorflow.devices import lstm_options, prepare_devices, tiers
 from runners.tensorflow.libraries import loaded
+from runners.tensorflow.operations import local_response_norm
 from runners.tensorflow.profile import operators_of
 
 # Fixed, so that every step does the same work.
@@ -73,7 +74,7 @@ class Runner(protocol.Runner):
                 self.devices, cross_device_ops=devices.STRATEGIES[task.strategy]())
         with self.strategy.scope() if self.strategy else tf.device(self.devices[0]):
             self.model, outputs = build_model(task, lstm_options(task, task.tuning),
-                                              tf.nn.local_response_normalization)
+                                              local_response_norm)
             self.optimizer = keras.optimizers.SGD(
                 float(task.network["learning_rate"]), momentum=float(task.network["momentum"]),
                 loss_scale_factor=FP16_LOSS_SCALE if task.precision == "fp16" else None)

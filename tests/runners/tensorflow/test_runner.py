@@ -54,6 +54,13 @@ def test_half_precision_is_near_but_not_fp32_and_leaves_the_next_build_alone(ver
     assert verdict("tensorflow", "tiny_lstm").gradient_error < 1e-4
 
 
+@pytest.mark.parametrize("tuning", ["stock", "compiled"])
+def test_channels_are_normalised_in_bf16(verdict, tuning):
+    """TensorFlow's own operation has no kernel in bf16 on CPUs, and XLA refuses its lowering."""
+    found = verdict("tensorflow", "tiny_inception", precision="bf16", tuning=tuning)
+    assert (found.verdict, found.reason) == ("same", "")
+
+
 def test_batches_from_host_memory_train_exactly_as_batches_on_the_device(worker, tmp_path):
     network = networks.get("tiny_cnn")
     arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
