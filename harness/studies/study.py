@@ -185,7 +185,7 @@ def _worker(bench: Bench, process: int, place: Place, session: Session, recorder
         raise Unsupported(trial.reason)
     variables = {**dict.fromkeys(THREAD_VARIABLES, str(place.threads)), **bench.variables}
     log = session.logs / f"{bench.framework}-{process}.log"
-    worker = session.start(trial, log, bench.module, variables)
+    worker = session.start(trial, log, f"{bench.module}:Bench", variables)
     with session.live.holding(worker), worker:
         recorder.introduce(bench.framework, worker.ask("hello", START_SECONDS))
         worker.ask("open", START_SECONDS, device=place.device_kind, threads=place.threads)

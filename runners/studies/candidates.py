@@ -1,8 +1,8 @@
 """The worker's side of a study: training's wire and clock, for single operations.
 
 A point is what is computed (a product's shape, a layer); its candidates are the ways to compute it.
-A study's module offers a `Bench` and its `session`. As in training, the driver decides how often:
-nothing here loops over anything but what it was sent.
+A study's module offers a `Bench`. As in training, the driver decides how often: nothing here loops
+over anything but what it was sent.
 """
 
 import traceback
@@ -39,9 +39,9 @@ class Bench:
     def describe():
         return {}
 
-    @classmethod
-    def session(cls):
-        return StudySession(cls)
+    @staticmethod
+    def session(bench_class, rank):
+        return StudySession(bench_class)
 
     def __init__(self, task):
         self.task = task
