@@ -5,9 +5,10 @@ A study's module offers a `Bench`. As in training, the driver decides how often:
 over anything but what it was sent.
 """
 
+import re
 import traceback
 
-from runners.protocol import Task, Unsupported, nothing, timed_run
+from runners.protocol import Task, Unsupported, nothing, processor_name, timed_run
 from runners.session import described
 from runners.wire import first_line
 
@@ -35,9 +36,14 @@ class Candidate:
 class Bench:
     """What a study's module offers; it is made with a `Task` without network."""
 
-    @staticmethod
-    def describe():
-        return {}
+    # The framework's package.
+    LIBRARY = None
+    # How the framework says that it has no such kernel; any other error is a failure.
+    REFUSALS = re.compile("(?!)")
+
+    @classmethod
+    def describe(cls):
+        return {"release": cls.LIBRARY.__version__.split("+")[0], "device_name": processor_name()}
 
     @staticmethod
     def session(bench_class, rank):
@@ -103,8 +109,12 @@ class StudySession:
                 answers[name].update(status="unsupported", reason=str(refusal))
             except Exception as failure:
                 # The other candidates can still be measured.
-                traceback.print_exc()
                 answers[name].update(status="failed", reason=first_line(failure, 200))
+                if (isinstance(failure, NotImplementedError)
+                        or self.bench.REFUSALS.search(str(failure))):
+                    answers[name]["status"] = "unsupported"
+                else:
+                    traceback.print_exc()
         return {"candidates": answers}
 
     def time(self, runs):
