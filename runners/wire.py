@@ -109,13 +109,13 @@ def main(name):
 
 
 def _open(name, rank):
-    """Import a runner and open its session; a study's module brings its own."""
+    """Import what is served and open its session; some modules have one of their own."""
     module_name, _, class_name = name.partition(":")
     module = importlib.import_module(module_name)
     if hasattr(module, "session"):
         return module.session()
     served = getattr(module, class_name or "Runner")
-    # An engine of runners.inference brings its own commands.
+    # An engine of runners.inference and a study's bench bring their own commands.
     return getattr(served, "session", Session)(served, rank)
 
 

@@ -4,7 +4,6 @@ It prints a verdict for each and a matrix of all of them. In inference an engine
 proven, else a framework's training step.
 """
 
-import csv
 import math
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ from harness.inference.reference import Asked
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.verdict import Verdict
+from harness.records.table import text_of
 from harness.validation import validate
 from harness.workers.launch import task_of
 from harness.workers.worker import Failed, Unsupported
@@ -96,19 +96,12 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
     columns = [*COLUMNS, *(OF_SEVERAL if any(row["devices"] > 1 for row in rows) else ())]
     if any("output_error" in row for row in rows):
         columns = list(OF_INFERENCE)
+    # A count of 0 was not measured.
+    found = ({**row, "parameters": row.get("parameters") or ""} for row in rows)
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows({key: "" if _missing(key, value) else value
-                              for key, value in row.items()} for row in rows)
+        path.write_text(text_of(columns, found), encoding="utf-8")
     except OSError as error:
         raise WrongUse(f"--out {path}: cannot be written ({error.strerror})") from None
-
-
-def _missing(key: str, value: Any) -> bool:
-    """Whether a value was not measured: an error is NaN, a count of parameters is 0."""
-    return value != value or (key == "parameters" and not value)
 
 
 def matrix(rows: list[dict[str, Any]]) -> Table:

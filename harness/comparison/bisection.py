@@ -5,7 +5,6 @@ it finds one place where the speed changed. A comparison that decides nothing is
 processes, and then stated as inconclusive.
 """
 
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -17,6 +16,7 @@ import pandas as pd
 from harness.errors import WrongUse
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
+from harness.records.table import text_of
 
 REGRESSED, SOUND, INCONCLUSIVE = "regressed", "sound", "inconclusive"
 ATTEMPTS = 3  # each with twice the processes of the one before
@@ -145,11 +145,8 @@ def sentence(answer: Answer) -> str:
 def write(steps: Sequence[Step], file: Path) -> None:
     """Write comparisons as CSV, in the order they were made."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, [field.name for field in fields(Step)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: "" if value != value else value
-                          for key, value in asdict(step).items()} for step in steps)
+    text = text_of([field.name for field in fields(Step)], map(asdict, steps))
+    file.write_text(text, encoding="utf-8")
 
 
 def _differing(suite: Suite, trials: Sequence[Trial]) -> dict[str, list[Any]]:

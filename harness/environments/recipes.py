@@ -171,12 +171,12 @@ class Parallel(Strict):
 class Framework(Strict):
     """One file of configs/frameworks.
 
-    `runner` trains networks and `engine` runs trained ones; a framework may have one alone. The
-    release is the version of the first of `distributions` that pip has installed. Without
-    `parallel` the framework trains on one device. `default` may be a list, the newest first.
-    `int8_summands` says how an engine with INT8 kernels adds (`runners.int8`). `files` lists what
-    pip installs beside a release where its own loader reads image files (`data: files`); without
-    it the framework reads none.
+    `runner` trains networks, and `engine` (`module:Class`) runs trained ones; a framework may have
+    one alone. The release is the version of the first of `distributions` that pip has installed.
+    Without `parallel` the framework trains on one device. `default` may be a list, the newest
+    first. `int8_summands` says how an engine with INT8 kernels adds (`runners.int8`). `files` lists
+    what pip installs beside a release where its own loader reads image files (`data: files`);
+    without it the framework reads none.
     """
 
     title: str

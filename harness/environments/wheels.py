@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from harness.environments import recipes, store
+from harness.environments.interpreters import Python
 from harness.environments.recipes import Device, Recipe
 from harness.environments.store import BuildFailed, Progress
 from harness.errors import WrongUse, brief
@@ -65,13 +66,9 @@ def resolve(framework: str, release: str, device: Device, index: str, pre: bool,
     name = _own(framework, recipe.packages_for(device, python.version)).name
     wanted = f"{name}=={release}" if release else name
     progress(f"{wanted}: asking {index or 'the package index'}")
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        options = [*(["--pre"] if pre else []), *(["--index-url", index] if index else [])]
-        _run([str(python.path), "-m", "venv", f"{folder}/venv"])
-        _run([f"{folder}/venv/bin/python", "-m", "pip", "install", "--quiet", "--dry-run",
-              "--no-deps", "--only-binary=:all:", "--report", str(report), *options, wanted])
-        [found] = json.loads(report.read_text(encoding="utf-8"))["install"]
+    said = _pip(python, index, "install", "--quiet", "--dry-run", "--no-deps",
+                "--only-binary=:all:", "--report", "-", *(["--pre"] if pre else []), wanted)
+    [found] = json.loads(said)["install"]
     source = found["download_info"]
     digest = source.get("archive_info", {}).get("hashes", {}).get("sha256", "")
     url = source["url"].partition("#")[0] + (f"#sha256={digest}" if digest else "")
@@ -85,10 +82,7 @@ def versions(framework: str, device: Device, index: str, progress: Progress) -> 
     python = store.choose_python(framework, recipe, progress)
     name = _own(framework, recipe.packages_for(device, python.version)).name
     progress(f"{name}: asking {index or 'the package index'} for its releases")
-    with tempfile.TemporaryDirectory() as folder:
-        _run([str(python.path), "-m", "venv", f"{folder}/venv"])
-        said = _run([f"{folder}/venv/bin/python", "-m", "pip", "index", "versions", name,
-                     *(["--index-url", index] if index else [])])
+    said = _pip(python, index, "index", "versions", name)
     _, _, listed = said.partition("Available versions: ")
     found = (each.strip().partition("+")[0] for each in listed.partition("\n")[0].split(","))
     return list(dict.fromkeys(filter(None, found)))
@@ -127,6 +121,14 @@ def _own(framework: str, packages: list[str]) -> Requirement:
     """Return the framework's own package among those of a recipe."""
     wanted = map(Requirement, packages)
     return next(each for each in wanted if canonicalize_name(each.name) in _names(framework))
+
+
+def _pip(python: Python, index: str, *words: str) -> str:
+    """Run a Python's pip with an index, if one is named, and return what it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        _run([str(python.path), "-m", "venv", folder])
+        return _run([f"{folder}/bin/python", "-m", "pip", *words,
+                     *(["--index-url", index] if index else [])])
 
 
 def _run(command: list[str]) -> str:

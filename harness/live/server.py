@@ -54,14 +54,8 @@ def application(folder: Path, settings: Mapping[str, Any], token: str) -> Starle
     """Return the pages as an ASGI application; everything outside /token/ is not found."""
     plotly = get_plotlyjs()
 
-    def page(request: Request) -> Response:
-        return FileResponse(PAGE / "index.html", headers=HEADERS)
-
-    def script(request: Request) -> Response:
-        return FileResponse(PAGE / "live.js", headers=HEADERS)
-
-    def style(request: Request) -> Response:
-        return FileResponse(PAGE / "live.css", headers=HEADERS)
+    def file(name: str) -> Callable[[Request], Response]:
+        return lambda request: FileResponse(PAGE / name, headers=HEADERS)
 
     def figures(request: Request) -> Response:
         return Response(plotly, media_type="text/javascript", headers=HEADERS)
@@ -81,8 +75,8 @@ def application(folder: Path, settings: Mapping[str, Any], token: str) -> Starle
 
     inner = Starlette(
         routes=[Route(f"/{token}/{name}", answer) for name, answer in (
-            ("", page), ("live.js", script), ("live.css", style), ("plotly.min.js", figures),
-            ("settings.json", known), ("events", events))],
+            ("", file("index.html")), ("live.js", file("live.js")), ("live.css", file("live.css")),
+            ("plotly.min.js", figures), ("settings.json", known), ("events", events))],
         # A page of another site that gives our address its name is refused.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])])
     application = Starlette()

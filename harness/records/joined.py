@@ -17,6 +17,7 @@ from analysis.records.columns import TABLES
 from analysis.records.reader import Campaign
 from harness.errors import WrongUse
 from harness.records import lock
+from harness.records.table import text_of
 
 # What all parts must have in common, by the key of campaign.json.
 SAME = ("schema", "suite", "seed", "source_hash", "comparison", "environments", "data_sets",
@@ -47,7 +48,7 @@ def join(folders: Sequence[Path], out: Path) -> None:
         for table in TABLES:
             columns, rows = _table(table, folders, names, stride)
             if columns:
-                (out / f"{table}.csv").write_text(_text(columns, rows), encoding="utf-8")
+                (out / f"{table}.csv").write_text(text_of(columns, rows), encoding="utf-8")
         for folder, name in zip(folders, names, strict=True):
             shutil.copytree(folder / "logs", out / "logs" / name, dirs_exist_ok=True)
         page = json.dumps(_page(names, parts, out.name, stride), indent=1)
@@ -135,11 +136,3 @@ def _read(file: Path) -> tuple[list[str], Rows]:
         return [], []
     found = csv.DictReader(io.StringIO(packed.read_text(file), newline=""))
     return list(found.fieldnames or ()), list(found)
-
-
-def _text(columns: Sequence[str], rows: Rows) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -23,6 +23,7 @@ from analysis.records import packed, reader
 from analysis.records.columns import TABLES
 from analysis.records.reader import Campaign
 from analysis.records.text import BadRecords
+from harness.records.table import text_of
 
 Row = dict[str, str]
 Key = tuple[str, int]  # a trial and the number of its process
@@ -79,11 +80,8 @@ def mended(folder: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Campaign
     with tempfile.TemporaryDirectory(prefix="dlbench-") as whole:
         shutil.copyfile(folder / "campaign.json", Path(whole, "campaign.json"))
         for name, table in tables.items():
-            with Path(whole, f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, table.header, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(row for row in table.rows
-                                 if name in TRACES or _key(row) not in again)
+            rows = [row for row in table.rows if name in TRACES or _key(row) not in again]
+            Path(whole, f"{name}.csv").write_text(text_of(table.header, rows), encoding="utf-8")
         try:
             campaign = reader.read(whole)
         except BadRecords:

@@ -30,7 +30,7 @@ from harness.records import lock
 from harness.studies import own_sums, study
 from harness.studies.recorder import StudyRecorder
 from harness.workers.launch import start, task_of
-from harness.workers.worker import Failed, Unsupported, Worker
+from harness.workers.worker import Failed, Unsupported
 
 MODULE = "runners.studies.links"
 WIRES: Mapping[str, Mapping[str, str]] = {"default": {}, "p2p_off": {"NCCL_P2P_DISABLE": "1"},
@@ -40,7 +40,6 @@ WIRES: Mapping[str, Mapping[str, str]] = {"default": {}, "p2p_off": {"NCCL_P2P_D
 SMALLEST_BYTES, GROWTH = 4 * 63**2, 4
 LARGEST_MIB = {"cpu": 64, "cuda": 256}
 START_SECONDS, TRANSFER_SECONDS = 300.0, 120.0
-PILOTS = 3
 
 # Whose links are fitted; of other frameworks only their own sums over nodes.
 FITTED = "pytorch"
@@ -190,23 +189,9 @@ def measure(group: Group, environment: Environment | BuildFailed, effort: Effort
                     yield {"link": link, "status": "unsupported", "reason": refusal}
                     continue
                 for size_bytes in effort.sizes(link):
-                    yield from _windows(worker, link, size_bytes, effort)
+                    timed = partial(worker.ask, "transfer", TRANSFER_SECONDS, link=link,
+                                    size_bytes=size_bytes)
+                    for row in own_sums.windows(timed, effort):
+                        yield {"link": link, "status": "ok", "bytes": size_bytes, **row}
     except (Failed, Unsupported) as error:
-        status = "failed" if isinstance(error, Failed) else "unsupported"
-        yield {"link": "", "status": status, "reason": str(error)}
-
-
-def _windows(worker: Worker, link: str, size_bytes: int, effort: Effort) -> Iterator[Row]:
-    """Time the windows of one size; pilots of one transfer say how many transfers fill a window."""
-    def transfer(steps: int) -> dict[str, Any]:
-        return worker.ask("transfer", TRANSFER_SECONDS, link=link, size_bytes=size_bytes,
-                          steps=steps)
-
-    pilots = [transfer(1) for _ in range(PILOTS)]
-    shortest = min(pilot["stop"] - pilot["start"] for pilot in pilots)
-    steps = max(1, math.ceil(effort.window_seconds / shortest))
-    for window in range(effort.windows):
-        answer = transfer(steps)
-        seconds = answer["stop"] - answer["start"] - answer.pop("idle_seconds")
-        yield {"link": link, "status": "ok", "window": window, "bytes": size_bytes, **answer,
-               "seconds": seconds}
+        yield {"link": "", **study.refusal(error)}

@@ -7,6 +7,7 @@ with `phases` does. A message is a tensor where a framework sums them one by one
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from analysis.records.study_reader import ONE_BY_ONE, own_sum
 from harness.data.inputs import Inputs
 from harness.environments.store import BuildFailed, Environment
 from harness.plan.planner import Trial
+from harness.studies.study import refusal
 from harness.workers.launch import start, task_of
 from harness.workers.worker import Failed, Unsupported, Worker
 from networks import Network, work
@@ -39,13 +41,14 @@ def sweep(trial: Trial, environment: Environment | BuildFailed, inputs: Inputs, 
                 several = trial.framework in ONE_BY_ONE and size_bytes <= SMALL_BYTES
                 count = TENSORS if several else 1
                 _build(worker, trial, of_tensors(count, size_bytes // work.FLOAT_BYTES), inputs)
-                for row in _windows(lambda steps: worker.ask(
-                        "phase", LIMIT_SECONDS, variant=PART, steps=steps), effort):
+                timed = partial(worker.ask, "phase", LIMIT_SECONDS, variant=PART)
+                # All ranks build the part before any runs it.
+                timed(steps=0)
+                for row in windows(timed, effort):
                     yield {"link": link, "status": "ok", "bytes": size_bytes, **row,
                            "steps": count * row["steps"]}
     except (Failed, Unsupported) as error:
-        status = "failed" if isinstance(error, Failed) else "unsupported"
-        yield {"link": link, "status": status, "reason": str(error)}
+        yield {"link": link, **refusal(error)}
 
 
 def of_tensors(count: int, values: int) -> Network:
@@ -69,14 +72,13 @@ def _build(worker: Worker, trial: Trial, network: Network, inputs: Inputs) -> No
     worker.ask("feed", LIMIT_SECONDS, batches=str(batches), residence="device")
 
 
-def _windows(timed: Callable[[int], dict[str, Any]], effort: Any) -> Iterator[dict[str, Any]]:
-    """Time the windows of one size; pilots of one sum say how many fill a window."""
-    # All ranks build the part before any runs it.
-    timed(0)
-    pilots = [timed(1) for _ in range(PILOTS)]
+def windows(timed: Callable[..., dict[str, Any]], effort: Any) -> Iterator[dict[str, Any]]:
+    """Time the windows of one size; pilots of one step say how many steps fill a window."""
+    pilots = [timed(steps=1) for _ in range(PILOTS)]
     shortest = min(pilot["stop"] - pilot["start"] for pilot in pilots)
     steps = max(1, math.ceil(effort.window_seconds / shortest))
     for window in range(effort.windows):
-        answer = timed(steps)
+        answer = timed(steps=steps)
+        seconds = answer["stop"] - answer["start"] - answer.get("idle_seconds", 0)
         yield {"window": window, "steps": steps, "start": answer["start"], "stop": answer["stop"],
-               "seconds": answer["stop"] - answer["start"]}
+               "seconds": seconds}

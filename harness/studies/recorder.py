@@ -5,7 +5,6 @@ columns; `analysis.records.study_reader` reads them.
 """
 
 import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from analysis.records import packed, study_reader
 from analysis.records.study_reader import MEASUREMENT_COLUMNS
 from harness.campaign.recorder import Folder
 from harness.errors import WrongUse
+from harness.records.table import text_of
 
 
 class StudyRecorder(Folder):
@@ -40,15 +40,13 @@ class StudyRecorder(Folder):
 def open_study(folder: Path, page: Mapping[str, Any], points: Mapping[str, Mapping[str, Any]]
                ) -> StudyRecorder:
     """Begin a study in `folder`, or continue it. Raises WrongUse if it has other points."""
-    table, recorder = io.StringIO(), StudyRecorder(folder)
+    recorder = StudyRecorder(folder)
     columns = dict.fromkeys(key for point in points.values() for key in point)
-    writer = csv.DictWriter(table, list(columns), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(points.values())
+    table = text_of(list(columns), points.values())
     if not (folder / "study.json").exists():
-        recorder.begin(page, {"points.csv": table.getvalue(),
+        recorder.begin(page, {"points.csv": table,
                               "measurements.csv": ",".join(MEASUREMENT_COLUMNS) + "\n"})
-    elif packed.read_text(folder / "points.csv") != table.getvalue():
+    elif packed.read_text(folder / "points.csv") != table:
         raise WrongUse(f"{folder}: the study there has other points; "
                        "resume with the options that began it")
     else:

@@ -185,7 +185,7 @@ def _worker(bench: Bench, process: int, place: Place, session: Session, recorder
         raise Unsupported(trial.reason)
     variables = {**dict.fromkeys(THREAD_VARIABLES, str(place.threads)), **bench.variables}
     log = session.logs / f"{bench.framework}-{process}.log"
-    worker = session.start(trial, log, bench.module, variables)
+    worker = session.start(trial, log, f"{bench.module}:Bench", variables)
     with session.live.holding(worker), worker:
         recorder.introduce(bench.framework, worker.ask("hello", START_SECONDS))
         worker.ask("open", START_SECONDS, device=place.device_kind, threads=place.threads)
@@ -218,7 +218,7 @@ def _run_process(study: Study, process: int, bench: Bench,
                         if study.called and process == 0:
                             see_what_was_called(worker, bench.framework, found, study.called)
                     except (Failed, Unsupported) as failure:
-                        found = [_refusal(failure)]
+                        found = [{"candidate": "all", **refusal(failure)}]
                     recorder.append([{**row, "point": point["point"], **each} for each in found])
                     if len(waiting) % 100 == 0:
                         note(f"{bench.framework}, process {process}: {total - len(waiting)} of "
@@ -227,14 +227,15 @@ def _run_process(study: Study, process: int, bench: Bench,
                         deaths += 1
                         break
         except (Failed, Unsupported) as reason:
-            recorder.append([{**row, "point": point["point"], **_refusal(reason)}
-                            for point in waiting])
+            recorder.append([{**row, "point": point["point"], "candidate": "all",
+                              **refusal(reason)} for point in waiting])
             return
 
 
-def _refusal(reason: Failed | Unsupported) -> dict[str, str]:
+def refusal(reason: Failed | Unsupported) -> dict[str, str]:
+    """Return the columns of a row that was not measured."""
     status = "failed" if isinstance(reason, Failed) else "unsupported"
-    return {"candidate": "all", "status": status, "reason": str(reason)}
+    return {"status": status, "reason": str(reason)}
 
 
 def measure_point(worker: Any, point: Point, study: Study, order: random.Random

@@ -7,14 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from runners.inference import STATISTICS, Engine, Inference, flat, trained
+from runners.inference import STATISTICS, Engine, flat, trained
 from runners.jax.layers import forward
 from runners.jax.profile import NAMELESS, meanings_of, operators_of
 from runners.jax.runner import Runner as Trainer
-
-
-def session():
-    return Inference(Jax)
 
 
 class Jax(Engine):

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime as ort
 
 from runners import int8, protocol
-from runners.inference import Engine, Inference, flat
+from runners.inference import Engine, flat
 from runners.onnx import int8_file, network_file
 from runners.onnxruntime import bf16, cuda
 from runners.protocol import Unsupported
@@ -26,10 +26,6 @@ PRECISIONS = (*KINDS, "bf16", "int8")
 INTEGER_PRODUCTS = {"QLinearConv", "QGemm", "QLinearMatMul", "MatMulIntegerToFloat"}
 # What a session raises where its provider cannot run a graph.
 REFUSALS = ("NotImplemented", "Fail")
-
-
-def session():
-    return Inference(OnnxRuntime)
 
 
 class OnnxRuntime(Engine):

@@ -8,7 +8,7 @@ import numpy as np
 import openvino as ov
 
 from runners import int8, protocol
-from runners.inference import Engine, Inference, flat
+from runners.inference import Engine, flat
 from runners.onnx import int8_file, network_file
 from runners.protocol import Unsupported
 
@@ -19,10 +19,6 @@ PRODUCTS, INTEGERS = ("Convolution", "FullyConnected"), ("u8", "i8")
 HINT = "INFERENCE_PRECISION_HINT"
 TIERS = {"stock": [], "compiled": [], "tuned": [],
          "uncompiled": "OpenVINO compiles every network"}
-
-
-def session():
-    return Inference(OpenVino)
 
 
 class OpenVino(Engine):

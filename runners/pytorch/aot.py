@@ -10,13 +10,8 @@ import tempfile
 import torch
 import torch._inductor
 
-from runners.inference import Inference
 from runners.protocol import Unsupported
 from runners.pytorch.inference import PyTorch
-
-
-def session():
-    return Inference(AotInductor)
 
 
 class Whole(torch.nn.Module):

@@ -11,7 +11,7 @@ import torch
 import torch._inductor.config
 
 from runners import protocol
-from runners.inference import Engine, Inference, trained
+from runners.inference import Engine, trained
 from runners.pytorch.runner import (
     AUTOCAST,
     PARAMETER_NAMES,
@@ -25,10 +25,6 @@ from runners.pytorch.runner import (
 from runners.pytorch.runner import Runner as Trainer
 
 STATISTICS = {"mean": "running_mean", "variance": "running_var"}
-
-
-def session():
-    return Inference(PyTorch)
 
 
 class PyTorch(Engine):

@@ -1,13 +1,14 @@
 """The worker's side of a study: training's wire and clock, for single operations.
 
 A point is what is computed (a product's shape, a layer); its candidates are the ways to compute it.
-A study's module offers a `Bench` and its `session`. As in training, the driver decides how often:
-nothing here loops over anything but what it was sent.
+A study's module offers a `Bench`. As in training, the driver decides how often: nothing here loops
+over anything but what it was sent.
 """
 
+import re
 import traceback
 
-from runners.protocol import Task, Unsupported, nothing, timed_run
+from runners.protocol import Task, Unsupported, nothing, processor_name, timed_run
 from runners.session import described
 from runners.wire import first_line
 
@@ -35,13 +36,18 @@ class Candidate:
 class Bench:
     """What a study's module offers; it is made with a `Task` without network."""
 
-    @staticmethod
-    def describe():
-        return {}
+    # The framework's package.
+    LIBRARY = None
+    # How the framework says that it has no such kernel; any other error is a failure.
+    REFUSALS = re.compile("(?!)")
 
     @classmethod
-    def session(cls):
-        return StudySession(cls)
+    def describe(cls):
+        return {"release": cls.LIBRARY.__version__.split("+")[0], "device_name": processor_name()}
+
+    @staticmethod
+    def session(bench_class, rank):
+        return StudySession(bench_class)
 
     def __init__(self, task):
         self.task = task
@@ -103,8 +109,12 @@ class StudySession:
                 answers[name].update(status="unsupported", reason=str(refusal))
             except Exception as failure:
                 # The other candidates can still be measured.
-                traceback.print_exc()
                 answers[name].update(status="failed", reason=first_line(failure, 200))
+                if (isinstance(failure, NotImplementedError)
+                        or self.bench.REFUSALS.search(str(failure))):
+                    answers[name]["status"] = "unsupported"
+                else:
+                    traceback.print_exc()
         return {"candidates": answers}
 
     def time(self, runs):

@@ -118,6 +118,3 @@ class Layer:
 
         return {"forward": forward, "backward_data": backward_data,
                 "backward_filter": backward_filter}[self.kind]
-
-
-session = Bench.session

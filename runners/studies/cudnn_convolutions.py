@@ -211,6 +211,3 @@ class Cudnn:
 
 def address(tensor):
     return ctypes.c_void_p(tensor.data_ptr())
-
-
-session = Bench.session

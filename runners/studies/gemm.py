@@ -114,6 +114,3 @@ def captured(multiply, stream):
             multiply()
         graph.capture_end()
     return graph
-
-
-session = Bench.session

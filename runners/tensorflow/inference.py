@@ -8,15 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
-from runners.inference import Engine, Inference, flat, trained
+from runners.inference import Engine, flat, trained
 from runners.keras.layers import build_model, canonical_shape, full_name, layouts, to_keras
 from runners.tensorflow.devices import lstm_options, prepare_devices, tiers
 from runners.tensorflow.operations import local_response_norm
 from runners.tensorflow.runner import Runner as Trainer
-
-
-def session():
-    return Inference(TensorFlow)
 
 
 class TensorFlow(Engine):

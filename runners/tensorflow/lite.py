@@ -11,15 +11,11 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from runners import protocol
-from runners.inference import Inference, flat
+from runners.inference import flat
 from runners.protocol import Unsupported
 from runners.tensorflow.inference import TensorFlow
 
 TIERS = {"stock": [], "compiled": [], "tuned": [], "uncompiled": "LiteRT converts every network"}
-
-
-def session():
-    return Inference(LiteRt)
 
 
 class LiteRt(TensorFlow):

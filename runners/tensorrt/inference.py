@@ -9,7 +9,7 @@ import importlib
 import numpy as np
 
 from runners import protocol
-from runners.inference import Engine, Inference, flat
+from runners.inference import Engine, flat
 from runners.onnx import network_file
 from runners.protocol import Unsupported
 
@@ -18,10 +18,6 @@ KINDS = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16"}
 TIERS = {"stock": [], "compiled": [], "tuned": ["builder optimization level 5"],
          "uncompiled": "TensorRT compiles every network"}
 MOST_LEVEL = 5
-
-
-def session():
-    return Inference(TensorRt)
 
 
 class TensorRt(Engine):
@@ -125,3 +121,9 @@ class TensorRt(Engine):
         if int(error):
             raise RuntimeError(f"CUDA: {self.cuda.cudaGetErrorString(error)[1]!r}")
         return found[0] if found else None
+
+
+class TensorRtForRtx(TensorRt):
+    """The same interface under another name, for GeForce and RTX GPUs."""
+
+    LIBRARY = "tensorrt_rtx"

@@ -153,7 +153,7 @@ def test_a_build_without_cuda_says_which_providers_it_has(prove):
 
 
 def test_autocast_under_the_name_of_fp32_is_found(prove):
-    found = prove("pytorch", ["tiny_resnet"], "tests.faults.engines.pytorch")["tiny_resnet"]
+    found = prove("pytorch", ["tiny_resnet"], "tests.faults.engines.pytorch:Autocast")["tiny_resnet"]
     assert "so large an error is that of bf16" in found
 
 
@@ -166,5 +166,5 @@ def test_a_file_of_litert_without_weights_is_found(prove):
 
 
 def test_openvino_is_refused_by_what_it_says_of_itself(prove):
-    found = prove("openvino", ["tiny_resnet"], "tests.faults.engines.openvino")["tiny_resnet"]
+    found = prove("openvino", ["tiny_resnet"], "tests.faults.engines.openvino:SilentBf16")["tiny_resnet"]
     assert found.startswith("the engine says that it computes in bf16, fp32 was asked for")

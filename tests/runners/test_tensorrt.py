@@ -15,8 +15,7 @@ from runners.onnx import network_file
 from runners.protocol import Task, Unsupported
 from runners.reference import inference as reference
 from runners.reference.runner import Runner
-from runners.tensorrt.inference import TensorRt
-from runners.tensorrt.rtx import TensorRtForRtx
+from runners.tensorrt.inference import TensorRt, TensorRtForRtx
 
 BATCH = 2
 

@@ -57,6 +57,3 @@ class Bench(bench.AttentionBench):
         text = compute.func.lower(*compute.args).compile().as_text()
         names = {*INSTRUCTION.findall(text), *TARGET.findall(text)}
         return sorted(filter(bench.TELLING.search, names))
-
-
-session = Bench.session

@@ -130,6 +130,3 @@ def reasons(lines, name):
         elif own:
             found.append(line.strip())
     return " ".join(found)[:300]
-
-
-session = Bench.session

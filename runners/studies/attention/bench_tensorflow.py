@@ -66,6 +66,3 @@ class Bench(bench.AttentionBench):
         graph = compute.func.get_concrete_function(*compute.args).graph
         names = {operation.type for operation in graph.get_operations()}
         return sorted(filter(bench.TELLING.search, names))
-
-
-session = Bench.session

@@ -9,11 +9,10 @@ import re
 
 import numpy as np
 
-from runners.protocol import Product, Unsupported, processor_name
+from runners.protocol import Product
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
 from runners.studies.layers import reference
-from runners.wire import first_line
 
 CHECKED_BATCH = 2
 # What most frameworks call them, by layout and dimensions.
@@ -29,17 +28,13 @@ REFUSALS = re.compile(
 class LayerBench(candidates.Bench):
     """Subclasses say how a framework does what follows; `point` is what is computed."""
 
-    # The framework's package, and its functions (tensors, point) by layer.
-    LIBRARY = None
+    REFUSALS = REFUSALS
+    # The framework's functions (tensors, point) by layer.
     OPERATIONS = {}
     # Layouts whose weights are (*kernel, in, out).
     WEIGHT_LAST = ()
     # Whether nhwc is another shape, or only another order in memory.
     TRANSPOSED = True
-
-    @classmethod
-    def describe(cls):
-        return {"release": cls.LIBRARY.__version__.split("+")[0], "device_name": processor_name()}
 
     def place(self, name, array, point):
         """Take a NumPy array to the device."""
@@ -66,18 +61,13 @@ class LayerBench(candidates.Bench):
             yield kind, lambda kind=kind: self._candidate(point, layers, kind == "forward_backward")
 
     def _candidate(self, point, layers, backward):
-        try:
-            for batch in (CHECKED_BATCH, point["batch"]):
-                if batch not in layers:
-                    layers[batch] = self._made(point, batch)
-            error = self._error(point, layers, backward)
-            repeated = Product(layers[point["batch"]][1 + backward], self.wait)
-            repeated.step()
-            repeated.synchronize()
-        except Exception as refusal:
-            if isinstance(refusal, NotImplementedError) or REFUSALS.search(str(refusal)):
-                raise Unsupported(first_line(refusal, 200)) from refusal
-            raise
+        for batch in (CHECKED_BATCH, point["batch"]):
+            if batch not in layers:
+                layers[batch] = self._made(point, batch)
+        error = self._error(point, layers, backward)
+        repeated = Product(layers[point["batch"]][1 + backward], self.wait)
+        repeated.step()
+        repeated.synchronize()
         return Candidate(repeated.step, repeated.synchronize, error=error)
 
     def _error(self, point, layers, backward):

@@ -100,6 +100,3 @@ class Bench(bench.LayerBench):
 
     def numpy(self, tensor):
         return jax.device_get(tensor)
-
-
-session = Bench.session

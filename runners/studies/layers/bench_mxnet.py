@@ -101,6 +101,3 @@ class Bench(bench.LayerBench):
 
     def numpy(self, tensor):
         return tensor.asnumpy()
-
-
-session = Bench.session

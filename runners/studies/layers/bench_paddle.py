@@ -89,6 +89,3 @@ class Bench(bench.LayerBench):
         # On a CPU a function returns when it is done.
         if self.task.device == "cuda":
             paddle.device.synchronize()
-
-
-session = Bench.session

@@ -85,6 +85,3 @@ class Bench(bench.LayerBench):
 
     def numpy(self, tensor):
         return tensor.detach().cpu().numpy()
-
-
-session = Bench.session

@@ -96,6 +96,3 @@ class Bench(bench.LayerBench):
 
     def wait(self, result):
         tf.test.experimental.sync_devices()
-
-
-session = Bench.session

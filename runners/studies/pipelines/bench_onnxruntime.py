@@ -62,6 +62,3 @@ def run(pipeline, batch):
 class Bench(bench.PipelineBench):
     ENGINE = OnnxRuntime
     LOADERS = {"dali": Dali}
-
-
-session = Bench.session

@@ -108,6 +108,3 @@ class Bench(bench.PipelineBench):
         infer = super()._inference(batch)
         # NumPy's loaders leave arrays.
         return lambda given: infer(given if torch.is_tensor(given) else torch.from_numpy(given))
-
-
-session = Bench.session

@@ -60,6 +60,3 @@ class Bench(bench.PipelineBench):
 
     def place(self, array):
         return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
-
-
-session = Bench.session

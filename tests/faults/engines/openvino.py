@@ -1,13 +1,8 @@
 """OpenVINO with bf16 as its precision, as it comes on a processor that has bf16."""
 
-from runners.inference import Inference
 from runners.openvino import inference
 
 
 class SilentBf16(inference.OpenVino):
     def options(self):
         return {**super().options(), inference.HINT: "bf16"}
-
-
-def session():
-    return Inference(SilentBf16)

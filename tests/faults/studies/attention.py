@@ -25,6 +25,3 @@ class Bench(bench_pytorch.Bench):
             return output, dq, torch.zeros_like(dk) if name == "no dk" else dk, dv
 
         return compute
-
-
-session = Bench.session

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch.nn import grad
 
 from runners.studies import cudnn_convolutions as module
-from runners.studies.cudnn_convolutions import session
+from runners.studies.cudnn_convolutions import Bench
 
-__all__ = ["session"]
+__all__ = ["Bench"]
 
 WORKSPACES = {"FFT": 4096, "IMPLICIT_PRECOMP_GEMM": 2**40}
 

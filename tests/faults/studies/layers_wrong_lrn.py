@@ -3,9 +3,9 @@
 import torch.nn.functional as F
 
 from runners.studies.layers import bench_pytorch, reference
-from runners.studies.layers.bench_pytorch import session
+from runners.studies.layers.bench_pytorch import Bench
 
-__all__ = ["session"]
+__all__ = ["Bench"]
 
 bench_pytorch.OPERATIONS["lrn"] = lambda t, p: F.local_response_norm(
     t["x"], reference.LRN_SIZE, reference.LRN_ALPHA * reference.LRN_SIZE, reference.LRN_BETA,

@@ -79,6 +79,3 @@ class Bench(bench.PipelineBench):
 
     def flow(self, loader, *rest):
         return getattr(loader, "FLOW", Flow)(loader, *rest)
-
-
-session = Bench.session

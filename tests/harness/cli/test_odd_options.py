@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.fuzzing import options
+from tests.odd import options
 from tests.slow import slow_but
 
 CASES = dict(options.cases())

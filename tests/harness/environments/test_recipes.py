@@ -41,8 +41,10 @@ def refusal(folder: Path, old: str, new: str) -> str:
 def test_every_shipped_file_is_valid_and_pins_its_default(name):
     framework = recipes.load(name)
     recipe = framework.recipe(framework.default)
-    for module in filter(None, (framework.runner, framework.engine)):
-        assert module.startswith("runners.") and (recipes.CHECKOUT / f"{module.replace('.', '/')}.py").is_file()
+    for served in filter(None, (framework.runner, framework.engine)):
+        module, _, name = served.partition(":")
+        written = (recipes.CHECKOUT / f"{module.replace('.', '/')}.py").read_text()
+        assert module.startswith("runners.") and f"\nclass {name or 'Runner'}(" in written
     for packages in recipe.packages.values():
         assert recipe.script or any(package.endswith(f"=={framework.default}") for package in packages)
 

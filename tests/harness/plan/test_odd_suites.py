@@ -14,12 +14,12 @@ from harness.errors import MOST_CHARACTERS, WrongUse
 from harness.plan.planner import Machine, make_trials
 from harness.plan.suite import Suite, load_suite
 from networks import work
-from scripts.fuzzing import suites
-from tests.slow import slow_but
+from tests.odd import suites
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=300, database=None,
                  suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-NAMED, MUTATED = suites.named(), dict(suites.mutations(seed=1, count=150))
+NAMED = suites.named()
+GOOD = suites.text_of(suites.BASE).encode()
 SCALARS = (some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=20)
            | some.sampled_from(["pytorch", "tiny_fcn", "fp32", "stock", "auto", "1:30", "1e400"]))
 VALUES = some.recursive(SCALARS, lambda inner: some.lists(inner, max_size=4)
@@ -34,9 +34,18 @@ def test_a_wrong_suite_is_refused_in_one_short_message(name, tmp_path):
     assert any(named in ended.message for named in ("suite.yaml", "framework ", "interpreter of ", "/nowhere", "/usr/bin")), ended.message
 
 
-@pytest.mark.parametrize("name", slow_but(list(MUTATED)[::3], MUTATED))
-def test_a_mutated_suite_is_planned_or_refused(name, tmp_path):
-    assert suites.judge(MUTATED[name], tmp_path / "suite.yaml", (0, 2)).fault == ""
+@given(some.dictionaries(some.sampled_from(suites.KEYS), some.sampled_from([*suites.WRONG.values(), *suites.ODD.values()]), max_size=2))
+@settings(QUICK, max_examples=60)
+def test_a_suite_with_odd_values_is_planned_or_refused(tmp_path, odd):
+    content = suites.text_of({**suites.BASE, **odd}).encode("utf-8", "surrogatepass")
+    assert suites.judge(content, tmp_path / "suite.yaml", (0, 2)).fault == ""
+
+
+@given(some.integers(0, len(GOOD)), some.integers(0, 30), some.text(some.characters(codec="utf-8"), max_size=5).map(str.encode) | some.binary(max_size=3))
+@settings(QUICK, max_examples=60)
+def test_a_suite_with_a_part_that_is_lost_or_replaced_is_planned_or_refused(tmp_path, place, size, part):
+    content = GOOD[:place] + part + GOOD[place + size:]
+    assert suites.judge(content, tmp_path / "suite.yaml", (0, 2)).fault == ""
 
 
 @given(SIGNS)

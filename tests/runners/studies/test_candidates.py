@@ -1,6 +1,7 @@
 """A study's session: candidates that run, refuse or fail are told apart, and only what was asked for is timed."""
 
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from runners.studies.candidates import Candidate, StudySession, relative_error
 class Bench(candidates.Bench):
     """Counts steps; one candidate refuses and one breaks."""
 
+    REFUSALS = re.compile("no kernel")
     steps = []
 
     def candidates(self, point):
@@ -24,9 +26,13 @@ class Bench(candidates.Bench):
         def breaks():
             raise RuntimeError("status 5\nmore")
 
+        def lacks():
+            raise RuntimeError("no kernel for fp16\nmore")
+
         yield "good", lambda: Candidate(lambda: self.steps.append(point["size"]), lambda: None, 2, 1e-7, workspace_bytes=64)
         yield "refused", refuses
         yield "broken", breaks
+        yield "lacking", lacks
 
 
 @pytest.fixture
@@ -42,6 +48,7 @@ def test_each_candidate_has_its_status_and_reason(session):
         "good": {"status": "ok", "reason": "", "workspace_bytes": 64, "operations": 2, "error": 1e-7},
         "refused": {"status": "unsupported", "reason": "no such instruction"},
         "broken": {"status": "failed", "reason": "RuntimeError: status 5"},
+        "lacking": {"status": "unsupported", "reason": "RuntimeError: no kernel for fp16"},
     }}
 
 

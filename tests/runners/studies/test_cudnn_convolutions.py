@@ -9,7 +9,7 @@ POINT = {"n": 3, "c": 4, "h": 9, "w": 7, "k": 6, "r": 3, "s": 2, "stride": 2, "p
 
 @pytest.fixture
 def worker(tmp_path, interpreter_of):
-    with Worker(interpreter_of("pytorch"), "tests.faults.studies.cudnn_simulated", tmp_path / "log") as started:
+    with Worker(interpreter_of("pytorch"), "tests.faults.studies.cudnn_simulated:Bench", tmp_path / "log") as started:
         started.ask("open", 300, device="cuda", threads=1)
         yield started
 
@@ -33,6 +33,6 @@ def test_what_needs_more_memory_than_there_is_and_what_breaks(worker):
 
 
 def test_on_a_cpu_it_is_refused(tmp_path, interpreter_of):
-    with (Worker(interpreter_of("pytorch"), "runners.studies.cudnn_convolutions", tmp_path / "log") as started,
+    with (Worker(interpreter_of("pytorch"), "runners.studies.cudnn_convolutions:Bench", tmp_path / "log") as started,
           pytest.raises(Unsupported, match="cuDNN computes on NVIDIA's GPUs")):
         started.ask("open", 300, device="cpu", threads=1)

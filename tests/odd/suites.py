@@ -1,13 +1,11 @@
-"""Odd suites: named ones, and mutations of a good one by a seeded grammar."""
+"""Odd suites: those that must be refused, and odd values for the keys of a good one."""
 
 import random
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.plan.parts import Check, Limits
 from harness.plan.suite import Suite
-from scripts.fuzzing.attempt import Ended, attempt
+from tests.odd.attempt import Ended, attempt
 
 BASE = {"frameworks": "[pytorch]", "networks": "[tiny_fcn]", "batches": "[4]", "device": "cpu",
         "processes": "1", "windows": "2", "window_seconds": "0.01", "peaks": "false"}
@@ -112,21 +110,6 @@ LINES = {
 }
 
 
-def mutations(seed: int, count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield names and suites, each a good one with one or two mutations."""
-    rules: list[Callable[[random.Random], bytes]] = [_value, _value, _value, _pair, _bytes, _lines]
-    draw = random.Random(seed)
-    for number in range(count):
-        rule = draw.choice(rules)
-        yield f"{seed}-{number}-{rule.__name__.strip('_')}", rule(draw)
-
-
-def fuzz(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield suites without end, each with what it must not do or ""."""
-    for _, content in mutations(seed, sys.maxsize):
-        yield repr(content[:2000]), judge(content, folder / "suite.yaml", (0, 2)).fault
-
-
 def judge(content: bytes, file: Path, codes: tuple[int, ...]) -> Ended:
     """Plan the suite `content`, written to `file`."""
     file.write_bytes(content)
@@ -144,39 +127,3 @@ def text_of(suite: dict[str, str]) -> str:
 
 def _with(key: str, value: str) -> bytes:
     return text_of({**BASE, key: value}).encode("utf-8", "surrogatepass")
-
-
-def _value(draw: random.Random) -> bytes:
-    return _with(draw.choice(KEYS), draw.choice([*WRONG.values(), *ODD.values()]))
-
-
-def _pair(draw: random.Random) -> bytes:
-    chosen = {draw.choice(KEYS): draw.choice([*ODD.values()]) for _ in range(2)}
-    return text_of({**BASE, **chosen}).encode()
-
-
-def _bytes(draw: random.Random) -> bytes:
-    content = bytearray(text_of(BASE).encode())
-    for _ in range(draw.randint(1, 4)):
-        place = draw.randrange(len(content))
-        change = draw.choice([b"", bytes([draw.randrange(256)]), b"\0", b"\t", b": ", b"- ", b"&",
-                              b"*", b"\"", b"{", b"]", b"\xef\xbb\xbf", b"!!", b"\xe2\x80\xa8"])
-        content[place:place + draw.choice([0, 1, 1, 5])] = change
-    return bytes(content)
-
-
-def _lines(draw: random.Random) -> bytes:
-    lines = text_of(BASE).splitlines(keepends=True)
-    change = draw.choice(["cut", "twice", "indent", "shuffle", "join"])
-    place = draw.randrange(len(lines))
-    if change == "cut":
-        lines[place] = lines[place][:draw.randrange(len(lines[place]))]
-    elif change == "twice":
-        lines.insert(place, lines[place])
-    elif change == "indent":
-        lines[place] = " " * draw.randint(1, 5) + lines[place]
-    elif change == "shuffle":
-        draw.shuffle(lines)
-    else:
-        lines[place] = lines[place].rstrip("\n")
-    return "".join(lines).encode()
