@@ -4,6 +4,7 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import which
 from tempfile import gettempdir
 from uuid import uuid4
 
@@ -40,6 +41,8 @@ COMPILED = _cache() / "compiled"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(COMPILED / "inductor"))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# What torch.compile builds with on CPUs.
+needs_compiler = pytest.mark.skipif(not which("g++"), reason="no g++ here: apt-get install g++")
 TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}
 
 

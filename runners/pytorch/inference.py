@@ -12,6 +12,7 @@ import torch._inductor.config
 
 from runners import protocol
 from runners.inference import Engine, trained
+from runners.pytorch import compiling
 from runners.pytorch.runner import (
     AUTOCAST,
     PARAMETER_NAMES,
@@ -57,7 +58,8 @@ class PyTorch(Engine):
         if "torch.compile" not in self.settings:
             return self._run
         graphs = "CUDA graph" in self.settings
-        return torch.compile(self._run, mode="reduce-overhead" if graphs else None)
+        return compiling.compiled(self._run, self.task.device,
+                                  "reduce-overhead" if graphs else None)
 
     def parameter_count(self):
         return self.count

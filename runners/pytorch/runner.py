@@ -12,7 +12,7 @@ from torch import nn
 
 from runners import protocol
 from runners.protocol import Part, Product, Unsupported
-from runners.pytorch import parallel
+from runners.pytorch import compiling, parallel
 from runners.pytorch.layers import PARAMETER_NAMES, Net, output_shapes, trained_shapes, zeros
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -58,8 +58,9 @@ class Runner(protocol.Runner):
         self.held_names = self.aggregation.named(self.names)
         self.settings = self.settings + self.aggregation.settings()
         self.loss_function = nn.CrossEntropyLoss()
-        compiled = "torch.compile" in self.settings
-        self.mean_loss = torch.compile(self._loss) if compiled else self._loss
+        self.mean_loss = self._loss
+        if "torch.compile" in self.settings:
+            self.mean_loss = compiling.compiled(self._loss, task.device)
         rate = task.network["learning_rate"]
         self.decay = None
         if task.scheduled and "CUDA graph" in self.settings:

@@ -8,7 +8,7 @@ from networks.builder import Builder
 from networks.description import Network
 from runners.protocol import Task
 from runners.reference.runner import Runner
-from tests.conftest import TASK
+from tests.conftest import TASK, needs_compiler
 from tests.slow import slow
 
 BATCH, STEPS = 4, 2
@@ -55,7 +55,7 @@ def test_the_reference_keeps_nine_tenths_of_the_first_devices_statistics(devices
 @pytest.mark.parametrize(("framework", "task"), [
     ("pytorch", {}),
     pytest.param("pytorch", {"tuning": "compiled"}, marks=slow),
-    ("pytorch", {"tuning": "tuned", "precision": "bf16"}),
+    pytest.param("pytorch", {"tuning": "tuned", "precision": "bf16"}, marks=needs_compiler),
     ("pytorch", {"devices": 2, "strategy": "ddp"}),
     ("tensorflow", {}),
     ("tensorflow", {"tuning": "compiled", "precision": "bf16"}),

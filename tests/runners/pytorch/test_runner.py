@@ -6,7 +6,8 @@ import pytest
 
 import networks
 from harness.data import arrays
-from tests.conftest import TASK
+from harness.workers.worker import Unsupported, Worker
+from tests.conftest import TASK, needs_compiler
 
 
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
@@ -77,6 +78,7 @@ def test_a_dead_branch_is_caught_with_the_layer_where_it_begins(verdict):
     assert "gradients differ" in found.reason
 
 
+@needs_compiler
 def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_path, worker_for):
     network = networks.get("tiny_fcn")
     arrays.save_weights(tmp_path / "weights.npz", arrays.draw_weights(network, seed=1))
@@ -92,6 +94,14 @@ def test_a_worker_at_rest_empties_the_cached_memory_when_its_model_is_gone(tmp_p
             # Before each build too.
             said = worker.log.read_bytes()[before:].decode()
             assert said.count("emptied beside 0 models") == 2 * built
+
+
+def test_torch_compile_without_a_compiler_is_unsupported_with_a_remedy(interpreter_of, tmp_path):
+    with Worker(interpreter_of("pytorch"), "runners.pytorch.runner", tmp_path / "log", {"CXX": "no-such-compiler"}) as worker:
+        task = {**TASK, "network": networks.get("tiny_fcn").to_json(), "batch": 4}
+        worker.ask("build", 120, **task)
+        with pytest.raises(Unsupported, match=r"C\+\+ compiler on CPUs, and no-such-compiler was not found: apt-get"):
+            worker.ask("build", 120, **{**task, "tuning": "compiled"})
 
 
 def add_relu_to_the_logits(network):
