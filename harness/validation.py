@@ -38,11 +38,14 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read the mapping in `path`. Raises WrongUse without a file, a mapping or valid YAML."""
+    if path.is_dir():
+        raise WrongUse(f"{short(path)}: is a folder; name a file of YAML in it")
     try:
         data = plain_yaml.read(path)
     except FileNotFoundError:
         others = sorted(other.name for other in path.parent.glob("*.yaml"))
-        raise WrongUse(f"{short(path)}: no such file{did_you_mean(path.name, others)}") from None
+        near = did_you_mean(path.name, others) or "; name a file of YAML"
+        raise WrongUse(f"{short(path)}: no such file{near}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"{short(path)}: cannot be read: {error}") from None
     except plain_yaml.NotPlain as error:

@@ -2,7 +2,7 @@
 
 Run it from the checkout after a change of a network or of runners/reference: names of networks, or
 all of them. It writes harness/proof/limits/, network by network; it takes minutes for a network on
-ImageNet's images. `--check` names those that no longer hold and exits with 1.
+ImageNet's images. `--check` says which are missing or out of date and exits with 1.
 
     .venv/bin/python scripts/derive_limits.py resnet50 fcn5
 """
@@ -34,15 +34,14 @@ def main() -> int:
     samples = Check().batch
     every = [networks.get(name) for name in asked.networks
              or [*networks.names(small=True), *networks.names()]]
-    stale = [network for network in every if len(_known(network, samples)) < len(_wanted(network))]
-    if asked.check:
-        for network in stale:
-            print(f"{network.name}: its limits are missing or no longer hold; run "
+    stale = [(network, missing) for network in every if (missing := _missing(network, samples))]
+    for network, missing in stale:
+        if asked.check:
+            print(f"{network.name}: {', '.join(missing)}: missing or out of date; run "
                   f"scripts/derive_limits.py {network.name}")
-        return 1 if stale else 0
-    for network in stale:
-        _derive(network, samples)
-    return 0
+        else:
+            _derive(network, samples)
+    return 1 if asked.check and stale else 0
 
 
 def _derive(network: networks.Network, samples: int) -> None:
@@ -62,6 +61,11 @@ def _derive(network: networks.Network, samples: int) -> None:
 def _wanted(network: networks.Network) -> list[str]:
     kinds = (PLAIN, SMOOTH) if network.has_batch_norm else (PLAIN,)
     return [f"{precision} {kind}" for precision in PRECISIONS for kind in kinds]
+
+
+def _missing(network: networks.Network, samples: int) -> list[str]:
+    known = _known(network, samples)
+    return [name for name in _wanted(network) if name not in known]
 
 
 def _known(network: networks.Network, samples: int) -> dict[str, object]:

@@ -29,6 +29,8 @@ PANEL = (4.3, 2.9)
 PANELS_ABREAST = 2
 WIDTH = PANEL[0] * PANELS_ABREAST
 ROW_HEIGHT = 0.34
+# A title's share of the width: Chromium draws the SVG's text 3 % wider than Matplotlib does.
+TITLE = 0.95
 # In fewer inches a decade, the labels 5,000, 10,000 and 20,000 of a horizontal axis would meet.
 DECADE = 1.5
 
@@ -88,9 +90,11 @@ def finish(figure: Figure, title: str, handles: Sequence[Any] = (), columns: int
     A narrow figure gets a title of several lines and a legend of fewer columns.
     """
     heading = figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    share = _width(heading) / (0.98 * figure.bbox.width)
-    if share > 1:
-        heading.set_text(textwrap.fill(title, int(len(title) / share)))
+    room = TITLE * figure.bbox.width
+    length = int(len(title) * room / _width(heading))
+    while _width(heading) > room:
+        heading.set_text(textwrap.fill(title, length))
+        length -= 1
     handles = handles or figure.axes[0].get_legend_handles_labels()[0]
     for number in range(min(columns, len(handles)), 0, -1):
         shown = figure.legend(handles=handles, loc="outside lower left", ncols=number,

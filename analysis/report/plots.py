@@ -104,8 +104,8 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame,
            dropout: Collection[str] = ()) -> Figure:
     """Draw the loss of each trial's first process at its network's first batch, a panel a network.
 
-    The curves coincide where frameworks train the same network, but not those of networks with
-    `dropout`.
+    A point is the loss at the end of a window, so only points of one step coincide, and not those
+    of networks with `dropout`.
     """
     measured = trials[trials["status"] == "ok"]
     first = measured.groupby("network")["batch"].transform("first")
@@ -116,9 +116,10 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame,
             own = windows[windows["trial"] == trial["trial"]]
             curve = own[own["process"] == own["process"].min()]
             # A wide line shows on both sides of a narrow one that lies on it.
+            width = max(1.0, 4.5 - 2 * position)
             axes.plot(curve["last_step"], curve["loss"], color=styles[trial["series"]].colour,
-                      linewidth=max(1.0, 4.5 - 2 * position), zorder=2 + position,
-                      linestyle=LINES[position % len(LINES)])
+                      linewidth=width, zorder=2 + position,
+                      linestyle=LINES[position % len(LINES)], marker=".", markersize=width + 5)
             if trial["verified"] != "yes":
                 # Losses start high, so the lower left corner is empty.
                 corner = (0.03, 0.03 + 0.09 * len(axes.texts))
@@ -133,9 +134,10 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame,
         axes.set_ylabel("training loss")
         axes.grid()
     unmarked = {series: replace(own, marker="") for series, own in styles.items()}
-    title = "Training loss: curves coincide where frameworks train the same network"
+    title = ("Training loss at the end of each window: the same at the same step where frameworks "
+             "train the same network")
     if set(table["network"]) & set(dropout):
-        title += ";\ndropout draws masks of its own in each framework, so those curves part"
+        title += "; dropout draws masks of its own in each framework, so those curves part"
     style.finish(figure, title, style.legend(unmarked))
     return figure
 

@@ -103,6 +103,7 @@ class Board:
     phase: str
     frameworks: list[str]
     lines: list[Line] = field(default_factory=list)
+    weak: str = f"{100 * WEAK:g} %"
 
     @property
     def ranked(self) -> int:

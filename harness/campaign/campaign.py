@@ -75,7 +75,7 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
     visible = [gpu for gpu in machine["gpus"] if gpu["cuda_index"] is not None]
     planned: list[Trial] = []
     for kind in kinds:
-        releases = {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
+        releases = _releases(suite, suite_file, kind)
         here = Machine(kind, machine["cpu"]["allowed"], len(visible),
                        machine["memory"]["total_bytes"],
                        min((gpu["memory_bytes"] or math.inf for gpu in visible), default=None),
@@ -182,6 +182,16 @@ def _measure_peaks_again(plan: Plan, session: Session, recorder: Recorder) -> No
     meta = recorder.meta()
     measured = [*meta["peaks"], *peaks.measure_again(plan.trials, meta["peaks"], session)]
     recorder.update(peaks=measured, concerns=[*meta["concerns"], *peaks.concerns(measured)])
+
+
+def _releases(suite: Suite, suite_file: str, kind: recipes.Device) -> dict[str, str]:
+    """Return the release of each of the suite's frameworks. Raises WrongUse."""
+    for spec in suite.frameworks:
+        try:
+            recipes.parse(spec)
+        except WrongUse as error:
+            raise WrongUse(f"{suite_file}: frameworks: {error}") from None
+    return {spec: release_of(spec, suite.interpreters, kind) for spec in suite.frameworks}
 
 
 def release_of(spec: str, interpreters: Mapping[str, Path], device_kind: recipes.Device) -> str:

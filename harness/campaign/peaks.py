@@ -70,7 +70,7 @@ def concerns(peaks: Sequence[Peak]) -> list[str]:
         if peak["flops"]:
             reached[peak["when"]][(*_key(peak), peak["framework"])] = peak["flops"]
     before = reached["before"]
-    return [f"the {key[2]} peak fell from {before[key]:.3g} to {flops:.3g} FLOP/s during the "
+    return [f"the {key[2]} peak fell from {_rate(before[key])} to {_rate(flops)} during the "
             "campaign: the machine slowed down, or others computed on it"
             for key, flops in reached["after"].items() if flops < SLOWED * before.get(key, 0.0)]
 
@@ -106,10 +106,10 @@ def _measure(trial: Trial, session: Session, when: str, module: str = "") -> Pea
                 peak["bytes_per_second"] = _stream(worker, trial)
     except (Failed, Unsupported) as error:
         peak["reason"] = str(error)
-    reached = f"{peak['flops'] / 1e9:,.4g} GFLOP/s" if peak["flops"] else f"none: {peak['reason']}"
+    reached = _rate(peak["flops"]) if peak["flops"] else f"none: {peak['reason']}"
     # 0 threads are the framework's default.
     threads = f", {trial.threads} threads" if trial.threads else ""
-    session.listener.note(f"peak of {framework} in {trial.precision}, "
+    session.listener.note(f"matrix-product peak {when} the trials: {framework}, {trial.precision}, "
                           f"{trial.device_kind}{threads}: {reached}")
     return peak
 
@@ -153,6 +153,10 @@ def _best(peaks: Sequence[Peak], trial: Trial) -> Peak | None:
     key = trial.device_kind, trial.threads, trial.precision
     reached = [peak for peak in peaks if peak["flops"] and _key(peak) == key]
     return max(reached, key=lambda peak: float(peak["flops"]), default=None)
+
+
+def _rate(flops: float) -> str:
+    return f"{flops / 1e12:.3g} TFLOP/s" if flops >= 1e12 else f"{flops / 1e9:.3g} GFLOP/s"
 
 
 def _key(peak: Peak) -> tuple[str, int, str]:

@@ -179,7 +179,7 @@ def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:
     reason = row["reason"]
     if row["status"] != "unsupported":
         kind, _, why = reason.partition(": ")
-        reason = f"{kind}: not started, as process {row['process']} ended so: {why}"
+        reason = f"{kind}: not started, because process {row['process']} failed: {why}"
     return Outcome({"trial": row["trial"], "process": process, "order": order, "reason": reason,
                     "status": row["status"], "started": now(), "log": row.get("log", "")})
 

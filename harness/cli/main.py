@@ -40,24 +40,6 @@ app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False,
     help="Train the same networks in several frameworks, prove that they are the same, and time "
          "a mini-batch.")
-app.add_typer(setup.env_app, name="env")
-app.add_typer(setup.data_app, name="data")
-app.add_typer(study.study_app, name="study")
-command(app)(compare.compare)
-command(app)(compare.bisect)
-command(app)(track.track)
-command(app)(explain.explain)
-study.study_app.command("scale")(cluster.scale)
-command(study.study_app, "pipelines")(pipelines.study_pipelines)
-command(app, "slurm-script")(cluster.slurm_script)
-app.command()(publish.publish)
-app.command()(publish.pack)
-app.command()(publish.export)
-app.command()(progress.live)
-app.command()(setup.init)
-app.command("frameworks")(setup.show_frameworks)
-app.command("networks")(setup.show_networks)
-app.command()(setup.doctor)
 
 LONGEST_WORD = 2000  # of the command line
 
@@ -92,30 +74,6 @@ def common(version: Annotated[bool, typer.Option(
            ) -> None:
     # The help text of the application stands above.
     pass
-
-
-@command(app)
-def verify(options: VerifyOptions) -> None:
-    """Prove that frameworks train the same networks as the NumPy reference.
-
-    Exit 1 if one is different or failed.
-    """
-    from harness.cli import verify
-
-    wanted = {
-        "frameworks": words(options.frameworks), "device": options.device,
-        "networks": words(options.networks) or networks.names(large=False),
-        "precisions": options.precision,
-        "tunings": options.tuning, "mode": options.mode,
-        "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
-        "interpreters": named(options.interpreter)}
-    if options.out:
-        lock.probe_file("--out", options.out)
-    rows = verify.verify(wanted, console, options.jobs)
-    if options.out:
-        verify.write(rows, options.out)
-    if any(row["verdict"] in ("different", "failed") for row in rows):
-        raise typer.Exit(1)
 
 
 @command(app)
@@ -157,8 +115,50 @@ def run(options: RunOptions) -> None:
         raise typer.Exit(1)
 
 
-for each in (reports.report, reports.join, reports.audit, reports.sign):
+@command(app)
+def verify(options: VerifyOptions) -> None:
+    """Prove that frameworks train the same networks as the NumPy reference.
+
+    Exit 1 if one is different or failed.
+    """
+    from harness.cli import verify
+
+    wanted = {
+        "frameworks": words(options.frameworks), "device": options.device,
+        "networks": words(options.networks) or networks.names(large=False),
+        "precisions": options.precision,
+        "tunings": options.tuning, "mode": options.mode,
+        "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
+        "interpreters": named(options.interpreter)}
+    if options.out:
+        lock.probe_file("--out", options.out)
+    rows = verify.verify(wanted, console, options.jobs)
+    if options.out:
+        verify.write(rows, options.out)
+    if any(row["verdict"] in ("different", "failed") for row in rows):
+        raise typer.Exit(1)
+
+
+# In the order of the help text: what a user needs first stands first.
+app.command()(reports.report)
+command(app)(explain.explain)
+command(app)(compare.compare)
+command(app)(compare.bisect)
+command(app)(track.track)
+app.command()(setup.doctor)
+app.command("networks")(setup.show_networks)
+app.command("frameworks")(setup.show_frameworks)
+app.command()(setup.init)
+app.command()(progress.live)
+for each in (reports.audit, reports.sign, publish.publish, publish.pack, publish.export,
+             reports.join):
     app.command()(each)
+command(app, "slurm-script")(cluster.slurm_script)
+app.add_typer(setup.env_app, name="env")
+app.add_typer(setup.data_app, name="data")
+app.add_typer(study.study_app, name="study")
+study.study_app.command("scale")(cluster.scale)
+command(study.study_app, "pipelines")(pipelines.study_pipelines)
 
 
 def _end_as_by_ctrl_c() -> None:

@@ -30,7 +30,8 @@ def print_plan(plan: Plan) -> None:
         side = f"{trial.side}: " if trial.side else ""
         table.add_row(f"{side}{trial.framework} {trial.release}", f"{trial.network}, {trial.batch}",
                       where, f"{trial.precision} {trial.tuning} {trial.data}", duration(seconds))
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for reason, times in refused.items():
         say(f"{times} refused: {reason}", "yellow")
     time = f"about {duration(total)} once the environments are built" if total else "all refused"

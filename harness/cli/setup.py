@@ -153,18 +153,22 @@ def list_frameworks() -> Table:
 
 
 def list_layers(network: networks.Network) -> Table:
-    table = Table("layer", "operation", "inputs", "attributes", "output", "parameters",
-                  "million MACs\nforward", "backward", title=f"{network.name}: {network.title}")
-    for column in table.columns[5:]:
-        column.justify = "right"
+    # At 80 columns nothing is cut: lines break between words.
+    table = Table("layer", "operation", "inputs", "output", "parameters",
+                  "million\nMACs\nforward", "million\nMACs\nbackward", box=box.SIMPLE_HEAD,
+                  padding=0, title=f"{network.name}: {network.title}")
+    for column in table.columns[:4]:
+        column.overflow = "fold"
+    for column in table.columns[4:]:
+        column.justify, column.no_wrap = "right", True
     counts = work.multiply_adds(network)
     for layer in network.layers:
         attributes = " ".join(f"{key}={value}" for key, value in layer.attributes.items())
         parameters = f"{layer.parameter_count:,}" if layer.parameter_count else ""
-        table.add_row(layer.name, layer.op, " ".join(layer.inputs), attributes,
+        table.add_row(layer.name, f"{layer.op} {attributes}", " ".join(layer.inputs),
                       " x ".join(map(str, layer.output_shape)), parameters,
                       *(text if text != "0" else "" for text in _millions([counts[layer.name]])))
-    table.add_row("[bold]total", "", "", "", "", f"{network.parameter_count:,}",
+    table.add_row("[bold]total", "", "", "", f"{network.parameter_count:,}",
                   *_millions(list(counts.values())))
     return table
 

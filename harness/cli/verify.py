@@ -101,7 +101,8 @@ def write(rows: list[dict[str, Any]], path: Path) -> None:
     try:
         path.write_text(text_of(columns, found), encoding="utf-8")
     except OSError as error:
-        raise WrongUse(f"--out {path}: cannot be written ({error.strerror})") from None
+        raise WrongUse(f"--out {path}: cannot be written ({error.strerror}); name another file"
+                       ) from None
 
 
 def matrix(rows: list[dict[str, Any]]) -> Table:
@@ -109,7 +110,7 @@ def matrix(rows: list[dict[str, Any]]) -> Table:
     what = "output" if any("output_error" in row for row in rows) else "gradient"
     names = list(dict.fromkeys(_name(row) for row in rows))
     table = Table("network", *names,
-                  caption="same unless said; errors beyond the rounding of float32 weights",
+                  caption="A number means same: the error that rounding does not explain.",
                   title=f"Largest relative {what} error against the reference")
     for network in dict.fromkeys(row["network"] for row in rows):
         cells = {_name(row): row for row in rows if row["network"] == network}

@@ -18,8 +18,12 @@ INDEX_SECONDS = 3
 # Lines of pip's output in an error message.
 PIP_LINES = 15
 # How the line that says what is wrong begins, the most telling first: that of a placeholder for
-# NVIDIA's wheels, pip's last word, and its first.
-COMPLAINTS = ("The installation of ", "ERROR: ", "error: ")
+# NVIDIA's wheels, a release that is nowhere, pip's last word, and its first.
+NO_RELEASE = "ERROR: No matching distribution found for "
+COMPLAINTS = ("The installation of ", NO_RELEASE, "ERROR: ", "error: ")
+# What pip says each time that it does not reach an index.
+UNREACHED = "after connection broken by"
+LONGEST_LINE = 300
 # Lines of output worth showing while the user waits.
 SHOWN = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
 
@@ -90,13 +94,25 @@ def logged(command: list[str], log: Path, progress: Progress) -> None:
         code = process.wait()
     if code != 0:
         lines = log.read_text(encoding="utf-8").splitlines()
-        tail = "".join(f"  {line}\n" for line in lines[-PIP_LINES:])
-        # pip says what is wrong first and what follows from it later; records keep one line.
-        errors = [line.strip() for opening in COMPLAINTS for line in lines
-                  if line.strip().startswith(opening)]
-        said = f"{brief(errors[0], 300)}; " if errors else ""
-        raise BuildFailed(f"{said}`{' '.join(command)}` failed with exit code {code}:\n"
+        # pip lists all releases that it knows in one line.
+        tail = "".join(f"  {brief(line, LONGEST_LINE)}\n" for line in lines[-PIP_LINES:])
+        raise BuildFailed(f"{_reason(lines)}`{' '.join(command)}` failed with exit code {code}:\n"
                           f"{tail}Whole log: {log}")
+
+
+def _reason(lines: list[str]) -> str:
+    """Return the line of a log that says what is wrong, with a remedy; records keep this line."""
+    # pip says what is wrong first and what follows from it later.
+    errors = [line.strip() for opening in COMPLAINTS for line in lines
+              if line.strip().startswith(opening)]
+    if not errors:
+        return ""
+    remedy, reason = "", brief(errors[0], LONGEST_LINE)
+    if reason.startswith(NO_RELEASE):
+        remedy = "; `dlbench frameworks` lists releases"
+        if any(UNREACHED in line for line in lines):
+            remedy = "; pip reaches no index: check the network and pip's index-url"
+    return f"{reason}{remedy}\n"
 
 
 def answers(index: str, progress: Progress) -> bool:

@@ -35,7 +35,8 @@ def ask(command: list[str], variables: dict[str, str] | None = None) -> dict[str
         raise WrongUse(f"{interpreter}: no answer within {PROBE_SECONDS} s "
                        "when asked for its packages") from None
     except (OSError, ValueError) as error:
-        raise WrongUse(f"{interpreter}: is not a Python interpreter that runs: {error}") from None
+        raise WrongUse(f"{interpreter}: is not a Python interpreter that runs: {error}; "
+                       "name another") from None
 
 
 def release(distributions: list[str], packages: list[list[str]]) -> str | None:

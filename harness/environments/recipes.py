@@ -247,7 +247,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 def load(name: str, folder: Path = FOLDER) -> Framework:
     """Read the file of one framework. Raises WrongUse with the closest name if there is none."""
     if name not in names(folder):
-        raise WrongUse(f"framework {brief(name, 60)}: unknown{did_you_mean(name, names(folder))}")
+        raise WrongUse(f"unknown framework {brief(name, 60)}{did_you_mean(name, names(folder))}")
     file = folder / f"{name}.yaml"
     return _load(file, file.stat().st_mtime_ns, file.stat().st_size)
 

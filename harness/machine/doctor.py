@@ -185,5 +185,5 @@ def _remarks(found: list[dict[str, Any]], kinds: list[recipes.Device]) -> list[s
         *(f"{each['name']} on {kind}: {device['reason']}"
           for each, kind, device in devices if not device["supported"]),
         *dict.fromkeys(each["reason"] for each in absent if not each["interpreter"]),
-        *([f"build with: dlbench env build {' '.join(ready)}"] if ready else []),
+        *(["dlbench run builds what it needs; dlbench env build NAME builds now"] if ready else []),
     ]

@@ -66,7 +66,7 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
     meant = SHORTHANDS.get(last, last)
     each = data.get("networks", data.get("network"))
     if not parents and isinstance(each, dict):
-        if meant == "networks" and not isinstance(value, dict):
+        if meant == "networks" and not (value is None or isinstance(value, dict)):
             names = value if isinstance(value, list) else [value]
             if any(isinstance(name, dict | list) for name in names):
                 raise WrongUse(f"override '{key}': write names, or one mapping from names")

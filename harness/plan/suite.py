@@ -143,6 +143,8 @@ class Suite(Strict):
                 raise ValueError(f"processes: {data['processes']} of them for {seeds} seeds; each "
                                  "is one seed: write until.seeds, and leave processes out")
         chosen = data.get("networks", networks.names(large=False))
+        if chosen is None:
+            raise ValueError(f"networks: there is no value; {spelling.remedy(cls, 'networks')}")
         if isinstance(chosen, str):
             chosen = [chosen]
         if isinstance(chosen, list):

@@ -62,6 +62,8 @@ def is_held(folder: Path) -> bool:
 
 def probe(folder: Path) -> None:
     """Raise WrongUse if `folder` cannot be made and written; leave an existing one as it is."""
+    if folder.is_file():
+        raise WrongUse(f"{brief(str(folder), 200)}: is a file; name a folder with --out")
     with writing(folder), contextlib.ExitStack() as stack:
         stack.callback(_remove_empty, _make(folder))
         with tempfile.TemporaryFile(dir=folder):

@@ -1,5 +1,6 @@
 """Every network by name: a function in this folder decorated with `@network(...)` is one."""
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -67,8 +68,10 @@ def names(small: bool = False, large: bool = True) -> list[str]:
 def get(name: str) -> Network:
     """Return the network of that name; `UnknownNetwork` names the ones that exist."""
     if name not in _makers:
-        known = ", ".join(names() + names(small=True))
-        raise UnknownNetwork(f"unknown network '{name}'; there are {known}")
+        known = names() + names(small=True)
+        close = difflib.get_close_matches(name, known, n=1)
+        near = f" did you mean {close[0]}?" if close else ""
+        raise UnknownNetwork(f"unknown network {name};{near} Known: {', '.join(known)}")
     return _makers[name]()
 
 

@@ -73,7 +73,7 @@ def stand_in(monkeypatch, asked_once) -> Callable[..., list[str]]:
 
         def load(name: str, folder: Path | None = None) -> Framework:
             if name not in known:
-                raise WrongUse(f"framework {name}: unknown; Known: {', '.join(known)}")
+                raise WrongUse(f"unknown framework {name}; Known: {', '.join(known)}")
             return known[name]
 
         def build(framework: str, release: str, device: str,

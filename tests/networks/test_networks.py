@@ -222,8 +222,10 @@ def test_shape_of_knows_the_input_and_every_layer():
 
 
 def test_an_unknown_network_names_those_that_exist():
-    with pytest.raises(networks.UnknownNetwork, match=r"unknown network 'lenet6'; there are alexnet, .*resnet56, vgg16, vit_b16, resnet8"):
+    with pytest.raises(networks.UnknownNetwork, match=r"unknown network lenet6; did you mean lenet5\? Known: alexnet, .*resnet56, vgg16, vit_b16, resnet8"):
         networks.get("lenet6")
+    with pytest.raises(networks.UnknownNetwork, match=r"^unknown network zzz; Known: alexnet, "):
+        networks.get("zzz")
 
 
 def test_two_networks_cannot_have_one_name():
@@ -309,7 +311,8 @@ def test_a_layer_that_cannot_follow_an_image_is_refused_with_the_reason(wrong, c
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_page_of_networks_has_each_with_its_parameters(name):
     page = (Path(__file__).parents[2] / "docs/reference/networks.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if " | " in line and f"`{name}`" in line)
+    row = next((line for line in page.splitlines() if " | " in line and f"`{name}`" in line), "")
+    assert row, f"docs/reference/networks.md has no row for {name}"
     assert row.endswith(f" | {PARAMETERS[name]:,} | {networks.get(name).learning_rate}")
 
 

@@ -39,7 +39,7 @@ Batch = Annotated[int | None, typer.Option(
 FewerOnCpu = Annotated[int | None, typer.Option(
     min=1, max=MOST_COUNT, help="Repetitions in new processes; an interval needs three or more. "
     "Default: 3, on a CPU 1.")]
-study_app = typer.Typer(no_args_is_help=True, help="The experiments behind the analysis.")
+study_app = typer.Typer(no_args_is_help=True, help="Time single operations, links and pipelines.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,9 @@ def test_a_highest_rate_that_is_no_proven_winner_is_not_called_the_fastest(board
     for slower, rank in ((1.005, "highest rate"), (2.0, "fastest")):
         boards = leaderboard.boards([board(("pytorch", {}), ("jax", {"slower": slower}), name=rank)])
         site.write("page.html", "workload.html.j2", "fcn5", boards=boards, facts="", table=grids.Grid([], []))
-        assert re.findall("<span>(highest rate|fastest)</span>", (tmp_path / "page.html").read_text()) == [rank]
+        text = (tmp_path / "page.html").read_text()
+        assert re.findall("<span>(highest rate|fastest)</span>", text) == [rank]
+        assert "<i>weakly proven</i> means more than\n5 %, and" in text
 
 
 def test_a_line_comes_from_the_campaign_whose_frameworks_are_closest_to_their_best(board):

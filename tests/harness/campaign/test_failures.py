@@ -52,7 +52,7 @@ def test_a_loss_that_leaves_two_peers_ends_its_trial(tmp_path, stand_in):
     # Only before its peers had ended could it end well.
     ended = next(number for number, reason in enumerate(drifting) if reason)
     assert re.fullmatch(r"diverged: the loss is \S+ after step \d+, that of 2 other frameworks .*", drifting[ended])
-    assert all(reason.startswith(f"diverged: not started, as process {ended} ended so: the loss is")
+    assert all(reason.startswith(f"diverged: not started, because process {ended} failed: the loss is")
                for reason in drifting[ended + 1:])
     assert set(rows[~rows["trial"].str.startswith("drifts")]["status"]) == {"ok"}
 

@@ -66,7 +66,7 @@ def test_every_framework_thread_count_and_precision_is_tried_once(tmp_path, stan
     assert found[0]["size"] in (64, 128) and 1e7 < found[0]["flops"] < 1e14
     assert found[1]["reason"] == "crashed: RuntimeError: no room for 64 x 64"
     assert found[4]["reason"] == "precision 'bf16': the reference computes in float64 and judges fp32"
-    assert len(told) == len(found) and told[1] == "peak of two in fp32, cpu, 1 threads: none: " + found[1]["reason"]
+    assert len(told) == len(found) and told[1] == "matrix-product peak before the trials: two, fp32, cpu, 1 threads: none: " + found[1]["reason"]
 
 
 def test_on_a_gpu_the_first_framework_that_can_stands_for_all(tmp_path, stand_in, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_peak_that_fell_is_a_concern_and_one_that_held_is_none():
         return [before, {**before, "flops": after, "when": "after", **changes}]
 
     assert peaks.concerns(pair(3e14)) == [
-        "the tf32 peak fell from 4e+14 to 3e+14 FLOP/s during the campaign: the machine slowed down, or others computed on it"]
+        "the tf32 peak fell from 400 TFLOP/s to 300 TFLOP/s during the campaign: the machine slowed down, or others computed on it"]
     assert peaks.concerns(pair(3.7e14)) == peaks.concerns(pair(5e14)) == peaks.concerns(pair(None)) == []
     assert peaks.concerns(pair(3e14, framework="two")) == []
 

@@ -104,7 +104,7 @@ def test_of_a_trial_that_was_refused_hung_or_failed_its_proof_no_further_process
         started = [reason for reason in others if reason == first]  # got ready beside the first one, where several do
         skipped = [reason for reason in others if reason != first]
         assert len(started) <= jobs - 1 and len(skipped) >= 4 - jobs
-        assert all(reason.startswith(why.replace(": ", ": not started, as process 0 ended so: ", 1)) for reason in skipped)
+        assert all(reason.startswith(why.replace(": ", ": not started, because process 0 failed: ", 1)) for reason in skipped)
     assert len(list((tmp_path / "logs").glob("refused-*-[0-9].log"))) <= jobs
     assert [finding for finding in consistency.check(done) if finding.file == "processes.csv"] == []
     assert table(tmp_path)["hung tiny_fcn"]["reason"].startswith("timed_out: no answer to 'run' within 2 s")
@@ -327,7 +327,7 @@ def test_a_process_out_of_memory_alone_is_one_failed_row(tmp_path, stand_in):
     assert {row.trial.partition("-")[0]: row.status for row in rows.itertuples()} == {"one": "failed", "two": "ok"}
     failed = rows[rows["status"] == "failed"]
     assert failed["reason"].tolist() == [f"out_of_memory: {said}RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"
-                                         for said in ("", "not started, as process 0 ended so: ")]
+                                         for said in ("", "not started, because process 0 failed: ")]
     assert [event.phase for event in seen if event.trial.framework == "one" and not event.process].count("proving") > 1
     alone = run(tmp_path / "alone", frameworks="one", processes=2, watch=seen.append, note=told.append)
     assert (set(alone.processes["status"]), "shortages" in alone.meta) == ({"failed"}, False)

@@ -69,11 +69,21 @@ def test_networks_are_listed_with_their_parameters_and_nothing_is_cut(dlbench, m
 def test_one_network_is_listed_layer_by_layer_to_its_total(dlbench):
     answer = dlbench("networks", "resnet50")
     assert (answer.code, answer.err) == (0, "")
-    rows = [[cell.strip() for cell in line.split("│")] for line in answer.out.splitlines() if line.startswith("│")]
-    assert [row[1] for row in rows] == [layer.name for layer in networks.get("resnet50").layers] + ["total"]
-    attributes = "filters=64 kernel=7 stride=2 padding=3 bias=False groups=1"
-    assert rows[0][1:7] == ["conv2d1", "conv2d", "input", attributes, "64 x 112 x 112", "9,408"]
-    assert rows[-1][6] == "25,557,032"
+    rows = [line.split() for line in answer.out.splitlines() if line.strip()]
+    names = [layer.name for layer in networks.get("resnet50").layers]
+    assert [row[0] for row in rows if row[0] in names] == names
+    [first] = [" ".join(row) for row in rows if row[0] == "conv2d1"]
+    assert first.startswith("conv2d1 conv2d filters=64 kernel=7 stride=2 padding=3 bias=False groups=1 input 64 x 112 x 112 9,408 ")
+    assert [row[1] for row in rows if row[0] == "total"] == ["25,557,032"]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "llama_1b", "googlenet"])
+def test_the_layers_of_a_network_fit_80_columns(dlbench, monkeypatch, name):
+    monkeypatch.setattr(terminal.console, "width", 80)
+    answer = dlbench("networks", name)
+    assert (answer.code, answer.err, "…" in answer.out) == (0, "", False)
+    assert re.search("forward +backward", answer.out)
+    assert f"{networks.get(name).parameter_count:,} " in answer.out
 
 
 def test_the_doctor_answers_in_json(dlbench):
@@ -206,11 +216,12 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["networks", "resnet51"], "dlbench: unknown network 'resnet51'; there are alexnet, "),
+    (["networks", "resnet51"], "dlbench: unknown network resnet51; did you mean resnet56? Known: alexnet, "),
     (["verify", "--networks", "resnet51"],
      "dlbench: dlbench verify: networks: unknown network resnet51; did you mean resnet56? Known: "),
-    (["verify", "--frameworks", "pytorchh"], "dlbench: framework pytorchh: unknown; did you mean pytorch? Known: "),
-    (["verify", "--frameworks", "pytorch==new"], "dlbench: pytorch==new: a release is written as in pytorch=="),
+    (["verify", "--frameworks", "pytorchh"],
+     "dlbench: dlbench verify: frameworks: unknown framework pytorchh; did you mean pytorch? Known: "),
+    (["verify", "--frameworks", "pytorch==new"], "dlbench: dlbench verify: frameworks: pytorch==new: a release is written as in pytorch=="),
     (["verify", "--precision", "fp8"],
      "dlbench: dlbench verify: precisions.0: input should be 'fp32', 'tf32', 'bf16', 'fp16' or 'int8', is 'fp8'"),
     (["verify", "--device", "gpu"],
@@ -225,6 +236,11 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
      "dlbench: /no/python: is not a Python interpreter that runs: "),
     (["run", "/no/suite.yaml"], "dlbench: /no/suite.yaml: no such file"),
     (["run", "{suite}", "bach=4"], "dlbench: {suite}: bach: unknown key; did you mean batches? Known: "),
+    (["run", "{suite}", "frameworks=pytorhc"],
+     "dlbench: {suite}: frameworks: unknown framework pytorhc; did you mean pytorch? Known: "),
+    (["run", "{suite}", "networks="], "dlbench: {suite}: networks: there is no value; "),
+    (["run", "{empty}"], "dlbench: {empty}: is a folder; name a file of YAML in it"),
+    (["run", "{suite}", "frameworks=reference", "--out", "{suite}"], "dlbench: {suite}: is a file; name a folder with --out"),
     (["run", "{suite}", "batch"], "dlbench: override 'batch': write key=value, for example devices=1,2"),
     (["run", "{suite}", "networks=[fcn5"], "dlbench: override 'networks=[fcn5': its value is not YAML (line 1: "),
     (["run", "{suite}", "networks.[fcn5].batch=2"],
@@ -232,7 +248,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),
     (["report", "{empty}"], "dlbench: {empty}/campaign.json: no such file; name a folder that `dlbench run` wrote, such as "),
     (["compare", "jax==0.9.2"], "dlbench: jax==0.9.2: name the other side too, as in `dlbench compare jax==0.9.2 "),
-    (["env", "build", "torch"], "dlbench: framework torch: unknown; "),
+    (["env", "build", "torch"], "dlbench: unknown framework torch; did you mean pytorch? "),
     (["data", "fetch", "mnits"], "dlbench: "),
 ])
 def test_wrong_input_is_one_message_without_a_traceback(dlbench, suite, no_worker, tmp_path, words: list[str], message: str):
@@ -281,7 +297,8 @@ def test_words_that_no_verb_knows_exit_with_2(dlbench, words: list[str]):
 def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
     command = [sys.executable, "-c", "from harness.cli.main import main; main()", "run", str(tmp_path / "none.yaml")]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", f"dlbench: {tmp_path / 'none.yaml'}: no such file\n")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (2, "",
+        f"dlbench: {tmp_path / 'none.yaml'}: no such file; name a file of YAML\n")
 
 
 def test_a_command_works_where_nobody_listens_on_stderr():

@@ -121,7 +121,7 @@ def test_rules_and_places_that_cannot_be_meant_end_with_2_before_anything_is_rea
 @pytest.mark.parametrize(("change", "message"), [
     ({"until": "soon"}, "acknowledged.0.until: 'soon': write a day as in 2027-01-31"),
     ({"releases": "2.13..2.12"}, "acknowledged.0.releases: 2.13..2.12: ends before it begins"),
-    ({"framework": "nobody"}, "framework nobody: unknown"),
+    ({"framework": "nobody"}, "unknown framework nobody"),
     ({"reason": ""}, "acknowledged.0.reason: string should have at least 1 character"),
     ({"because": "of it"}, "acknowledged.0.because: unknown key"),
 ])
@@ -227,7 +227,7 @@ def test_two_local_builds_of_one_version_keep_their_names_and_places(dlbench, st
     (["before={0}", "after={2}"], ["--as", "one"], "before and after are one build, "),
     (["one={0}", "one={1}"], ["--as", "one"], "one: names two builds"),
     (["before={0}", "after={1}"], [], "a local build; say what it is, as in --as pytorch"),
-    (["before={0}", "after={1}"], ["--as", "nobody"], "framework nobody: unknown"),
+    (["before={0}", "after={1}"], ["--as", "nobody"], "unknown framework nobody"),
     (["before={0}", "after={1}"], ["--as", "one==1.0"], "--as one==1.0: name the framework alone"),
     (["before={0}", "after=no/python"], ["--as", "one"], "is not a Python interpreter that runs"),
     (["one", "one"], ["--as", "one"], "--as one: is for local builds, as in A=/path/python"),

@@ -67,7 +67,7 @@ def test_a_release_that_is_no_version_is_refused(folder, specification):
 def test_an_unknown_framework_names_the_closest_one(folder):
     with pytest.raises(WrongUse) as caught:
         recipes.parse("toi==1.9", folder)
-    assert str(caught.value) == "framework toi: unknown; did you mean toy? Known: toy"
+    assert str(caught.value) == "unknown framework toi; did you mean toy? Known: toy"
 
 
 def test_an_unlisted_release_is_the_newest_recipe_with_its_version_replaced(folder):

@@ -154,6 +154,21 @@ def test_a_failed_build_leaves_no_folder_and_says_what_pip_said(machine, monkeyp
     assert build().release == RELEASE
 
 
+@pytest.mark.parametrize(("before", "remedy"), [
+    ("ERROR: Ignored the following yanked versions: 0.4.32", "`dlbench frameworks` lists releases"),
+    ("WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError()'",
+     "pip reaches no index: check the network and pip's index-url")])
+def test_a_release_that_pip_does_not_find_is_the_first_line_with_a_remedy(machine, monkeypatch, before, remedy):
+    wrong = "ERROR: No matching distribution found for numpy==2.4.6"
+    listed = f"ERROR: Could not find a version (from versions: {'0.1, ' * 500})"
+    monkeypatch.setenv("FAKE_PIP_ERROR", f"{before}\n{listed}\n{wrong}")
+    with pytest.raises(install.BuildFailed) as caught:
+        build()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{wrong}; {remedy}"
+    assert "failed with exit code 1:" in lines[1] and max(map(len, lines[2:])) <= install.LONGEST_LINE + 2
+
+
 def test_an_environment_with_another_release_than_asked_for_is_refused(machine, monkeypatch):
     monkeypatch.setenv("FAKE_RELEASE", "1.0.0")
     with pytest.raises(install.BuildFailed, match=f"release {RELEASE} was asked for, 1.0.0 was installed"):
@@ -329,7 +344,7 @@ def test_an_interpreter_without_the_framework_is_refused(machine):
 
 
 def test_what_is_no_interpreter_is_refused(tmp_path):
-    with pytest.raises(WrongUse, match="is not a Python interpreter that runs"):
+    with pytest.raises(WrongUse, match=r"is not a Python interpreter that runs: .*; name another$"):
         store.existing("reference", tmp_path / "python", "cpu")
 
 

@@ -168,7 +168,7 @@ def test_with_a_gpu_the_reason_for_no_cuda_is_printed_with_its_brackets(fakes):
     assert "│ new       │ 2.0     │ 3.11   │ built            │ not built   │" in page
     assert "│ old       │ 1.0     │ 3.6    │ needs Python 3.6 │ unsupported │" in page
     assert "old on cuda: its wheel has no [GPU] code" in page
-    assert "build with: dlbench env build new" in page
+    assert "dlbench run builds what it needs; dlbench env build NAME builds now" in page
 
 
 def test_nodes_and_links_are_listed_where_there_are_several(fakes):

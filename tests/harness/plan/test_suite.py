@@ -114,7 +114,7 @@ def test_an_override_with_dots_changes_one_network(load):
      "{file}: networks.fcn5.bach: unknown key; did you mean batches? Known: batches, data, precisions, tunings"),
     (["limits.windows=3"], "{file}: limits.windows: unknown key; did you mean window? Known: build, check, start, window"),
     (["networks=resnet5"], "{file}: networks: unknown network resnet5; did you mean resnet56? Known: alexnet, "),
-    (["networks="], "{file}: networks.None.[key]: "),
+    (["networks="], "{file}: networks: there is no value; write one, or leave the key out"),
     (["devices="], "{file}: devices: there is no value; write one, as in devices: [1], or leave the key out"),
     (["strategies="], "{file}: strategies: there is no value; write one, as in strategies: [default], or leave the key out"),
     (["devices=true"], "{file}: devices.0: input should be a number, is True, which YAML reads as a truth value"),

@@ -43,7 +43,7 @@ def test_limits_that_depend_on_something_else_are_named(monkeypatch, capsys):
         runpy.run_path(str(ROOT / "scripts" / "derive_limits.py"), run_name="__main__")
     assert ended.value.code == 1
     assert capsys.readouterr().out == "".join(
-        f"{name}: its limits are missing or no longer hold; run scripts/derive_limits.py {name}\n"
+        f"{name}: fp32 plain, tf32 plain, bf16 plain, fp16 plain: missing or out of date; run scripts/derive_limits.py {name}\n"
         for name in ("tiny_fcn", "tiny_cnn"))
 
 
