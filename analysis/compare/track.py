@@ -126,8 +126,8 @@ def _with_changes(histories: Sequence[list[dict[str, Any]]]) -> pd.DataFrame:
     confidence = verdicts.family_confidence(len(steps))
     for row, before in steps:
         found = _change(row["pair"], before["pair"], confidence)
-        row |= {"before": before["release"], "change": found.value, "change_low": found.low,
-                "change_high": found.high, "verdict": verdicts.verdict(found)}
+        row |= {"before": before["release"], **found.columns("change"),
+                "verdict": verdicts.verdict(found)}
     return pd.DataFrame([row for history in histories for row in history], columns=COLUMNS)
 
 

@@ -103,8 +103,7 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
             times = [summary.times_of(each, row[f"trial_{letter}"])
                      for each, letter in zip(campaigns, "ba", strict=True)]
             found = bootstrap.ratio(times[0], times[1], confidence=confidence)
-            row |= {"ratio": found.value, "ratio_low": found.low, "ratio_high": found.high,
-                    "visible": visible(found), "verdict": verdict(found)}
+            row |= {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
     columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS),
                *(["caveat"] if any("caveat" in row for row in rows) else [])]
     table = pd.DataFrame(rows, columns=columns).assign(repeat=0)

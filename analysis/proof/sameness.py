@@ -84,10 +84,7 @@ def judge(campaign: Campaign) -> dict[str, Judged]:
 
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
     """Return the median loss over a trial's processes that ended well, by step."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
-    own = campaign.rows("windows", trial)
-    return _losses(own[own["process"].isin(ok)]).median(axis=1)
+    return _losses(campaign.ok_rows("windows", trial)).median(axis=1)
 
 
 def _losses(windows: pd.DataFrame) -> pd.DataFrame:

@@ -71,6 +71,11 @@ class Campaign:
         found = self._by_trial[table].get(trial)
         return whole.iloc[:0] if found is None else found
 
+    def ok_rows(self, table: str, trial: str) -> pd.DataFrame:
+        """Return the rows of a table that belong to a trial's processes that ended well."""
+        processes, rows = self.rows("processes", trial), self.rows(table, trial)
+        return rows[rows["process"].isin(processes.loc[processes["status"] == "ok", "process"])]
+
     @property
     def joined(self) -> dict[str, Any]:
         """What campaign.json says of the nodes that each ran the whole campaign; {} of one run."""

@@ -45,7 +45,6 @@ NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]
 ESTIMATES = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error",
              "workspace_bytes", "rank", "processes"]
-NOT_MEASURED = bootstrap.Estimate(np.nan, np.nan, np.nan, 0)
 STATUSES = ("ok", "unsupported", "failed", "different")
 
 
@@ -131,7 +130,7 @@ def ratio(records: Records, point: str, candidate: str, other: str) -> bootstrap
     rows = rows[(rows["point"] == point) & (rows["status"] == "ok")]
     times, others = (list(rows.loc[rows["candidate"] == name, "seconds"])
                      for name in (candidate, other))
-    return bootstrap.ratio(times, others) if times and others else NOT_MEASURED
+    return bootstrap.ratio(times, others) if times and others else bootstrap.NOT_MEASURED
 
 
 def refused(found: pd.DataFrame) -> pd.DataFrame:
@@ -189,11 +188,11 @@ def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:
     """Reduce the processes of one candidate at one point."""
     able = [row["seconds"] for row in group if row["status"] == "ok"]
     broken = next((row for row in group if row["status"] != "ok"), {"status": "ok", "reason": ""})
-    found = bootstrap.estimate(able) if able else NOT_MEASURED
+    found = bootstrap.estimate(able) if able else bootstrap.NOT_MEASURED
     error, workspace, rank = ([row[name] for row in group if not pd.isna(row[name])]
                               for name in ("error", "workspace_bytes", "rank"))
-    return {"status": broken["status"], "reason": broken["reason"], "seconds": found.value,
-            "seconds_low": found.low, "seconds_high": found.high, "processes": found.processes,
+    return {"status": broken["status"], "reason": broken["reason"], **found.columns("seconds"),
+            "processes": found.processes,
             "error": max(error, default=np.nan), "rank": min(rank, default=np.nan),
             "workspace_bytes": max(workspace, default=np.nan)}
 

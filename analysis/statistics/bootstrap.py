@@ -46,10 +46,17 @@ class Estimate:
     def contains(self, number: float) -> bool:
         return self.has_interval and self.low <= number <= self.high
 
+    def columns(self, name: str) -> dict[str, float]:
+        """Return the value and the ends of its interval: `name`, `name`_low and `name`_high."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
     def exponential(self) -> "Estimate":
         """Return the estimate of which this one is the logarithm."""
         return Estimate(math.exp(self.value), math.exp(self.low), math.exp(self.high),
                         self.processes)
+
+
+NOT_MEASURED = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 class OfNodes(list[Times]):

@@ -121,8 +121,7 @@ def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
 def by_node(campaign: Campaign, trial: str, times: Sequence[bootstrap.Times]
             ) -> list[bootstrap.Times]:
     """Gather the arrays of a trial's ok processes by node, if several nodes repeated it."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
+    ok = campaign.ok_rows("processes", trial)["process"]
     return bootstrap.by_node(times, campaign.nodes_of(trial, ok))
 
 
@@ -141,12 +140,10 @@ def too_wide(campaign: Campaign, interval: float, processes: int) -> set[str]:
 
 def timed(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
     """Collect the step times in seconds of a trial's timed windows, one array an ok process."""
-    processes = campaign.rows("processes", trial)
     windows = campaign.rows("windows", trial)
     windows = windows[windows["window"] >= 0]
     of, seconds = windows["process"].to_numpy(), windows["step_seconds"].to_numpy()
-    return [seconds[of == process]
-            for process in processes.loc[processes["status"] == "ok", "process"]]
+    return [seconds[of == process] for process in campaign.ok_rows("processes", trial)["process"]]
 
 
 @lru_cache(maxsize=2)
@@ -191,8 +188,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     dropped = warm_up.leading(times)
     grouped = by_node(campaign, trial["trial"], [each[dropped:] for each in times])
     step = bootstrap.estimate(grouped)
-    windows = campaign.rows("windows", trial["trial"])
-    windows = windows.merge(ok[["trial", "process"]])
+    windows = campaign.ok_rows("windows", trial["trial"])
     used = windows[windows["window"] >= dropped]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
@@ -200,8 +196,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     around = campaign.rows("counters", trial["trial"])
     target = reader.target_of(campaign)
     against = [*judged.reasons, *timer.reasons(windows, around, evaluates=bool(target))]
-    parts = campaign.rows("phases", trial["trial"])
-    parts = parts[parts["process"].isin(ok["process"])]
+    parts = campaign.ok_rows("phases", trial["trial"])
     units = _units(ok, grouped)
     remarks = [*_remarks(trial, processes, [*units, *judged.remarks]), *_sharing(campaign, trial),
                *_spread(campaign, times, step), *counted.remarks,
@@ -223,7 +218,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "reason": "; ".join([*against, *remarks]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
-        "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
+        **step.columns("step_seconds"),
         "samples_per_second": trial["global_batch"] / step.value,
         "warm_up_windows": dropped,
         "repeated_on_nodes": len(grouped) if isinstance(grouped, bootstrap.OfNodes) else pd.NA,
