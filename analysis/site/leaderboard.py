@@ -48,7 +48,6 @@ class Cell:
     state: str
     detail: str
     rate: float = 0.0
-    rate_interval: str = ""
     ratio: str = ""
     share: float = 0.0
     ends: tuple[float, float] | None = None
@@ -153,7 +152,7 @@ def _lines(published: Published, phase: str,
     """Yield (what makes the board; workload; line) of each workload of a campaign."""
     rows, timing = published.rows, cast(Timing, times_of)
     if variant:
-        rows, timing = _of_variant(published, variant), partial(_variant_times, variant=variant)
+        rows, timing = _of_variant(published, variant), partial(phases.times_of, variant=variant)
     ranked = _best(rows)
     speeds = ranking.relative(published.campaign, ranked, ranking.ACROSS_TIERS, timing)
     speeds = speeds.set_index("trial")
@@ -209,10 +208,6 @@ def _of_variant(published: Published, variant: str) -> pd.DataFrame:
     return rows
 
 
-def _variant_times(campaign: Campaign, trial: str, variant: str) -> list[Times]:
-    return phases.times_of(campaign, trial, variant)
-
-
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
     """Return each framework's fastest row among those that are proven and have no caveat."""
     ranked = rows[(rows["verified"] == "yes") & (rows["caveat"] == "")]
@@ -221,8 +216,7 @@ def _best(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]") -> Cell:
-    seconds = [row[f"step_seconds{end}"] for end in ("", "_high", "_low")]
-    rate, low, high = (float(row["global_batch"]) / each for each in seconds)
+    rate = float(row["global_batch"]) / row["step_seconds"]
     share, *ends = (float(speed[name]) for name in ranking.SPEEDS)
     first, known = share == 1, all(end == end for end in ends)
     interval = f" ({span(*ends)})" if known and not first else ""
@@ -230,7 +224,7 @@ def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]"
     detail = ", ".join(filter(None, [str(row["release"]), row["tuning"], strategy]))
     badge, strength = _proof(row)
     return Cell(row["framework"], _page(published, row), str(speed["verdict"]), detail, rate,
-                span(low, high), number(share) + interval, share,
+                number(share) + interval, share,
                 (ends[0], ends[1]) if interval else None, badge, strength)
 
 

@@ -16,6 +16,7 @@ from analysis.display.numbers import (
     FLOPS_UNITS,
     TIME_UNITS,
     best_unit,
+    cell,
     number,
     percent,
     with_span,
@@ -197,9 +198,8 @@ def fastest(study: Records, able: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for _, group in able.groupby("point", sort=False):
         first, *others = group.sort_values("seconds").to_dict("records")
-        spans = [first[f"seconds_{end}"] / time_scale for end in ("low", "high")]
         line = {**_setting(first), "fastest": first["name"],
-                f"time ({time_unit})": with_span(first["seconds"] / time_scale, *spans),
+                f"time ({time_unit})": cell(first, "seconds", time_scale),
                 unit: number(first["speed"] / scale), "share of the peak": percent(first["share"]),
                 "next": "", "takes times as long": "", "verdict": ""}
         if others:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import palette, style
-from analysis.display.numbers import TIME_UNITS, best_unit, number, with_span
+from analysis.display.numbers import TIME_UNITS, best_unit, cell, number
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
@@ -138,4 +138,4 @@ def _fastest(able: pd.DataFrame) -> str:
 def _cell(row: "pd.Series[Any]", scale: float) -> str:
     if row["status"] != "ok":
         return str(row["status"])
-    return with_span(*(row[name] / scale for name in ("seconds", "seconds_low", "seconds_high")))
+    return cell(row, "seconds", scale)

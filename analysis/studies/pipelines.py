@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import style
-from analysis.display.numbers import number, with_span
+from analysis.display.numbers import cell, number, with_span
 from analysis.display.ranking import TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
@@ -127,8 +127,7 @@ def stages(able: pd.DataFrame) -> pd.DataFrame:
     for _, group in able.groupby("point", sort=False):
         parts = {row["candidate"]: row for row in group.to_dict("records")}
         first = next(iter(parts.values()))
-        cells = {name: with_span(*(1e3 * parts[name][f"seconds{end}"]
-                                   for end in ("", "_low", "_high"))) if name in parts else ""
+        cells = {name: cell(parts[name], "seconds", 1e-3) if name in parts else ""
                  for name in (*LOADING, "infer")}
         rows.append({**named(first), "by": LIBRARIES.get(first["loader"], ""), **cells})
     return pd.DataFrame(rows)

@@ -5,7 +5,7 @@ docs/reference/records.md explains the columns.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -67,7 +67,7 @@ def rewrite(folder: str | Path) -> pd.DataFrame:
 def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
     unknown = {"settings": not campaign.tells_settings,
-               "caveat": not caveats.is_there(campaign.folder),
+               "caveat": not (campaign.folder / caveats.FILE).is_file(),
                **dict.fromkeys(STRENGTH, not campaign.proves_each_process),
                **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
@@ -281,15 +281,21 @@ def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
     """Return what several devices share: cores of a CPU, and no statistics of batch norm."""
     if trial["devices"] == 1:
         return []
-    remarks = []
-    cores = campaign.meta["machine"].get("cpu", {}).get("allowed")
-    local = trial["devices"] // trial.get("nodes", 1)
-    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
-        remarks.append(f"its {local} devices share {cores} cores")
+    shared = shared_cores(campaign, trial)
+    remarks = [f"its {shared}"] if shared else []
     if sameness.has_batch_norm(trial["network"]):
         remarks.append("each device normalises its own samples: losses compared with rows of as "
                        "many devices only")
     return remarks
+
+
+def shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
+    """Say that a trial's devices share a CPU with too few cores; "" where each has its own."""
+    cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
+    local = trial["devices"] // trial.get("nodes", 1)
+    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
+        return f"{local} devices share {cores} cores"
+    return ""
 
 
 def _spread(campaign: Campaign, times: Sequence[bootstrap.Times],
