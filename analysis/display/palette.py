@@ -31,6 +31,7 @@ STRATEGIES = {
     "pipeline_1f1b": ("#cc79a7", "s"), "fsdp": ("#e69f00", "P"),
 }
 OTHER = ("#555555", "*")
+DISTINCT = tuple(dict.fromkeys(STRATEGIES.values()))
 ORDER = [*FRAMEWORKS, *STRATEGIES]
 # Classes of kernels: colours for computing, greys for the rest.
 KERNELS = dict(zip((*CLASSES, IDLE), (

@@ -27,7 +27,7 @@ FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
     "fastest", "slower", "no difference seen", "too few processes to tell")
 SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
 SETTINGS = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads",
-            "data": "data {}", "global_batch": "global batch {}"}
+            "data": "data {}", "global_batch": "global batch {}", "side": "side {}"}
 DATA = {"device": "batches already on the device", "files": "batches read from image files",
         "host": "batches copied from host memory each step", "real": "a real data set"}
 

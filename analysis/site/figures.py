@@ -91,7 +91,7 @@ def releases(groups: Sequence[tuple[str, pd.DataFrame]],
              links: Mapping[tuple[str, str], str]) -> Figure:
     """Time by release relative to the first, a curve per workload; `links` by campaign, trial."""
     traces = []
-    distinct = list(dict.fromkeys(palette.STRATEGIES.values()))
+    distinct = palette.DISTINCT
     for number, (label, rows) in enumerate(groups):
         first = rows["step_seconds"].iloc[0]
         style = SeriesStyle(*distinct[number % len(distinct)], number // len(distinct))
