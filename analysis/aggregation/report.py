@@ -22,7 +22,7 @@ from analysis.display.numbers import (
     with_unit,
 )
 from analysis.display.page import Facts, Figure, Page, Section, Table, Text, tabled
-from analysis.records import pages, reader
+from analysis.records import reader, study_reader
 from analysis.records.reader import Campaign
 from analysis.report.scaling import COUNTERS
 from analysis.statistics.bootstrap import MINIMUM_PROCESSES
@@ -54,9 +54,7 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
 
     Returns the page. Raises BadRecords.
     """
-    file = folder / "study.json"
-    meta = pages.read_page(file, "name a folder that `dlbench study` wrote")
-    pages.check_page(file, meta, pages.StudyPage)
+    meta = study_reader.read_page(folder)
     windows = links.read(folder / "links.csv")
     fits = links.fit_all(windows)
     campaigns = [reader.read(each) for each in recorded]

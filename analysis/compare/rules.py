@@ -23,9 +23,10 @@ class Acknowledged:
     reason: str
     until: date
 
-    def covers(self, framework: str, release: str, network: str) -> bool:
-        return ((framework, network) == (self.framework, self.network)
-                and self.releases.holds(release))
+    def covers(self, row: "pd.Series[Any]") -> bool:
+        """Whether the regression is that of a compared row."""
+        return ((row["framework_b"], row["network"]) == (self.framework, self.network)
+                and self.releases.holds(str(row["release_b"])))
 
     @property
     def text(self) -> str:
@@ -68,13 +69,9 @@ def judge(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
 def expired(rows: pd.DataFrame, rules: Rules) -> list[Acknowledged]:
     """Return the acknowledged regressions of these rows that have expired."""
     return [each for each in rules.acknowledged if each.until < rules.today
-            and any(_covers(each, row) for _, row in rows.iterrows())]
+            and any(each.covers(row) for _, row in rows.iterrows())]
 
 
 def _reason(row: "pd.Series[Any]", rules: Rules) -> str:
     return next((each.text for each in rules.acknowledged
-                 if each.until >= rules.today and _covers(each, row)), "")
-
-
-def _covers(each: Acknowledged, row: "pd.Series[Any]") -> bool:
-    return each.covers(str(row["framework_b"]), str(row["release_b"]), str(row["network"]))
+                 if each.until >= rules.today and each.covers(row)), "")

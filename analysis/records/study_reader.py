@@ -65,12 +65,7 @@ class Records:
 
 def read(folder: Path) -> Records:
     """Read a study. Raises BadRecords if a file is missing or holds something else."""
-    page = folder / "study.json"
-    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
-    if meta.get("schema") != SCHEMA:
-        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
-                         f"{SCHEMA}; use the dlbench that wrote it")
-    pages.check_page(page, meta, pages.StudyPage)
+    meta = read_page(folder)
     # Typed by what stands there: each study has columns of its own.
     read_table(folder / "points.csv", {"point": str})
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
@@ -88,6 +83,17 @@ def read(folder: Path) -> Records:
         raise BadRecords(f"{file}: column seconds: {error}; restore it from a copy") from None
     table["seconds"] = pd.Series(seconds, dtype=object)
     return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
+
+
+def read_page(folder: Path) -> dict[str, Any]:
+    """Read a study's first page. Raises BadRecords if it is missing or holds something else."""
+    page = folder / "study.json"
+    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
+    if meta.get("schema") != SCHEMA:
+        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
+                         f"{SCHEMA}; use the dlbench that wrote it")
+    pages.check_page(page, meta, pages.StudyPage)
+    return meta
 
 
 def finished(folder: Path) -> set[tuple[str, int, str]]:
@@ -118,10 +124,20 @@ def estimates(records: Records) -> pd.DataFrame:
     parts = [_alone(rows[~several]), _together(rows[several])]
     table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     table = table.merge(records.points, left_on="point", right_index=True, how="left")
-    # Measured in random order, shown in the order of the plan.
+    return in_order(records, table)
+
+
+def in_order(records: Records, rows: pd.DataFrame) -> pd.DataFrame:
+    """Sort rows, measured in random order, by the plan's order of points."""
     place = {point: number for number, point in enumerate(records.points.index)}
-    return table.sort_values("point", key=lambda names: names.map(place), kind="stable",
-                             ignore_index=True)
+    return rows.sort_values("point", key=lambda names: names.map(place), kind="stable",
+                            ignore_index=True)
+
+
+def with_points(records: Records, column: str) -> pd.DataFrame:
+    """Return the measurements that have a text in `column`, with their point's columns."""
+    raw = records.measurements
+    return raw[raw[column] != ""].merge(records.points, left_on="point", right_index=True)
 
 
 def ratio(records: Records, point: str, candidate: str, other: str) -> bootstrap.Estimate:

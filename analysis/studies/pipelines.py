@@ -19,7 +19,7 @@ from analysis.display.ranking import TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
 from analysis.statistics.bootstrap import Estimate
-from analysis.studies.report import Part
+from analysis.studies.report import Part, not_measured
 
 LOADING = ("decode", "resize", "normalise")
 STAGES = (*LOADING, "load", "infer", "in_turn", "overlapped")
@@ -50,9 +50,7 @@ def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> li
             Part("Stage by stage", "Milliseconds a frame of each part alone.",
                  {"stages": stages(able)}, files={"measured": found}),
             Part("The same pixels and answers?", PROOF, {"pixels": pixels(study)})]
-    if len(refused := study_reader.refused(found)):
-        page.append(Part("Not measured, and why", tables={"refused": refused}))
-    return page
+    return [*page, *not_measured(found)]
 
 
 def whole_pipelines(study: Records, able: pd.DataFrame) -> list[dict[str, Any]]:
