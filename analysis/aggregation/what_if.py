@@ -12,7 +12,7 @@ from analysis.records.reader import Campaign
 from analysis.statistics.bootstrap import Estimate
 from analysis.strategies import table as strategies
 from analysis.trials import phases
-from analysis.trials.summary import shared_cores
+from analysis.trials.remarks import shared_cores
 
 BEYOND = (8, 16)
 # seconds of latency per message, bytes per second and direction; assumed, not measured

@@ -5,7 +5,7 @@ docs/reference/records.md explains the columns.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from analysis.records import reader
 from analysis.records.columns import OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
-from analysis.trials import accuracy, caveats, counters, latency, loading, phases
+from analysis.trials import accuracy, caveats, counters, latency, loading, phases, remarks
 
 # Of campaigns that train on several nodes.
 OF_NODES = ("nodes", "network_tx_bytes_per_step")
@@ -96,7 +96,7 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
         else:
             row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0}
             row |= _refused(trial, processes)
-        row["reason"] = "; ".join(filter(None, [row["reason"], *_dirt(campaign)]))
+        row["reason"] = "; ".join(filter(None, [row["reason"], *remarks.dirt(campaign)]))
         rows.append(row)
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
     table = caveats.apply(table, campaign)
@@ -197,25 +197,25 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     target = reader.target_of(campaign)
     against = [*judged.reasons, *timer.reasons(windows, around, evaluates=bool(target))]
     parts = campaign.ok_rows("phases", trial["trial"])
-    units = _units(ok, grouped)
-    remarks = [*_remarks(trial, processes, [*units, *judged.remarks]), *_sharing(campaign, trial),
-               *_spread(campaign, times, step), *counted.remarks,
-               *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
+    of_losses = [*remarks.units(ok, grouped), *judged.remarks]
+    said = [*remarks.of_processes(trial, processes, of_losses), *remarks.sharing(campaign, trial),
+            *remarks.spread(campaign, times, step), *counted.remarks,
+            *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     calls = {}
     if reader.infers(trial):
         calls = {**latency.columns(campaign, trial["trial"], dropped),
                  **latency.requests(campaign, trial["trial"])}
         against += latency.against(calls, step.value)
-        remarks += latency.remarks(campaign, trial["trial"], dropped)
+        said += latency.remarks(campaign, trial["trial"], dropped)
     if target:
         calls = accuracy.columns(campaign, trial["trial"])
         against += accuracy.against(campaign, trial, calls["witness_share"])
     if reader.reads_files(trial):
         calls = {**calls, **loading.columns(campaign, trial["trial"])}
-        remarks += loading.remarks(campaign, trial["trial"])
+        said += loading.remarks(campaign, trial["trial"])
     return {
         "status": "ok", "verified": "no" if against else "yes",
-        "reason": "; ".join([*against, *remarks]),
+        "reason": "; ".join([*against, *said]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
         **step.columns("step_seconds"),
@@ -235,87 +235,3 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
         **calls,
     }
-
-
-def _dirt(campaign: Campaign) -> list[str]:
-    """Return what --allow-dirty let pass and what had changed when the campaign was resumed."""
-    return [*(f"measured on a dirty machine: {text}" for text in campaign.meta.get("dirty") or ()),
-            *(f"resumed {text}" for text in campaign.meta.get("resumed") or ())]
-
-
-def _remarks(trial: dict[str, Any], processes: pd.DataFrame,
-             of_losses: Sequence[str]) -> list[str]:
-    """Return what a reader must know about the processes of a measured row and their losses."""
-    remarks = []
-    ok = processes[processes["status"] == "ok"]
-    planned = max(trial["processes_planned"], len(processes))
-    unwell = processes[processes["status"] != "ok"]
-    if len(unwell):
-        remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: "
-                       f"{unwell['reason'].iloc[0]}")
-    repeated = ok[ok["reason"] != ""]
-    if len(repeated):
-        remarks.append(f"{len(repeated)} of {planned} processes {repeated['reason'].iloc[0]}")
-    if len(processes) < planned:
-        remarks.append(f"{len(processes)} of {planned} processes so far")
-    remarks += of_losses
-    rounded = ok.loc[ok["check"] != "different", "copies_error"].max()
-    if rounded == rounded:
-        remarks.append("the devices' copies of the parameters differ by rounding: "
-                       f"at most {rounded:.1e} of what training changed")
-    return remarks
-
-
-def _units(ok: pd.DataFrame, times: Sequence[bootstrap.Times]) -> list[str]:
-    """Return whether processes or nodes are too few for an interval, and how far nodes differ."""
-    nodes = isinstance(times, bootstrap.OfNodes)
-    count, least = len(times) if nodes else len(ok), bootstrap.MINIMUM_PROCESSES
-    few = f"no interval: {count} of at least {least} {'nodes' if nodes else 'processes'}"
-    medians = [float(np.median(each)) for each in times]
-    spread = f"repeated on {count} nodes: the slowest takes " \
-             f"{100 * (max(medians) / min(medians) - 1):.2g} % longer than the fastest"
-    return [*([few] if count < least else []), *([spread] if nodes and count > 1 else [])]
-
-
-def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
-    """Return what several devices share: cores of a CPU, and no statistics of batch norm."""
-    if trial["devices"] == 1:
-        return []
-    shared = shared_cores(campaign, trial)
-    remarks = [f"its {shared}"] if shared else []
-    if sameness.has_batch_norm(trial["network"]):
-        remarks.append("each device normalises its own samples: losses compared with rows of as "
-                       "many devices only")
-    return remarks
-
-
-def shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
-    """Say that a trial's devices share a CPU with too few cores; "" where each has its own."""
-    cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
-    local = trial["devices"] // trial.get("nodes", 1)
-    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
-        return f"{local} devices share {cores} cores"
-    return ""
-
-
-def _spread(campaign: Campaign, times: Sequence[bootstrap.Times],
-            step: bootstrap.Estimate) -> list[str]:
-    """Return which windows were left out, whether the others trend, and if the interval is wide."""
-    remarks = []
-    dropped = warm_up.leading(times)
-    if dropped:
-        excess = np.median([np.median(windows[:dropped]) / np.median(windows[dropped:])
-                            for windows in times]) - 1
-        first = "first timed window" if dropped == 1 else f"first {dropped} timed windows"
-        remarks.append(f"warm-up: the {first} of each process left out, "
-                       f"{100 * excess:.2g} % slower")
-    drift = warm_up.drift([windows[dropped:] for windows in times])
-    if drift:
-        remarks.append(f"windows still trend: the later half is {100 * abs(drift):.2g} % "
-                       f"{'slower' if drift > 0 else 'faster'}")
-    asked = campaign.meta["suite"].get("interval")
-    if asked and step.half_width > asked:
-        remarks.append(f"interval of {100 * step.half_width:.2g} % to either side after "
-                       f"{step.processes} {'nodes' if campaign.joined else 'processes'}, "
-                       f"{100 * asked:.2g} % asked for")
-    return remarks
