@@ -55,7 +55,7 @@ def series_styles(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, Ser
     """
     columns = (rows["framework"].map(str), rows["strategy"].map(str), series.map(str))
     named = sorted(set(zip(*columns, strict=True)),
-                   key=lambda row: (_place(row[0]), _place(row[1]), row[2]))
+                   key=lambda row: (place(row[0]), place(row[1]), row[2]))
     strategies = rows["strategy"].where(rows["strategy"] != "")
     counts = strategies.groupby(rows["framework"]).nunique()
     found: dict[str, SeriesStyle] = {}
@@ -70,5 +70,6 @@ def series_styles(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, Ser
     return found
 
 
-def _place(name: str) -> int:
+def place(name: str) -> int:
+    """Return where a framework or strategy stands among all; unknown ones come last."""
     return ORDER.index(name) if name in ORDER else len(ORDER)

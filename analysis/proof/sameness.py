@@ -209,10 +209,8 @@ def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def has_batch_norm(network: str) -> bool:
     """Return whether a network has batch norm; an unknown network counts as having it."""
-    try:
-        return networks.get(network).has_batch_norm
-    except networks.UnknownNetwork:
-        return True
+    described = networks.known(network)
+    return described is None or described.has_batch_norm
 
 
 def _disagreements(peers: Sequence[Mapping[str, Any]],

@@ -20,6 +20,11 @@ from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
+# A resumed process repeats rows: all from the first one on in these tables, by what counts them;
+# in those, by what tells a process's rows apart.
+COUNTED = {"windows": "window", "network": "window", "latencies": "window", "accuracy": "epoch"}
+KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "server": ("rate",),
+        "scenarios": ("scenario",)}
 # Behind the name of an environment in campaign.json that holds a loader of image files too.
 FOR_FILES = " with its loader of files"
 
@@ -129,31 +134,24 @@ def read(folder: str | Path) -> Campaign:
     processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
     proves_each_process = set(STRENGTH) <= set(processes)
     tells_settings = "settings" in processes
-    processes = processes.assign(**{name: _late(processes, name, folder) for name in LATE})
+    tables["processes"] = processes.assign(
+        **{name: _late(processes, name, folder) for name in LATE}).reset_index(drop=True)
     counters = tables["counters"]
     tables["counters"] = counters.assign(**{
         name: numbers(counters[name], folder / "counters.csv", float) if name in counters
         else math.nan for name in LATE_COUNTERS})
-    finished = processes[["trial", "process"]]
-    key = ["trial", "process", "variant", "window"]
-    phases, loading = (tables[name].drop_duplicates(key, keep="last")
-                       for name in ("phases", "loading"))
-    of_finished = {name: table if table.empty else
-                   table.merge(finished, on=["trial", "process"], how="inner")
-                   for name, table in (("windows", _last_attempt(tables["windows"])),
-                                       ("counters", tables["counters"]), ("phases", phases),
-                                       ("loading", loading),
-                                       ("network", _last_attempt(tables["network"])),
-                                       ("latencies", _last_attempt(tables["latencies"])),
-                                       ("accuracy", _last_attempt(tables["accuracy"], "epoch")),
-                                       ("server", tables["server"].drop_duplicates(
-                                           ["trial", "process", "rate"], keep="last")),
-                                       ("scenarios", tables["scenarios"].drop_duplicates(
-                                           ["trial", "process", "scenario"], keep="last")))}
-    return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
-                    kernels=_classed(_ended(tables["kernels"])),
-                    operators=_ended(tables["operators"]),
-                    proves_each_process=proves_each_process, tells_settings=tells_settings)
+    for name, counter in COUNTED.items():
+        tables[name] = _last_attempt(tables[name], counter)
+    for name, key in KEYS.items():
+        tables[name] = tables[name].drop_duplicates(["trial", "process", *key], keep="last")
+    finished = tables["processes"][["trial", "process"]]
+    for name in ("counters", *COUNTED, *KEYS):
+        if len(tables[name]):
+            tables[name] = tables[name].merge(finished, on=["trial", "process"], how="inner")
+    tables["operators"] = _ended(tables["operators"])
+    tables["kernels"] = _classed(_ended(tables["kernels"]))
+    return Campaign(folder, meta, **tables, proves_each_process=proves_each_process,
+                    tells_settings=tells_settings)
 
 
 def _classed(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -187,7 +185,7 @@ def _ended(traces: pd.DataFrame) -> pd.DataFrame:
     return traces[traces["trial"].isin(whole)]
 
 
-def _last_attempt(windows: pd.DataFrame, counter: str = "window") -> pd.DataFrame:
+def _last_attempt(windows: pd.DataFrame, counter: str) -> pd.DataFrame:
     """Keep the last attempt of each process: a resumed one begins with its first window again."""
     if windows.empty:
         return windows

@@ -9,7 +9,7 @@ rank.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -194,18 +194,12 @@ def _shown(lines: Sequence[Line]) -> Line | None:
 def _of_variant(published: Published, variant: str) -> pd.DataFrame:
     """Return the rows whose phases were timed, with the variant's time as that of the step."""
     timed = published.campaign.phases
-    rows = published.rows[published.rows["trial"].isin(timed["trial"])].copy()
-    columns = ["step_seconds", "step_seconds_low", "step_seconds_high"]
-    found = {}
-    for trial in rows["trial"]:
-        times = phases.times_of(published.campaign, trial, variant)
-        if times:
-            estimate = bootstrap.estimate(times)
-            found[trial] = (estimate.value, estimate.low, estimate.high)
+    rows = published.rows[published.rows["trial"].isin(timed["trial"])]
+    times = {trial: phases.times_of(published.campaign, trial, variant) for trial in rows["trial"]}
+    found = {trial: bootstrap.estimate(own).columns("step_seconds")
+             for trial, own in times.items() if own}
     rows = rows[rows["trial"].isin(found)]
-    if len(rows):
-        rows[columns] = [found[trial] for trial in rows["trial"]]
-    return rows
+    return rows.assign(**pd.DataFrame([found[trial] for trial in rows["trial"]], rows.index))
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
@@ -295,12 +289,9 @@ def _page(published: Published, row: "pd.Series[Any]") -> str:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    known = list(palette.FRAMEWORKS)
-    return sorted(set(names), key=lambda name: (
-        known.index(name) if name in known else len(known), name))
+    return sorted(set(names), key=lambda name: (palette.place(name), name))
 
 
 def _spread(line: Line, names: Sequence[str]) -> Line:
     own = {cell.framework: cell for cell in line.cells if cell}
-    return Line(line.network, line.setting, line.campaign, line.day,
-                [own.get(name) for name in names], line.answer)
+    return replace(line, cells=[own.get(name) for name in names])

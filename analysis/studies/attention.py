@@ -25,8 +25,7 @@ from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records.study_reader import KEY, Records, in_order, with_points
 from analysis.statistics import bootstrap
 from analysis.studies import attention_plot
-from analysis.studies.attention_plot import PASSES
-from analysis.studies.report import Part, not_measured
+from analysis.studies.report import PASSES, Part, not_measured
 
 Row = Mapping[Hashable, Any]
 BEHIND = "JAX over PyTorch"

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from analysis.display import palette, style
 from analysis.display.numbers import FLOPS_UNITS, best_unit, number
+from analysis.studies.report import PASSES
 
-PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 MASKS = {"no": "no mask", "yes": "causal mask"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 # Above this share of the scale, a cell is dark. A page replaces `style.INK` and white, but not

@@ -14,13 +14,12 @@ from analysis.display.numbers import TIME_UNITS, best_unit, cell, number
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
-from analysis.studies.report import Part
+from analysis.studies.report import PASSES, Part
 
 # Why a difference may be one of tiers.
 TIER = ("JAX compiles the call. TensorFlow runs a tf.function without XLA, as in its tier "
         "uncompiled. The others call operations one by one, as in their tier stock. A difference "
         "between them is also one of tiers.")
-PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
 def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> list[Part]:

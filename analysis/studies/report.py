@@ -14,6 +14,7 @@ from analysis.display import page, provenance
 from analysis.records import manifest, packed, study_reader
 from analysis.records.study_reader import Records
 
+PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 RAW = ("measurements.csv", "points.csv", "study.json")
 Frames = Mapping[str, pd.DataFrame]
 
