@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.records import pages
-from analysis.records.columns import LATE, LATE_COUNTERS, PROCESS_COLUMNS, STRENGTH, TABLES
-from analysis.records.tables import numbers, read_table
+from analysis.records.columns import LATE, STRENGTH, TABLES
+from analysis.records.tables import read_table
 from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
@@ -122,9 +122,7 @@ def read(folder: str | Path) -> Campaign:
     tables = {}
     for name, columns in TABLES.items():
         file = folder / f"{name}.csv"
-        tables[name] = read_table(
-            file, {column: kind for column, kind in columns.items()
-                   if column not in (*LATE, *LATE_COUNTERS)})
+        tables[name] = read_table(file, columns, LATE.get(name, ()))
         unknown = sorted(set(tables[name]["trial"]) - names)
         if unknown:
             raise BadRecords(
@@ -134,12 +132,11 @@ def read(folder: str | Path) -> Campaign:
     processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
     proves_each_process = set(STRENGTH) <= set(processes)
     tells_settings = "settings" in processes
-    tables["processes"] = processes.assign(
-        **{name: _late(processes, name, folder) for name in LATE}).reset_index(drop=True)
-    counters = tables["counters"]
-    tables["counters"] = counters.assign(**{
-        name: numbers(counters[name], folder / "counters.csv", float) if name in counters
-        else math.nan for name in LATE_COUNTERS})
+    tables["processes"] = processes.reset_index(drop=True)
+    for name, late in LATE.items():
+        tables[name] = tables[name].assign(**{
+            column: "" if TABLES[name][column] is str else math.nan
+            for column in late if column not in tables[name]})
     for name, counter in COUNTED.items():
         tables[name] = _last_attempt(tables[name], counter)
     for name, key in KEYS.items():
@@ -169,14 +166,6 @@ def _read_meta(file: Path) -> dict[str, Any]:
                          f"use the dlbench that wrote it ({meta.get('dlbench', 'not recorded')})")
     pages.check_page(file, meta, pages.CampaignPage)
     return meta
-
-
-def _late(processes: pd.DataFrame, name: str, folder: Path) -> Any:
-    """Return a late column in its type, or what stands for it in an earlier campaign."""
-    if PROCESS_COLUMNS[name] is str:
-        return processes.get(name, "")
-    return numbers(processes[name], folder / "processes.csv", float) \
-        if name in processes else math.nan
 
 
 def _ended(traces: pd.DataFrame) -> pd.DataFrame:

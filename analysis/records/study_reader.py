@@ -71,9 +71,8 @@ def read(folder: Path) -> Records:
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
                          keep_default_na=False)
     file = folder / "measurements.csv"
-    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS
-             if name not in LATE}
-    table = read_table(file, kinds)
+    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS}
+    table = read_table(file, kinds, LATE)
     table = table.assign(**{name: "" for name in LATE if name not in table})
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name], errors="coerce")

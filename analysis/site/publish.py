@@ -169,7 +169,7 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
     trial, folder = row["trial"], f"campaigns/{published.name}/"
     campaign = published.campaign
     processes = campaign.processes[campaign.processes["trial"] == trial].drop(
-        columns=["trial", *(() if campaign.proves_each_process else LATE)])
+        columns=["trial", *(() if campaign.proves_each_process else LATE["processes"])])
     windows = campaign.windows[campaign.windows["trial"] == trial]
     file = published.pages[trial].removesuffix(".html") + ".windows.csv"
     if len(windows):
