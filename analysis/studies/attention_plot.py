@@ -51,8 +51,7 @@ def maps(rows: pd.DataFrame, column: str, heading: str) -> Figure:
     bar = figure.colorbar(image, ax=list(grid), shrink=0.8, format=lambda share, _: f"{share:.0%}")
     bar.set_label("share of a product's peak" if has_peak else "share of the largest speed")
     bar.outline.set_visible(False)
-    figure.suptitle(f"Speed of attention ({unit}) by {heading}", x=0.01, ha="left",
-                    fontweight="bold")
+    style.finish(figure, f"Speed of attention ({unit}) by {heading}")
     return figure
 
 
