@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from analysis.compare import verdicts
 from analysis.compare.releases import Range
 
 SHOWN, POSSIBLE = "shown", "possible"
@@ -54,13 +54,14 @@ class Rules:
 def judge(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """Add `threshold`, `regression` (shown, possible or "") and `acknowledged` to compared rows.
 
-    `acknowledged` is the reason of a regression that is known. One that has expired counts again.
+    A regression is shown if the whole interval lies beyond the threshold, and possible if a part
+    does or there is no interval. `acknowledged` is the reason of a regression that is known. One
+    that has expired counts again.
     """
     limits = rows["network"].map(rules.threshold_of).astype(float)
-    shown, possible = verdicts.regressions(rows, limits)
-    kind = pd.Series("", index=rows.index)
-    kind[shown.index], kind[possible.index] = SHOWN, POSSIBLE
-    judged = rows.assign(threshold=limits, regression=kind.where(limits.notna(), ""))
+    shown, possible = rows["ratio_low"] > 1 + limits, ~(rows["ratio_high"] <= 1 + limits)
+    kind = np.select([limits.isna(), shown, possible], ["", SHOWN, POSSIBLE], "")
+    judged = rows.assign(threshold=limits, regression=kind)
     known = [_reason(row, rules) if row["regression"] == SHOWN else ""
              for _, row in judged.iterrows()]
     return judged.assign(acknowledged=pd.Series(known, index=rows.index, dtype=object))

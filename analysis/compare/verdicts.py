@@ -140,16 +140,6 @@ def visible(ratio: bootstrap.Estimate) -> float:
     return widest - 1 if widest else float("nan")
 
 
-def regressions(rows: pd.DataFrame, threshold: "float | pd.Series[float]"
-                ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows with a slow-down beyond `threshold`, and those where one may hide.
-
-    One is shown if the whole interval lies beyond, and may hide if a part does or there is none.
-    """
-    shown = rows["ratio_low"] > 1 + threshold
-    return rows[shown], rows[~shown & ~(rows["ratio_high"] <= 1 + threshold)]
-
-
 def _refuse_other_modes(a: Side, b: Side) -> None:
     """Raise NotComparable if one campaign trains and the other runs trained networks."""
     modes = [" and ".join(side.rows["mode"].unique()) for side in (a, b)]

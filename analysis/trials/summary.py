@@ -66,10 +66,11 @@ def rewrite(folder: str | Path) -> pd.DataFrame:
 
 def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
+    on_nodes = any(trial.get("nodes", 1) > 1 for trial in campaign.trials)
     unknown = {"settings": not campaign.tells_settings,
                "caveat": not (campaign.folder / caveats.FILE).is_file(),
                **dict.fromkeys(STRENGTH, not campaign.proves_each_process),
-               **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
+               **dict.fromkeys(OF_NODES, not on_nodes),
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
                **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
@@ -101,12 +102,6 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
     table = caveats.apply(table, campaign)
     return table.astype(dict.fromkeys(WHOLE, "Int64"))
-
-
-def nodes_of(trial: dict[str, Any]) -> int:
-    """Return how many nodes a trial trains on; 0 where it is one, the campaign's own."""
-    nodes = int(trial.get("nodes", 1))
-    return nodes if nodes > 1 else 0
 
 
 def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:

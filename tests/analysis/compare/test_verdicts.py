@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare import comparison, report, verdicts
+from analysis.compare import comparison, report, rules, verdicts
 from analysis.compare.report import Comparison
 from analysis.compare.rules import Rules
 from analysis.compare.verdicts import (
@@ -242,9 +242,10 @@ def test_a_verdict_is_whether_the_interval_excludes_1(low, high, word):
 
 
 def test_a_regression_is_shown_only_by_a_whole_interval():
-    rows = pd.DataFrame({"ratio_low": [1.04, 1.01, 0.9, np.nan], "ratio_high": [1.2, 1.2, 1.02, np.nan]})
-    shown, hidden = verdicts.regressions(rows, 0.03)
-    assert (shown.index.tolist(), hidden.index.tolist()) == ([0], [1, 3])
+    rows = pd.DataFrame({"network": "fcn5", "framework_b": "jax", "release_b": "1.0",
+                         "ratio_low": [1.04, 1.01, 0.9, np.nan], "ratio_high": [1.2, 1.2, 1.02, np.nan]})
+    assert rules.judge(rows, Rules(0.03))["regression"].tolist() == ["shown", "possible", "", "possible"]
+    assert rules.judge(rows, Rules())["regression"].tolist() == [""] * 4
 
 
 def test_all_verdicts_of_a_comparison_hold_together(monkeypatch):
