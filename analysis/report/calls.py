@@ -37,7 +37,7 @@ def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
                  "not met": "; ".join(filter(None, runs["unmet"].unique()))}
         row = ranking.table(trials, lambda row: {}, trials["trial"] == name)
         lines.append(row.assign(**cells))
-    return pd.concat(lines, ignore_index=True)
+    return pd.concat(lines, ignore_index=True) if lines else pd.DataFrame()
 
 
 def quantisation(trials: pd.DataFrame) -> pd.DataFrame:

@@ -124,23 +124,14 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "times": tables.times(trials, speeds),
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
-    if _infers(campaign):
-        found |= {"latency": calls.latency(trials), "outputs": calls.outputs(trials)}
-        if len(campaign.server):
-            found["requests"] = calls.requests(trials)
-        if len(campaign.scenarios):
-            found["scenarios"] = calls.scenarios(trials, campaign.scenarios)
-        if trials["quantization_error"].notna().any():
-            found["quantisation"] = calls.quantisation(trials)
-    if len(campaign.loading):
-        found["loading"] = tables.loading(trials)
-    if reader.target_of(campaign):
-        found["to_target"] = accuracy.table(campaign, trials)
-    if not _infers(campaign) and campaign.proves_each_process:
-        found |= {"proof": tables.proof(trials)}
     across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
     more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
             "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
+            "latency": calls.latency(trials), "requests": calls.requests(trials),
+            "scenarios": calls.scenarios(trials, campaign.scenarios),
+            "outputs": calls.outputs(trials), "quantisation": calls.quantisation(trials),
+            "loading": tables.loading(trials), "to_target": accuracy.table(campaign, trials),
+            "proof": tables.proof(trials),
             "reasons": reasons.table(campaign, speeds),
             "strategies": scaling.winners(campaign, trials), "divided": divided.table(trials),
             "scaling": scaling.table(scaled) if len(scaled) else scaled,
