@@ -4,7 +4,7 @@
 sends `Network.to_json()` to the workers. Nothing here imports a framework or any other folder.
 """
 
-from networks.catalogue import UnknownNetwork, get, names, short_of
+from networks.catalogue import UnknownNetwork, get, known, names, short_of
 from networks.description import Layer, Network
 
-__all__ = ["Layer", "Network", "UnknownNetwork", "get", "names", "short_of"]
+__all__ = ["Layer", "Network", "UnknownNetwork", "get", "known", "names", "short_of"]

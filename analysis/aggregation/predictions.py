@@ -40,6 +40,8 @@ MEASURED = ("measured_seconds", "measured_seconds_low", "measured_seconds_high",
 # than this factor, or the fastest and the slowest process of the sweep by more than the next one.
 NO_LINE = 2.0
 APART = 3.0
+
+
 def wire_of(campaign: Campaign, trial: Mapping[str, Any]) -> str:
     """Name the wire of links.csv on which a trial of a campaign ran."""
     if trial.get("nodes", 1) > 1:
@@ -88,7 +90,7 @@ def of_campaign(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         if known.divides:
             row |= {"wire_bytes": strategies.step_bytes(trial, counted["settings"]),
                     "host_bytes": 0.0, "reason": known.without}
-        rows.append({**row, **_estimate("measured_seconds", found),
+        rows.append({**row, **found.columns("measured_seconds"),
                      "error": row["predicted_seconds"] / found.value - 1,
                      "swept_error": row["swept_seconds"] / found.value - 1,
                      **{column: counted[column] for column in COUNTED}})
@@ -123,8 +125,8 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
                 **{f"{name}_seconds": parts[name].value
                    for name in ("forward", "backward", "update")},
                 "aggregation_seconds": found.aggregation_seconds, "exposed_seconds": exposed,
-                **_estimate("measured_exposed_seconds", parts["exposed"]), "step_seconds": step,
-                **_estimate("measured_step_seconds", parts["step"]),
+                **parts["exposed"].columns("measured_exposed_seconds"), "step_seconds": step,
+                **parts["step"].columns("measured_step_seconds"),
                 "error": step / parts["step"].value - 1,
             })
     return pd.DataFrame(rows)
@@ -192,7 +194,7 @@ def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit],
     by_link = _by_link(legs).items() if known.legs or own else ()
     return {
         "gradient_bytes": gradients.size_bytes,
-        **_estimate("predicted_seconds", times.total(legs, chosen)),
+        **times.total(legs, chosen).columns("predicted_seconds"),
         "legs": "; ".join(f"{link} {times.total(own, chosen).value:.3g}"
                           for link, own in by_link),
         "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen),
@@ -261,10 +263,6 @@ def _by_link(legs: Sequence[Leg]) -> dict[str, list[Leg]]:
     for leg in legs:
         found.setdefault(leg.link, []).append(leg)
     return found
-
-
-def _estimate(name: str, found: Estimate) -> dict[str, float]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def _work(network: str, devices: int, strategy: str) -> Work:

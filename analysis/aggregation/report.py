@@ -13,9 +13,16 @@ import pandas as pd
 from analysis.aggregation import links, plots, predictions, what_if
 from analysis.aggregation.predictions import TRIAL
 from analysis.display import numbers, page, provenance
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
+from analysis.display.numbers import (
+    BYTE_UNITS,
+    TIME_UNITS,
+    best_unit,
+    number,
+    with_span,
+    with_unit,
+)
 from analysis.display.page import Facts, Figure, Page, Section, Table, Text, tabled
-from analysis.records import pages, reader
+from analysis.records import reader, study_reader
 from analysis.records.reader import Campaign
 from analysis.report.scaling import COUNTERS
 from analysis.statistics.bootstrap import MINIMUM_PROCESSES
@@ -47,9 +54,7 @@ def write(folder: Path, recorded: Sequence[Path]) -> Path:
 
     Returns the page. Raises BadRecords.
     """
-    file = folder / "study.json"
-    meta = pages.read_page(file, "name a folder that `dlbench study` wrote")
-    pages.check_page(file, meta, pages.StudyPage)
+    meta = study_reader.read_page(folder)
     windows = links.read(folder / "links.csv")
     fits = links.fit_all(windows)
     campaigns = [reader.read(each) for each in recorded]
@@ -137,7 +142,7 @@ def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
             "GB/s": with_span(*(value / 1e9 for value in rates)),
             "most measured (GB/s)": number(most / 1e9),
             "residual, root mean square": _percent(each.residual),
-            "worst residual": f"{worst} at {_size(each.worst_bytes)}"})
+            "worst residual": f"{worst} at {with_unit(each.worst_bytes, BYTE_UNITS)}"})
     return pd.DataFrame(rows)
 
 
@@ -152,7 +157,7 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
         if "error" in row:
             cells |= {"measured": _interval(row, "measured_seconds"),
                       "error": _percent(row["error"], sign=True),
-                      "by measured points": _time(row["swept_seconds"]),
+                      "by measured points": with_unit(row["swept_seconds"], TIME_UNITS),
                       "their error": _percent(row["swept_error"], sign=True)}
         else:
             cells |= _parts(row)
@@ -174,9 +179,11 @@ def moved_table(predicted: pd.DataFrame) -> pd.DataFrame:
         by_pcie = host > 0 or row["wire"] == "p2p_off"
         counted, expected = row[RECEIVED if by_pcie else SENT], host if host > 0 else wire
         rows.append({
-            **_trial(row, settings), **_parts(row), "model: between devices": _size(wire),
-            "model: to the host": _size(host),
-            **{f"counted: {words}": _size(row[column]) for column, words in COUNTERS.items()},
+            **_trial(row, settings), **_parts(row),
+            "model: between devices": with_unit(wire, BYTE_UNITS),
+            "model: to the host": with_unit(host, BYTE_UNITS),
+            **{f"counted: {words}": with_unit(row[column], BYTE_UNITS)
+               for column, words in COUNTERS.items()},
             "counted / model": number(counted / expected) if expected and counted else ""})
     return _without_empty(pd.DataFrame(rows))
 
@@ -187,10 +194,10 @@ def overlap_table(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([{
         **_trial(row, settings),
         "sent": f"by {row['grouping']}" if row["grouping"] != "whole" else "as a whole",
-        "aggregation": _time(row["aggregation_seconds"]),
-        "exposed, model": _time(row["exposed_seconds"]),
+        "aggregation": with_unit(row["aggregation_seconds"], TIME_UNITS),
+        "exposed, model": with_unit(row["exposed_seconds"], TIME_UNITS),
         "exposed, measured": _interval(row, "measured_exposed_seconds"),
-        "step, model": _time(row["step_seconds"]),
+        "step, model": with_unit(row["step_seconds"], TIME_UNITS),
         "step, measured": _interval(row, "measured_step_seconds"),
         "error": _percent(row["error"], sign=True),
     } for row in found.to_dict("records")])
@@ -274,23 +281,9 @@ def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
 
 def _interval(row: dict[Any, Any], name: str) -> str:
     """Return a time with its interval, both in the unit of the time."""
-    value, low, high = (row.get(f"{name}{end}", float("nan")) for end in ("", "_low", "_high"))
-    if pd.isna(value):
-        return ""
-    unit, scale = best_unit([value], TIME_UNITS)
-    interval = numbers.span(low / scale, high / scale)
-    return f"{number(value / scale)} {unit}" + (f" ({interval})" if interval else "")
-
-
-def _time(seconds: float) -> str:
-    return _interval({"time": seconds}, "time")
-
-
-def _size(size_bytes: Any) -> str:
-    if pd.isna(size_bytes):
-        return ""
-    unit, scale = best_unit([float(size_bytes)], BYTE_UNITS)
-    return f"{number(float(size_bytes) / scale)} {unit}"
+    value, low, high = (row[f"{name}{end}"] for end in numbers.ENDS)
+    interval = numbers.span(*(end / best_unit([value], TIME_UNITS)[1] for end in (low, high)))
+    return with_unit(value, TIME_UNITS) + (f" ({interval})" if interval else "")
 
 
 def _percent(share: float, sign: bool = False) -> str:

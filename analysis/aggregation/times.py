@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from analysis.aggregation.links import Fit
-from analysis.statistics.bootstrap import Estimate
+from analysis.statistics.bootstrap import NOT_MEASURED, Estimate
 from analysis.strategies.facts import Leg, Work
 from analysis.strategies.table import of
 
@@ -30,7 +30,7 @@ def total(legs: list[Leg], fits: Mapping[str, Fit]) -> Estimate:
     Links err independently, the legs over one of them alike.
     """
     if any(leg.link not in fits for leg in legs):
-        return Estimate(math.nan, math.nan, math.nan, 0)
+        return NOT_MEASURED
     seconds = sum(fits[leg.link].seconds(leg.messages, leg.size_bytes) for leg in legs)
     halves: dict[str, float] = {}
     for leg in legs:

@@ -1,7 +1,7 @@
 """Predicts weak scaling on more devices and on other links: the table what_if.csv."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ from analysis.records.reader import Campaign
 from analysis.statistics.bootstrap import Estimate
 from analysis.strategies import table as strategies
 from analysis.trials import phases
+from analysis.trials.remarks import shared_cores
 
 BEYOND = (8, 16)
 # seconds of latency per message, bytes per second and direction; assumed, not measured
@@ -38,7 +39,7 @@ def predict(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         trial, parts = own[0]
         wire = predictions.wire_of(campaign, trial)
         ours = "this machine's" if wire == "default" else f"this machine's, {wire}"
-        alone, shared = predictions.alone_seconds(parts), _shared_cores(campaign, trial)
+        alone, shared = predictions.alone_seconds(parts), shared_cores(campaign, trial)
         too_high = f"computing was timed where {shared}, so efficiency comes out too high"
         chosen = links.chosen(fits, wire, trial["devices"])
         fitted, copies = chosen.get("all_reduce"), predictions.copies_seconds(trial, chosen)
@@ -58,7 +59,7 @@ def predict(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
                 if name == ours and devices in there:
                     other, timed = there[devices]
                     measured = predictions.alone_seconds(timed) / timed["step"].value
-                    if other is not trial and (crowded := _shared_cores(campaign, other)):
+                    if other is not trial and (crowded := shared_cores(campaign, other)):
                         remarks.append(f"measured where {crowded}")
                 rows.append({
                     "campaign": campaign.meta["name"],
@@ -104,14 +105,5 @@ def _workloads(campaign: Campaign) -> list[list[Timed]]:
             key = (*(trial[column] for column in predictions.WORKLOAD),
                    *predictions.further(trial).values())
             found.setdefault(key, []).append((trial, parts))
-    return [sorted(own, key=lambda each: (bool(_shared_cores(campaign, each[0])),
+    return [sorted(own, key=lambda each: (bool(shared_cores(campaign, each[0])),
                                           -each[0]["devices"])) for own in found.values()]
-
-
-def _shared_cores(campaign: Campaign, trial: Mapping[str, Any]) -> str:
-    """Say that a trial's devices share a CPU with too few cores; empty where each has its own."""
-    cores = (campaign.meta["machine"].get("cpu") or {}).get("allowed")
-    local = trial["devices"] // trial.get("nodes", 1)
-    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
-        return f"{local} devices share {cores} cores"
-    return ""

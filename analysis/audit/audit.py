@@ -23,6 +23,7 @@ from analysis.aggregation import links
 from analysis.aggregation import report as aggregation
 from analysis.audit import consistency
 from analysis.audit.timings import Finding
+from analysis.display import provenance
 from analysis.records import manifest, packed, pages, reader, study_reader
 from analysis.records.reader import Campaign
 from analysis.records.text import BadRecords, shortened
@@ -64,10 +65,7 @@ def origin(folder: str | Path) -> str:
     except BadRecords:  # `audit` has named it
         return "no commit and no source hash can be read"
     measured, here = meta.get("source_hash"), manifest.source_hash()
-    commit = f"commit {meta['git_commit'][:12]}" if meta.get("git_commit") else "no commit recorded"
-    commit += ", stated and not checked" if meta.get("git_commit_stated") else ""
-    if meta.get("git_commit") and meta.get("git_dirty"):
-        commit += ", with uncommitted changes"
+    commit = provenance.commit(meta) if meta.get("git_commit") else "no commit recorded"
     if not measured:
         return f"{commit}; no source hash recorded"
     resumed = "".join(f", resumed {text}" for text in meta.get("resumed") or ())
@@ -123,9 +121,7 @@ def _study(folder: Path) -> list[Finding]:
     """Check a study's rows and derive its tables, except those from a campaign's kernels."""
     findings: list[Finding] = []
     try:
-        page = folder / "study.json"
-        meta = pages.read_page(page, "")
-        pages.check_page(page, meta, pages.StudyPage)
+        meta = study_reader.read_page(folder)
         if not meta["finished"]:
             findings.append(Finding("study.json", "", "finished", "when it ended",
                                     "null: it was interrupted or runs still"))
@@ -158,13 +154,9 @@ def _aggregation(folder: Path) -> list[Finding]:
 
 def _recorded(folder: Path) -> list[Path]:
     """Return the folders of the campaigns that an aggregation study names; [] for other folders."""
-    page = folder / "study.json"
-    if not os.path.lexists(page):
-        return []
     try:
-        meta = pages.read_page(page, "")
-        pages.check_page(page, meta, pages.StudyPage)
-    except BadRecords:  # `audit` has named it
+        meta = study_reader.read_page(folder)
+    except BadRecords:  # `audit` has named it, or there is no study
         return []
     return [folder.resolve().parent / name for name in meta.get("recorded", [])]
 

@@ -36,9 +36,8 @@ def _trials(campaign: Campaign) -> Iterator[Finding]:
         if count > 1:
             yield Finding("campaign.json", name, "trials", "each name once", f"{count} times")
     for trial in campaign.trials:
-        try:
-            network = networks.get(trial["network"])
-        except networks.UnknownNetwork:
+        network = networks.known(trial["network"])
+        if not network:
             continue
         flops = work.flops_per_step(network, trial["global_batch"],
                                     trial.get("mode", "training"))

@@ -99,14 +99,16 @@ def _accuracy(campaign: Campaign) -> Iterator[Finding]:
     until = reader.target_of(campaign)
     if not until:
         return
-    windows = dict(list(campaign.windows.groupby(["trial", "process"])))
-    for (trial, process), group in campaign.accuracy.groupby(["trial", "process"]):
-        own = windows.get((trial, process), campaign.windows.iloc[:0])
-        timed = rows_of(own[own["window"] >= 0])
-        rows, step, seconds = rows_of(group), 0, 0.0
+    for process in rows_of(campaign.processes):
+        epochs, windows = (campaign.rows(table, process["trial"])
+                           for table in ("accuracy", "windows"))
+        timed = rows_of(windows[(windows["window"] >= 0)
+                                & (windows["process"] == process["process"])])
+        rows = rows_of(epochs[epochs["process"] == process["process"]])
+        step, seconds = 0, 0.0
         for number, row in enumerate(rows):
             wanted: dict[str, Any] = {"epoch": number + 1,
-                                      "seed": campaign.meta["seed"] + process}
+                                      "seed": campaign.meta["seed"] + process["process"]}
             if number < len(timed):
                 # Two steps of an epoch are not in its window.
                 whole = timed[number]["steps"] + 2
@@ -120,18 +122,15 @@ def _accuracy(campaign: Campaign) -> Iterator[Finding]:
                 yield Finding("accuracy.csv", f"{place_of(row)} epoch {row['epoch']}",
                               "test_accuracy", "no further epoch at the target",
                               str(row["test_accuracy"]))
-    counts = campaign.accuracy.groupby(["trial", "process"])["epoch"].count()
-    last = campaign.accuracy.groupby(["trial", "process"])["test_accuracy"].last()
-    for row in rows_of(campaign.processes[campaign.processes["status"] == "ok"]):
-        key = (row["trial"], row["process"])
-        own = windows.get(key, campaign.windows.iloc[:0])
-        timed_count = int((own["window"] >= 0).sum())
-        if counts.get(key, 0) != timed_count:
-            yield Finding("accuracy.csv", place_of(row), "epoch",
-                          f"{timed_count}, one a timed window", str(counts.get(key, 0)))
-        if not last.get(key, 0.0) >= until["target"]:
-            yield Finding("accuracy.csv", place_of(row), "test_accuracy",
-                          f"{until['target']:g} or more at last", str(last.get(key)))
+        if process["status"] != "ok":
+            continue
+        if len(rows) != len(timed):
+            yield Finding("accuracy.csv", place_of(process), "epoch",
+                          f"{len(timed)}, one a timed window", str(len(rows)))
+        last = rows[-1]["test_accuracy"] if rows else 0.0
+        if not last >= until["target"]:
+            yield Finding("accuracy.csv", place_of(process), "test_accuracy",
+                          f"{until['target']:g} or more at last", str(last))
 
 
 def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare import report, rules, verdicts
-from analysis.compare.report import Comparison
+from analysis.compare import comparison, report, rules, verdicts
+from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import DIFFERENT, FAILED, TOO_FEW
 from analysis.display import page, provenance
 from analysis.statistics.bootstrap import CONFIDENCE
@@ -39,13 +39,13 @@ class NotRun:
     reason: str
 
 
-def outcome_of(comparison: Comparison) -> str:
+def outcome_of(found: Comparison) -> str:
     """Return what the rows come to, the worst first.
 
     B counts as a regression if it trains something else and A does not. A workload that was not
     compared, or whose interval reaches beyond its threshold, leaves the answer open.
     """
-    rows = comparison.judged
+    rows = found.judged
     refused = set(rows["refusal"])
     known = rows["acknowledged"] != ""
     if DIFFERENT in refused or ((rows["regression"] == rules.SHOWN) & ~known).any():
@@ -62,12 +62,12 @@ def as_json(found: Comparison | NotRun) -> str:
         return _dumps({**_head(found.a, found.b, NOT_RUN), "reason": f"{found.side}: "
                        f"{found.reason}", "workloads": []})
     known, seen = found.calibration or (found if found.same else None), found.rows["visible"]
-    alarms = report.alarms(known.rows) if known else ()
+    alarms = comparison.alarms(known.rows) if known else ()
     workloads = [{column: _plain(row.get(column)) for column in OF_A_WORKLOAD}
                  for row in found.judged.to_dict("records")]
     return _dumps({
         **_head(found.a.name, found.b.name, outcome_of(found)),
-        "reason": " ".join([report.headline(found), *report.notes(found)]),
+        "reason": " ".join([comparison.headline(found), *comparison.notes(found)]),
         "false_alarms": {"by_chance": round(1 - CONFIDENCE, 4), "comparisons": len(alarms),
                          "seen": int(sum(alarms))},
         "smallest_visible_difference": {"least": _plain(seen.min()), "most": _plain(seen.max()),
@@ -85,12 +85,10 @@ def as_markdown(found: Comparison | NotRun) -> str:
     meta = found.b.campaign.meta
     facts = dict(provenance.facts(meta))
     where = [facts.get(name, "") for name in ("processor", "GPUs", "started", "dlbench")]
-    listed = [*report.notes(found), *report.remarks(found),
-              *(f"Not compared: {row['workload']}: {row['reason']}"
-                for row in report.refused(found).to_dict("records"))]
+    said, *listed = report.lines(found)
     return "\n\n".join([
         f"## dlbench: {found.b.name} against {found.a.name}: {TITLES[outcome_of(found)]}",
-        f"A is {found.a.name}, B is {found.b.name}. {report.headline(found)}",
+        f"A is {found.a.name}, B is {found.b.name}. {said}",
         page.markdown(report.answer(found)),
         "\n".join(f"- {text}" for text in listed),
         f"<sub>{'; '.join(filter(None, where))}</sub>"]) + "\n"

@@ -35,8 +35,7 @@ def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str]) -> Fig
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("time of B over time of A (left: B is faster, right: B is slower)\n"
                     f"A: {names[0]}    B: {names[1]}", loc="left")
-    title = "Time per mini-batch: ratio of B to A, with its interval"
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    style.finish(figure, "Time per mini-batch: ratio of B to A, with its interval")
     return figure
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from analysis.compare import verdicts
 from analysis.compare.releases import Range
 
 SHOWN, POSSIBLE = "shown", "possible"
@@ -23,9 +23,10 @@ class Acknowledged:
     reason: str
     until: date
 
-    def covers(self, framework: str, release: str, network: str) -> bool:
-        return ((framework, network) == (self.framework, self.network)
-                and self.releases.holds(release))
+    def covers(self, row: "pd.Series[Any]") -> bool:
+        """Whether the regression is that of a compared row."""
+        return ((row["framework_b"], row["network"]) == (self.framework, self.network)
+                and self.releases.holds(str(row["release_b"])))
 
     @property
     def text(self) -> str:
@@ -53,13 +54,14 @@ class Rules:
 def judge(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """Add `threshold`, `regression` (shown, possible or "") and `acknowledged` to compared rows.
 
-    `acknowledged` is the reason of a regression that is known. One that has expired counts again.
+    A regression is shown if the whole interval lies beyond the threshold, and possible if a part
+    does or there is no interval. `acknowledged` is the reason of a regression that is known. One
+    that has expired counts again.
     """
     limits = rows["network"].map(rules.threshold_of).astype(float)
-    shown, possible = verdicts.regressions(rows, limits)
-    kind = pd.Series("", index=rows.index)
-    kind[shown.index], kind[possible.index] = SHOWN, POSSIBLE
-    judged = rows.assign(threshold=limits, regression=kind.where(limits.notna(), ""))
+    shown, possible = rows["ratio_low"] > 1 + limits, ~(rows["ratio_high"] <= 1 + limits)
+    kind = np.select([limits.isna(), shown, possible], ["", SHOWN, POSSIBLE], "")
+    judged = rows.assign(threshold=limits, regression=kind)
     known = [_reason(row, rules) if row["regression"] == SHOWN else ""
              for _, row in judged.iterrows()]
     return judged.assign(acknowledged=pd.Series(known, index=rows.index, dtype=object))
@@ -68,13 +70,9 @@ def judge(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
 def expired(rows: pd.DataFrame, rules: Rules) -> list[Acknowledged]:
     """Return the acknowledged regressions of these rows that have expired."""
     return [each for each in rules.acknowledged if each.until < rules.today
-            and any(_covers(each, row) for _, row in rows.iterrows())]
+            and any(each.covers(row) for _, row in rows.iterrows())]
 
 
 def _reason(row: "pd.Series[Any]", rules: Rules) -> str:
     return next((each.text for each in rules.acknowledged
-                 if each.until >= rules.today and _covers(each, row)), "")
-
-
-def _covers(each: Acknowledged, row: "pd.Series[Any]") -> bool:
-    return each.covers(str(row["framework_b"]), str(row["release_b"]), str(row["network"]))
+                 if each.until >= rules.today and each.covers(row)), "")

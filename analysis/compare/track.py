@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 from packaging.version import InvalidVersion, Version
 
-from analysis.compare import plot, report, verdicts
+from analysis.compare import plot, verdicts
+from analysis.compare.comparison import labels, ratio_text
 from analysis.compare.verdicts import NOT_COMPARED, SLOWER, NotComparable
 from analysis.display import page, provenance
 from analysis.display.page import Page, Section, Text, tabled
@@ -60,7 +61,7 @@ def read(folder: Path, absent: Sequence[str] = ()) -> Timeline:
     found = [verdicts.compare(a, b).assign(campaign=number)
              for number, (_, a, b) in enumerate(pairs)]
     table = pd.concat(found, ignore_index=True)
-    table["workload"] = report.labels(table)
+    table["workload"] = labels(table)
     first = next((release for release in table["release_a"] if pd.notna(release)), bases[0])
     rows = [_history(str(workload), group, str(first), campaigns)
             for workload, group in table.groupby("workload", sort=False)]
@@ -76,7 +77,7 @@ def write(timeline: Timeline, out: Path) -> list[Path]:
 def headline(timeline: Timeline) -> str:
     """Name the regressions."""
     listed = "; ".join(
-        f"{row['release']} in {row['workload']}, {report.ratio_text(row, 'change')} times as long "
+        f"{row['release']} in {row['workload']}, {ratio_text(row, 'change')} times as long "
         f"as {row['before']}" for _, row in timeline.regressions.iterrows())
     count = timeline.rows["release"].nunique()
     said = f"Slower: {listed}." if listed else f"No release of {count} is shown to be slower."
@@ -126,8 +127,8 @@ def _with_changes(histories: Sequence[list[dict[str, Any]]]) -> pd.DataFrame:
     confidence = verdicts.family_confidence(len(steps))
     for row, before in steps:
         found = _change(row["pair"], before["pair"], confidence)
-        row |= {"before": before["release"], "change": found.value, "change_low": found.low,
-                "change_high": found.high, "verdict": verdicts.verdict(found)}
+        row |= {"before": before["release"], **found.columns("change"),
+                "verdict": verdicts.verdict(found)}
     return pd.DataFrame([row for history in histories for row in history], columns=COLUMNS)
 
 
@@ -144,8 +145,8 @@ def _page(timeline: Timeline) -> Page:
     releases = sorted(rows["release"].unique(), key=order)
     table = pd.DataFrame({
         "workload": rows["workload"], "release": rows["release"],
-        "time / base": [report.ratio_text(row, "ratio") for _, row in rows.iterrows()],
-        "time / release before": [report.ratio_text(row, "change") for _, row in rows.iterrows()],
+        "time / base": [ratio_text(row, "ratio") for _, row in rows.iterrows()],
+        "time / release before": [ratio_text(row, "change") for _, row in rows.iterrows()],
         "verdict": rows["verdict"]})
     refused = rows.loc[rows["verdict"] == NOT_COMPARED, ["workload", "release", "reason"]]
     return Page(f"{timeline.base.partition('==')[0]} from {releases[0]} to {releases[-1]}", [

@@ -103,8 +103,7 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
             times = [summary.times_of(each, row[f"trial_{letter}"])
                      for each, letter in zip(campaigns, "ba", strict=True)]
             found = bootstrap.ratio(times[0], times[1], confidence=confidence)
-            row |= {"ratio": found.value, "ratio_low": found.low, "ratio_high": found.high,
-                    "visible": visible(found), "verdict": verdict(found)}
+            row |= {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
     columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS),
                *(["caveat"] if any("caveat" in row for row in rows) else [])]
     table = pd.DataFrame(rows, columns=columns).assign(repeat=0)
@@ -139,16 +138,6 @@ def visible(ratio: bootstrap.Estimate) -> float:
     """Return the smallest difference, as a share, that an interval of this width would show."""
     widest = max(ratio.value / ratio.low, ratio.high / ratio.value) if ratio.has_interval else None
     return widest - 1 if widest else float("nan")
-
-
-def regressions(rows: pd.DataFrame, threshold: "float | pd.Series[float]"
-                ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows with a slow-down beyond `threshold`, and those where one may hide.
-
-    One is shown if the whole interval lies beyond, and may hide if a part does or there is none.
-    """
-    shown = rows["ratio_low"] > 1 + threshold
-    return rows[shown], rows[~shown & ~(rows["ratio_high"] <= 1 + threshold)]
 
 
 def _refuse_other_modes(a: Side, b: Side) -> None:

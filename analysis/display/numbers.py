@@ -12,6 +12,7 @@ TIME_UNITS: Units = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BYTE_UNITS: Units = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 FLOPS_UNITS: Units = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 JOULE_UNITS: Units = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
+ENDS = ("", "_low", "_high")  # of a column's name: its value, and the ends of its interval
 
 
 def number(value: Any) -> str:
@@ -33,6 +34,17 @@ def span(low: float, high: float) -> str:
 def with_span(value: float, low: float, high: float) -> str:
     """Write a number and, where it has one, its interval: 2.00 (1.90 to 2.10)."""
     return number(value) + (f" ({span(low, high)})" if span(low, high) else "")
+
+
+def cell(row: Any, name: str, scale: float = 1.0) -> str:
+    """Write the value of a row's column NAME over `scale`, with its interval where it has one."""
+    return with_span(*(row[f"{name}{end}"] / scale for end in ENDS))
+
+
+def with_unit(value: float, units: Units) -> str:
+    """Write a number in the unit that fits it; nothing for a missing one."""
+    unit, scale = best_unit([value], units)
+    return "" if pd.isna(value) else f"{number(value / scale)} {unit}"
 
 
 def signed(value: float) -> str:

@@ -31,6 +31,7 @@ STRATEGIES = {
     "pipeline_1f1b": ("#cc79a7", "s"), "fsdp": ("#e69f00", "P"),
 }
 OTHER = ("#555555", "*")
+DISTINCT = tuple(dict.fromkeys(STRATEGIES.values()))
 ORDER = [*FRAMEWORKS, *STRATEGIES]
 # Classes of kernels: colours for computing, greys for the rest.
 KERNELS = dict(zip((*CLASSES, IDLE), (
@@ -54,7 +55,7 @@ def series_styles(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, Ser
     """
     columns = (rows["framework"].map(str), rows["strategy"].map(str), series.map(str))
     named = sorted(set(zip(*columns, strict=True)),
-                   key=lambda row: (_place(row[0]), _place(row[1]), row[2]))
+                   key=lambda row: (place(row[0]), place(row[1]), row[2]))
     strategies = rows["strategy"].where(rows["strategy"] != "")
     counts = strategies.groupby(rows["framework"]).nunique()
     found: dict[str, SeriesStyle] = {}
@@ -69,5 +70,6 @@ def series_styles(series: "pd.Series[str]", rows: pd.DataFrame) -> dict[str, Ser
     return found
 
 
-def _place(name: str) -> int:
+def place(name: str) -> int:
+    """Return where a framework or strategy stands among all; unknown ones come last."""
     return ORDER.index(name) if name in ORDER else len(ORDER)

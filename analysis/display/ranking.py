@@ -27,7 +27,7 @@ FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
     "fastest", "slower", "no difference seen", "too few processes to tell")
 SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
 SETTINGS = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads",
-            "data": "data {}", "global_batch": "global batch {}"}
+            "data": "data {}", "global_batch": "global batch {}", "side": "side {}"}
 DATA = {"device": "batches already on the device", "files": "batches read from image files",
         "host": "batches copied from host memory each step", "real": "a real data set"}
 
@@ -59,8 +59,7 @@ def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tup
                 verdict = TOO_FEW
             else:
                 verdict = NO_DIFFERENCE if ratio.contains(1.0) else SLOWER
-            speeds = dict(zip(SPEEDS, (ratio.value, ratio.low, ratio.high), strict=True))
-            found.append({**trial[columns], **speeds, "verdict": verdict})
+            found.append({**trial[columns], **ratio.columns("relative_speed"), "verdict": verdict})
     return pd.DataFrame(found, columns=[*columns, *SPEEDS, "verdict"])
 
 
@@ -114,6 +113,12 @@ def contestants(trials: pd.DataFrame) -> "pd.Series[str]":
         on = " on " + trials["nodes"].astype(str) + " nodes"
         names = names.where(trials["nodes"] == 1, names + on)
     return (names + " " + trials["side"]).str.strip() if "side" in trials else names
+
+
+def series(trials: pd.DataFrame) -> "pd.Series[str]":
+    """Name each row for a figure: its contestant and, where the table has several, its tuning."""
+    names = trials["contestant"] if "contestant" in trials else contestants(trials)
+    return names + " " + trials["tuning"] if trials["tuning"].nunique() > 1 else names
 
 
 def marked(trials: pd.DataFrame) -> "pd.Series[str]":

@@ -46,12 +46,13 @@ STYLE: Any = {
 styled = mpl.rc_context(STYLE)  # a decorator of functions that draw a figure
 
 
-def panels(count: int, width: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """Open a figure with `count` panels, at least `width` wide."""
-    across = min(PANELS_ABREAST, max(1, count))
+def panels(count: int, width: float = 0.0, each: tuple[float, float] = PANEL,
+           abreast: int = PANELS_ABREAST) -> tuple[Figure, list[Axes]]:
+    """Open a figure with `count` panels of a size in inches, at least `width` wide."""
+    across = min(abreast, max(1, count))
     down = max(1, -(-count // across))
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)
-    size = (max(width, PANEL[0] * across), 0.7 + PANEL[1] * down)
+    size = (max(width, each[0] * across), 0.7 + each[1] * down)
     figure = Figure(figsize=size, layout=layout)
     grid = list(figure.subplots(down, across, squeeze=False).ravel())
     for axes in grid[count:]:

@@ -172,7 +172,7 @@ def _phases(a: Side, b: Side) -> pd.DataFrame:
     """
     lines = []
     for name in phases.PARTS:
-        ours, theirs = (side.phases.get(name, phases.NOTHING) for side in (a, b))
+        ours, theirs = (side.phases.get(name, bootstrap.NOT_MEASURED) for side in (a, b))
         value = theirs.value - ours.value
         below = math.hypot(theirs.value - theirs.low, ours.high - ours.value)
         above = math.hypot(theirs.high - theirs.value, ours.value - ours.low)

@@ -42,8 +42,7 @@ def waterfall(gap: Gap) -> Figure:
                       textcoords="offset points", fontsize=8, fontweight="bold")
     axes.set_xlim(0, 1.2 * max(last, *ends))
     axes.set_xlabel(f"time of a mini-batch ({unit})")
-    title = f"Where the difference of {number(last - first)} {unit} comes from"
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    style.finish(figure, f"Where the difference of {number(last - first)} {unit} comes from")
     return figure
 
 

@@ -6,7 +6,7 @@ Every number is one of `analysis.explain.gap.Gap`; only shares and units are com
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.display.numbers import FLOPS_UNITS, best_unit, number, percent, span
+from analysis.display.numbers import FLOPS_UNITS, number, percent, span, with_unit
 from analysis.explain.gap import LABELS, PRODUCTS, UNNAMED, Gap, Side
 from analysis.traces import kernels
 from analysis.trials.breakdown import RESIDUAL
@@ -155,5 +155,4 @@ def _in(side: Side, kind: str) -> str:
 
 
 def _rate(side: Side) -> str:
-    unit, scale = best_unit([side.product_rate], FLOPS_UNITS)
-    return f"{number(side.product_rate / scale)} {unit}"
+    return with_unit(side.product_rate, FLOPS_UNITS)

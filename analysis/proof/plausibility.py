@@ -63,9 +63,8 @@ def least_flops(network: str, batch: int, mode: str = "") -> float | None:
 
     None if the network is unknown.
     """
-    try:
-        layers = networks.get(network)
-    except networks.UnknownNetwork:
+    layers = networks.known(network)
+    if not layers:
         return None
     saving = {layer.name: _saving(layer.attributes) if layer.op == "conv2d" else 1.0
               for layer in layers.layers}

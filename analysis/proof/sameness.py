@@ -84,10 +84,7 @@ def judge(campaign: Campaign) -> dict[str, Judged]:
 
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
     """Return the median loss over a trial's processes that ended well, by step."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
-    own = campaign.rows("windows", trial)
-    return _losses(own[own["process"].isin(ok)]).median(axis=1)
+    return _losses(campaign.ok_rows("windows", trial)).median(axis=1)
 
 
 def _losses(windows: pd.DataFrame) -> pd.DataFrame:
@@ -212,10 +209,8 @@ def _groups(trials: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def has_batch_norm(network: str) -> bool:
     """Return whether a network has batch norm; an unknown network counts as having it."""
-    try:
-        return networks.get(network).has_batch_norm
-    except networks.UnknownNetwork:
-        return True
+    described = networks.known(network)
+    return described is None or described.has_batch_norm
 
 
 def _disagreements(peers: Sequence[Mapping[str, Any]],

@@ -68,8 +68,8 @@ def loss_tolerance(precision: str, steps: ArrayLike, kinks: int = 0) -> NDArray[
 
 def kinks_of(network: str, strategy: str = "") -> int:
     """Count layers of ReLU and max pooling, and a strategy that rounds gradients."""
-    try:
-        layers = networks.get(network).layers
-    except networks.UnknownNetwork:
+    described = networks.known(network)
+    if not described:
         return UNKNOWN_KINKS
-    return sum(layer.op in ("relu", "max_pool") for layer in layers) + strategies.of(strategy).lossy
+    kinks = sum(layer.op in ("relu", "max_pool") for layer in described.layers)
+    return kinks + strategies.of(strategy).lossy

@@ -20,9 +20,6 @@ PROCESS_COLUMNS: Mapping[str, type] = {
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 # What a process of an inference engine reports beside its times.
 OF_ENGINES = ("quantization_error", "top1_agreement", "first_call_seconds", "model_bytes")
-# Columns that campaigns of earlier releases do not have.
-LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node",
-        *OF_ENGINES, "pixel_error")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -41,8 +38,10 @@ COUNTER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "device": str, "kind": str, **dict.fromkeys(_COUNTED, float),
     "broken": str, "own_seconds": float,
 }
-# Columns of counters.csv that campaigns of earlier releases do not have.
-LATE_COUNTERS = (*CARRIED, "own_seconds")
+# Columns that campaigns of earlier releases do not have.
+LATE = {"processes": ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit",
+                      "node", *OF_ENGINES, "pixel_error"),
+        "counters": (*CARRIED, "own_seconds")}
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error", "output_error",

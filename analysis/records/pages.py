@@ -185,11 +185,6 @@ class StudyPage(Page):
     recorded: Words = []
 
 
-def required(model: type[Part]) -> list[str]:
-    """List the keys that a page or a part of one must have."""
-    return [name for name, field in model.model_fields.items() if field.is_required()]
-
-
 def read_page(file: Path, wanted: str) -> dict[str, Any]:
     """Read a file that holds one JSON object. Raises BadRecords; `wanted` says what to name."""
     try:

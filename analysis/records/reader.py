@@ -14,12 +14,17 @@ from typing import Any
 import pandas as pd
 
 from analysis.records import pages
-from analysis.records.columns import LATE, LATE_COUNTERS, PROCESS_COLUMNS, STRENGTH, TABLES
-from analysis.records.tables import numbers, read_table
+from analysis.records.columns import LATE, STRENGTH, TABLES
+from analysis.records.tables import read_table
 from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
+# A resumed process repeats rows: all from the first one on in these tables, by what counts them;
+# in those, by what tells a process's rows apart.
+COUNTED = {"windows": "window", "network": "window", "latencies": "window", "accuracy": "epoch"}
+KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "server": ("rate",),
+        "scenarios": ("scenario",)}
 # Behind the name of an environment in campaign.json that holds a loader of image files too.
 FOR_FILES = " with its loader of files"
 
@@ -71,6 +76,11 @@ class Campaign:
         found = self._by_trial[table].get(trial)
         return whole.iloc[:0] if found is None else found
 
+    def ok_rows(self, table: str, trial: str) -> pd.DataFrame:
+        """Return the rows of a table that belong to a trial's processes that ended well."""
+        processes, rows = self.rows("processes", trial), self.rows(table, trial)
+        return rows[rows["process"].isin(processes.loc[processes["status"] == "ok", "process"])]
+
     @property
     def joined(self) -> dict[str, Any]:
         """What campaign.json says of the nodes that each ran the whole campaign; {} of one run."""
@@ -112,9 +122,7 @@ def read(folder: str | Path) -> Campaign:
     tables = {}
     for name, columns in TABLES.items():
         file = folder / f"{name}.csv"
-        tables[name] = read_table(
-            file, {column: kind for column, kind in columns.items()
-                   if column not in (*LATE, *LATE_COUNTERS)})
+        tables[name] = read_table(file, columns, LATE.get(name, ()))
         unknown = sorted(set(tables[name]["trial"]) - names)
         if unknown:
             raise BadRecords(
@@ -124,31 +132,23 @@ def read(folder: str | Path) -> Campaign:
     processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
     proves_each_process = set(STRENGTH) <= set(processes)
     tells_settings = "settings" in processes
-    processes = processes.assign(**{name: _late(processes, name, folder) for name in LATE})
-    counters = tables["counters"]
-    tables["counters"] = counters.assign(**{
-        name: numbers(counters[name], folder / "counters.csv", float) if name in counters
-        else math.nan for name in LATE_COUNTERS})
-    finished = processes[["trial", "process"]]
-    key = ["trial", "process", "variant", "window"]
-    phases, loading = (tables[name].drop_duplicates(key, keep="last")
-                       for name in ("phases", "loading"))
-    of_finished = {name: table if table.empty else
-                   table.merge(finished, on=["trial", "process"], how="inner")
-                   for name, table in (("windows", _last_attempt(tables["windows"])),
-                                       ("counters", tables["counters"]), ("phases", phases),
-                                       ("loading", loading),
-                                       ("network", _last_attempt(tables["network"])),
-                                       ("latencies", _last_attempt(tables["latencies"])),
-                                       ("accuracy", _last_attempt(tables["accuracy"], "epoch")),
-                                       ("server", tables["server"].drop_duplicates(
-                                           ["trial", "process", "rate"], keep="last")),
-                                       ("scenarios", tables["scenarios"].drop_duplicates(
-                                           ["trial", "process", "scenario"], keep="last")))}
-    return Campaign(folder, meta, processes.reset_index(drop=True), **of_finished,
-                    kernels=_classed(_ended(tables["kernels"])),
-                    operators=_ended(tables["operators"]),
-                    proves_each_process=proves_each_process, tells_settings=tells_settings)
+    tables["processes"] = processes.reset_index(drop=True)
+    for name, late in LATE.items():
+        tables[name] = tables[name].assign(**{
+            column: "" if TABLES[name][column] is str else math.nan
+            for column in late if column not in tables[name]})
+    for name, counter in COUNTED.items():
+        tables[name] = _last_attempt(tables[name], counter)
+    for name, key in KEYS.items():
+        tables[name] = tables[name].drop_duplicates(["trial", "process", *key], keep="last")
+    finished = tables["processes"][["trial", "process"]]
+    for name in ("counters", *COUNTED, *KEYS):
+        if len(tables[name]):
+            tables[name] = tables[name].merge(finished, on=["trial", "process"], how="inner")
+    tables["operators"] = _ended(tables["operators"])
+    tables["kernels"] = _classed(_ended(tables["kernels"]))
+    return Campaign(folder, meta, **tables, proves_each_process=proves_each_process,
+                    tells_settings=tells_settings)
 
 
 def _classed(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -168,21 +168,13 @@ def _read_meta(file: Path) -> dict[str, Any]:
     return meta
 
 
-def _late(processes: pd.DataFrame, name: str, folder: Path) -> Any:
-    """Return a late column in its type, or what stands for it in an earlier campaign."""
-    if PROCESS_COLUMNS[name] is str:
-        return processes.get(name, "")
-    return numbers(processes[name], folder / "processes.csv", float) \
-        if name in processes else math.nan
-
-
 def _ended(traces: pd.DataFrame) -> pd.DataFrame:
     """Leave out the traces that were cut off."""
     whole = traces.loc[traces["class"].isin(LAST_ROWS), "trial"]
     return traces[traces["trial"].isin(whole)]
 
 
-def _last_attempt(windows: pd.DataFrame, counter: str = "window") -> pd.DataFrame:
+def _last_attempt(windows: pd.DataFrame, counter: str) -> pd.DataFrame:
     """Keep the last attempt of each process: a resumed one begins with its first window again."""
     if windows.empty:
         return windows

@@ -45,7 +45,6 @@ NUMBERS = ("error", "workspace_bytes", "rank", "operations", "steps")
 KEY = ["bench", "point", "candidate"]
 ESTIMATES = [*KEY, "status", "reason", "seconds", "seconds_low", "seconds_high", "error",
              "workspace_bytes", "rank", "processes"]
-NOT_MEASURED = bootstrap.Estimate(np.nan, np.nan, np.nan, 0)
 STATUSES = ("ok", "unsupported", "failed", "different")
 
 
@@ -66,20 +65,14 @@ class Records:
 
 def read(folder: Path) -> Records:
     """Read a study. Raises BadRecords if a file is missing or holds something else."""
-    page = folder / "study.json"
-    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
-    if meta.get("schema") != SCHEMA:
-        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
-                         f"{SCHEMA}; use the dlbench that wrote it")
-    pages.check_page(page, meta, pages.StudyPage)
+    meta = read_page(folder)
     # Typed by what stands there: each study has columns of its own.
     read_table(folder / "points.csv", {"point": str})
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
                          keep_default_na=False)
     file = folder / "measurements.csv"
-    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS
-             if name not in LATE}
-    table = read_table(file, kinds)
+    kinds = {name: int if name == "process" else str for name in MEASUREMENT_COLUMNS}
+    table = read_table(file, kinds, LATE)
     table = table.assign(**{name: "" for name in LATE if name not in table})
     for name in NUMBERS:
         table[name] = pd.to_numeric(table[name], errors="coerce")
@@ -89,6 +82,17 @@ def read(folder: Path) -> Records:
         raise BadRecords(f"{file}: column seconds: {error}; restore it from a copy") from None
     table["seconds"] = pd.Series(seconds, dtype=object)
     return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
+
+
+def read_page(folder: Path) -> dict[str, Any]:
+    """Read a study's first page. Raises BadRecords if it is missing or holds something else."""
+    page = folder / "study.json"
+    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
+    if meta.get("schema") != SCHEMA:
+        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
+                         f"{SCHEMA}; use the dlbench that wrote it")
+    pages.check_page(page, meta, pages.StudyPage)
+    return meta
 
 
 def finished(folder: Path) -> set[tuple[str, int, str]]:
@@ -119,10 +123,20 @@ def estimates(records: Records) -> pd.DataFrame:
     parts = [_alone(rows[~several]), _together(rows[several])]
     table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     table = table.merge(records.points, left_on="point", right_index=True, how="left")
-    # Measured in random order, shown in the order of the plan.
+    return in_order(records, table)
+
+
+def in_order(records: Records, rows: pd.DataFrame) -> pd.DataFrame:
+    """Sort rows, measured in random order, by the plan's order of points."""
     place = {point: number for number, point in enumerate(records.points.index)}
-    return table.sort_values("point", key=lambda names: names.map(place), kind="stable",
-                             ignore_index=True)
+    return rows.sort_values("point", key=lambda names: names.map(place), kind="stable",
+                            ignore_index=True)
+
+
+def with_points(records: Records, column: str) -> pd.DataFrame:
+    """Return the measurements that have a text in `column`, with their point's columns."""
+    raw = records.measurements
+    return raw[raw[column] != ""].merge(records.points, left_on="point", right_index=True)
 
 
 def ratio(records: Records, point: str, candidate: str, other: str) -> bootstrap.Estimate:
@@ -131,7 +145,7 @@ def ratio(records: Records, point: str, candidate: str, other: str) -> bootstrap
     rows = rows[(rows["point"] == point) & (rows["status"] == "ok")]
     times, others = (list(rows.loc[rows["candidate"] == name, "seconds"])
                      for name in (candidate, other))
-    return bootstrap.ratio(times, others) if times and others else NOT_MEASURED
+    return bootstrap.ratio(times, others) if times and others else bootstrap.NOT_MEASURED
 
 
 def refused(found: pd.DataFrame) -> pd.DataFrame:
@@ -189,11 +203,11 @@ def _estimate(group: list[dict[Hashable, Any]]) -> dict[str, Any]:
     """Reduce the processes of one candidate at one point."""
     able = [row["seconds"] for row in group if row["status"] == "ok"]
     broken = next((row for row in group if row["status"] != "ok"), {"status": "ok", "reason": ""})
-    found = bootstrap.estimate(able) if able else NOT_MEASURED
+    found = bootstrap.estimate(able) if able else bootstrap.NOT_MEASURED
     error, workspace, rank = ([row[name] for row in group if not pd.isna(row[name])]
                               for name in ("error", "workspace_bytes", "rank"))
-    return {"status": broken["status"], "reason": broken["reason"], "seconds": found.value,
-            "seconds_low": found.low, "seconds_high": found.high, "processes": found.processes,
+    return {"status": broken["status"], "reason": broken["reason"], **found.columns("seconds"),
+            "processes": found.processes,
             "error": max(error, default=np.nan), "rank": min(rank, default=np.nan),
             "workspace_bytes": max(workspace, default=np.nan)}
 

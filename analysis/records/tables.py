@@ -9,7 +9,7 @@ import math
 import os
 import reprlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,21 @@ from analysis.records.text import BadRecords
 PANDAS = int(pd.__version__.partition(".")[0])
 
 
-def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
-    """Read a CSV with at least `columns`, in their types. A missing file is an empty table."""
+def read_table(file: Path, columns: Mapping[str, type],
+               late: Collection[str] = ()) -> pd.DataFrame:
+    """Read a CSV with at least `columns`, in their types. A missing file is an empty table.
+
+    Those that are `late` may be absent.
+    """
     exists = os.path.lexists(packed.find(file))
-    text = packed.read_text(file) if exists else ",".join(columns) + "\n"
+    needed = [name for name in columns if name not in late]
+    text = packed.read_text(file) if exists else ",".join(needed) + "\n"
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         warnings.warn(f"{file}: the last line is unfinished (killed while writing) "
                       "and was left out", stacklevel=3)
     header, *rows = _rows(file, whole) or [[]]
-    missing = [name for name in columns if name not in header]
+    missing = [name for name in needed if name not in header]
     if missing or len(set(header)) < len(header):
         twice = next((name for name in header if header.count(name) > 1), "")
         what = f"no column {missing[0]}" if missing else f"two columns {twice!r}"
@@ -50,7 +55,7 @@ def read_table(file: Path, columns: Mapping[str, type]) -> pd.DataFrame:
                              f"the header has {len(header)}; delete that row")
     texts = pd.DataFrame(rows, columns=header, dtype=str)
     read = {name: numbers(texts[name], file, kind)
-            for name, kind in columns.items() if kind is not str}
+            for name, kind in columns.items() if kind is not str and name in header}
     # Made at once, so that columns of one type lie together: several times as fast to search.
     return pd.DataFrame({name: read.get(name, texts[name]) for name in header},
                         index=texts.index, columns=header)

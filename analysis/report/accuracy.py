@@ -50,9 +50,7 @@ def figure(campaign: Campaign, trials: pd.DataFrame, over: str) -> Figure:
     """Draw the test accuracy of every seed over `steps` or `time`, a colour a row."""
     label, place = AXES[over]
     shown = trials[trials["trial"].isin(campaign.accuracy["trial"])]
-    names = ranking.contestants(shown)
-    if shown["tuning"].nunique() > 1:
-        names = names + " " + shown["tuning"]
+    names = ranking.series(shown)
     styles = palette.series_styles(names, shown)
     groups = list(shown.assign(series=names).groupby(["network", "global_batch"], sort=False))
     drawn, grid = style.panels(len(groups))

@@ -1,13 +1,10 @@
 """The tables of rows in inference: latency, requests, scenarios, what INT8 costs, errors."""
 
-from functools import partial
-from typing import Any
-
 import pandas as pd
 
 from analysis.display import ranking
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
-from analysis.trials.latency import ENDS, QUANTILES
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, cell, number
+from analysis.trials.latency import QUANTILES
 
 
 def latency(trials: pd.DataFrame) -> pd.DataFrame:
@@ -15,8 +12,7 @@ def latency(trials: pd.DataFrame) -> pd.DataFrame:
     kept = (trials["status"] == "ok") & trials["latency_p50_seconds"].notna()
     unit, scale = best_unit(trials.loc[kept, "latency_p50_seconds"], TIME_UNITS)
     return ranking.table(trials, lambda row: {
-        **{f"{name} ({unit})": with_span(*(row[f"latency_{name}_seconds{end}"] / scale
-                                           for end in ENDS)) for name in QUANTILES},
+        **{f"{name} ({unit})": cell(row, f"latency_{name}_seconds", scale) for name in QUANTILES},
         "samples per second": number(row["samples_per_second"])}, kept)
 
 
@@ -24,7 +20,7 @@ def requests(trials: pd.DataFrame) -> pd.DataFrame:
     """List the highest rate of random requests of every row that sought one."""
     kept = (trials["status"] == "ok") & trials["requests_per_second"].notna()
     return ranking.table(trials, lambda row: {
-        "requests per second": with_span(*(row[f"requests_per_second{end}"] for end in ENDS)),
+        "requests per second": cell(row, "requests_per_second"),
         "of calls one after another (%)": number(
             100 * row["requests_per_second"] * row["step_seconds"])}, kept)
 
@@ -34,13 +30,14 @@ def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
     unit, scale = best_unit(played["latency_p99_seconds"].dropna(), TIME_UNITS)
     lines = []
     for (name, scenario), runs in played.groupby(["trial", "scenario"], sort=False):
-        cells = {"scenario": scenario,
+        cells = {"scenario": str(scenario),
                  "samples per second": number(runs["samples_per_second"].median()),
                  f"p99 ({unit})": number(runs["latency_p99_seconds"].median() / scale),
                  "valid": f"{int(runs['valid'].sum())} of {len(runs)}",
                  "not met": "; ".join(filter(None, runs["unmet"].unique()))}
-        lines.append(ranking.table(trials, partial(_same, cells), trials["trial"] == name))
-    return pd.concat(lines, ignore_index=True)
+        row = ranking.table(trials, lambda row: {}, trials["trial"] == name)
+        lines.append(row.assign(**cells))
+    return pd.concat(lines, ignore_index=True) if lines else pd.DataFrame()
 
 
 def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
@@ -58,7 +55,3 @@ def outputs(trials: pd.DataFrame) -> pd.DataFrame:
     kept = (trials["status"] == "ok") & trials["output_limit"].notna()
     return ranking.table(trials, lambda row: {
         "error": f"{row['output_error']:.1e}", "allowed": f"{row['output_limit']:.1e}"}, kept)
-
-
-def _same(cells: dict[str, Any], row: "pd.Series[Any]") -> dict[str, Any]:
-    return cells

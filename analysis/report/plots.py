@@ -187,9 +187,7 @@ def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", own: SeriesStyle) -> N
 
 def _series(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, SeriesStyle]]:
     """Add the column `series`, the contestant and, of several, its tuning; choose their styles."""
-    names = table["contestant"] if "contestant" in table else ranking.contestants(table)
-    if table["tuning"].nunique() > 1:
-        names = names + " " + table["tuning"]
+    names = ranking.series(table)
     return table.assign(series=names), palette.series_styles(names, table)
 
 

@@ -59,11 +59,8 @@ class Limit:
 def of_trial(trial: Mapping[Any, Any], meta: Mapping[str, Any]) -> Limit | None:
     """Return the limit of a trial's step on one device; None without a peak or a known network."""
     flops, bandwidth = plausibility.peak_of(trial, meta), bandwidth_of(trial, meta)
-    if not flops or not bandwidth:
-        return None
-    try:
-        network = networks.get(trial["network"])
-    except networks.UnknownNetwork:
+    network = networks.known(trial["network"])
+    if not flops or not bandwidth or not network:
         return None
     stages = work.stages(network, int(trial["batch"]), ELEMENT_BYTES[trial["precision"]])
     times = [(stage, stage.flops / flops, stage.bytes / bandwidth) for stage in stages]

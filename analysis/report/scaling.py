@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.display import ranking
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, with_span
+from analysis.display.numbers import BYTE_UNITS, ENDS, TIME_UNITS, best_unit, cell, number
 from analysis.display.ranking import GROUP
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
@@ -25,7 +25,6 @@ PARTS = {"forward": "forward", "backward": "backward", "exposed": "aggregation, 
          "update": "update"}
 COUNTERS = {"nvlink_bytes_per_step": "NVLink sent", "pcie_rx_bytes_per_step": "PCIe received",
             "pcie_tx_bytes_per_step": "PCIe sent"}
-ENDS = ("", "_low", "_high")
 LEFT = "step less its parts (%)"
 UNDECIDED = "times as long, by too few processes to tell"
 THREADS_DIFFER = (
@@ -86,7 +85,7 @@ def table(scaled: pd.DataFrame) -> pd.DataFrame:
     lines = pd.DataFrame([{
         **row[WORKLOAD], "framework": row["contestant"], "devices": row["devices"],
         "samples per second": number(row["samples_per_second"]),
-        "speed-up": _estimate(row, "speedup"), "efficiency (%)": _estimate(row, "efficiency", 100),
+        "speed-up": _estimate(row, "speedup"), "efficiency (%)": _estimate(row, "efficiency", 0.01),
         **{f"{COUNTERS[column]} ({unit})": number(row[column] / scale)
            for column, (unit, scale) in units.items()},
     } for _, row in scaled.iterrows()])
@@ -136,7 +135,7 @@ def phase_table(parts: pd.DataFrame) -> pd.DataFrame:
              "step": "step"}
     known = [part for part in NAMES if parts[part].notna().any()]
     return ranking.table(parts, lambda row: {
-        **{f"{words[part]} ({unit})": _estimate(row, part, 1 / scale) for part in known},
+        **{f"{words[part]} ({unit})": _estimate(row, part, scale) for part in known},
         LEFT: _left_over(row)})
 
 
@@ -160,5 +159,5 @@ def _speeds(
 
 
 def _estimate(row: "pd.Series[Any]", name: str, scale: float = 1.0) -> str:
-    value, low, high = (float(row[f"{name}{end}"]) * scale for end in ENDS)
-    return number(value) if low == high else with_span(value, low, high)
+    alone = row[f"{name}_low"] == row[f"{name}_high"]
+    return number(row[name] / scale) if alone else cell(row, name, scale)

@@ -30,9 +30,9 @@ def by_trial(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
     pairs = alone[alone["device_kind"] == "cuda"].merge(on_cpu, on=SAME)
     found = [bootstrap.ratio(times_of(campaign, cpu), times_of(campaign, gpu))
              for cpu, gpu in zip(pairs["cpu_trial"], pairs["trial"], strict=True)]
-    return pairs.assign(speed_up=[each.value for each in found],
-                        speed_up_low=[each.low for each in found],
-                        speed_up_high=[each.high for each in found])
+    columns = [*bootstrap.NOT_MEASURED.columns("speed_up")]
+    speed_ups = pd.DataFrame([each.columns("speed_up") for each in found], pairs.index, columns)
+    return pairs.join(speed_ups)
 
 
 def table(pairs: pd.DataFrame) -> pd.DataFrame:

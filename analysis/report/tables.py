@@ -15,9 +15,9 @@ from analysis.display.numbers import (
     JOULE_UNITS,
     TIME_UNITS,
     best_unit,
+    cell,
     number,
     span,
-    with_span,
 )
 from analysis.display.ranking import (
     FASTEST,
@@ -195,10 +195,10 @@ def _shared(trials: pd.DataFrame) -> "pd.Series[bool]":
 def _time(trial: "pd.Series[Any]", scale: float) -> str:
     if trial["status"] != "ok":
         return str(trial["status"])
-    ends = trial[["step_seconds", "step_seconds_low", "step_seconds_high"]] / scale
+    verified = "" if trial["verified"] == "yes" else ", not verified"
     mark = f" {MARK}" if trial["caveat"] else ""
     same = f", = {trial['same']}" if trial.get("same") else ""
-    return with_span(*ends) + ("" if trial["verified"] == "yes" else ", not verified") + same + mark
+    return cell(trial, "step_seconds", scale) + verified + same + mark
 
 
 def _seen_from(share: float) -> str:
@@ -226,7 +226,7 @@ def _speeds(speeds: pd.DataFrame) -> dict[str, str]:
     """Return each ranked trial's relative speed in words."""
     words = {}
     for _, row in speeds.iterrows():
-        text, verdict = with_span(*row[ranking.SPEEDS]), row["verdict"]
+        text, verdict = cell(row, "relative_speed"), row["verdict"]
         words[row["trial"]] = "1, the fastest" if verdict == FASTEST else \
             text if verdict == SLOWER else f"{text}, {verdict}"
     return words

@@ -23,7 +23,6 @@ ROW_PIXELS = 24
 FRAME_PIXELS = 150  # title, axis and legend
 VARIANTS = ("", "-open", "-dot", "-open-dot")  # of a symbol, by the number of a style
 STEP = ["step_seconds", "step_seconds_low", "step_seconds_high"]
-SPEED = ["relative_speed", "relative_speed_low", "relative_speed_high"]
 
 
 def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
@@ -38,8 +37,8 @@ def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
 def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     """Every verified row's speed relative to the fastest one of its setting."""
     several = speeds.groupby(ranking.GROUP, dropna=False)["trial"].transform("count") > 1
-    found = rows.merge(speeds.loc[several, ["trial", *SPEED]], on="trial")
-    return _titled(_dots(found, found[SPEED], links, rows),
+    found = rows.merge(speeds.loc[several, ["trial", *ranking.SPEEDS]], on="trial")
+    return _titled(_dots(found, found[ranking.SPEEDS], links, rows),
                    "Speed relative to the fastest of each setting", "1 is the fastest")
 
 
@@ -47,7 +46,7 @@ def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> 
     """Loss by step while timed: a curve per trial, one setting at a time."""
     measured = rows[rows["status"] == "ok"]
     settings = _settings(measured, rows, ["tuning", "threads"])
-    series = _series(rows)[measured.index]
+    series = ranking.series(rows)[measured.index]
     styles = palette.series_styles(series, measured)
     traces = []
     for (_, row), setting, name in zip(measured.iterrows(), settings, series, strict=True):
@@ -92,7 +91,7 @@ def releases(groups: Sequence[tuple[str, pd.DataFrame]],
              links: Mapping[tuple[str, str], str]) -> Figure:
     """Time by release relative to the first, a curve per workload; `links` by campaign, trial."""
     traces = []
-    distinct = list(dict.fromkeys(palette.STRATEGIES.values()))
+    distinct = palette.DISTINCT
     for number, (label, rows) in enumerate(groups):
         first = rows["step_seconds"].iloc[0]
         style = SeriesStyle(*distinct[number % len(distinct)], number // len(distinct))
@@ -116,7 +115,7 @@ def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str],
     """
     settings = _settings(rows, every, ["tuning"])
     order = _settings(every, every, ["tuning"]).drop_duplicates()
-    series = _series(rows)
+    series = ranking.series(rows)
     traces = []
     for name, style in palette.series_styles(series, rows).items():
         own = rows[series == name]
@@ -148,12 +147,6 @@ def _interval(values: pd.DataFrame) -> dict[str, Any]:
 
 def _settings(rows: pd.DataFrame, every: pd.DataFrame, dropped: list[str]) -> "pd.Series[str]":
     return rows.apply(lambda row: ranking.setting(row, every, dropped=dropped), axis=1)
-
-
-def _series(rows: pd.DataFrame) -> "pd.Series[str]":
-    """Each row's framework, with whatever else distinguishes those of the table."""
-    names = ranking.contestants(rows)
-    return names + " " + rows["tuning"] if rows["tuning"].nunique() > 1 else names
 
 
 def _marker(style: SeriesStyle) -> dict[str, Any]:

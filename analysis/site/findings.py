@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
 from analysis.display import ranking
-from analysis.display.numbers import TIME_UNITS, best_unit, number, span
+from analysis.display.numbers import TIME_UNITS, number, span, with_unit
 from analysis.display.ranking import FASTEST
 from analysis.records.packed import text_table
 from analysis.site.grids import Published
@@ -60,9 +60,8 @@ def of_strategies(published: Published) -> str:
     for network, group in rows.groupby("network", sort=False):
         group = group.sort_values("step_seconds")
         best, worst = group.iloc[0], group.iloc[-1]
-        unit, scale = best_unit([best["step_seconds"]], TIME_UNITS)
         factor = number(worst["step_seconds"] / best["step_seconds"])
-        parts.append(f"{network}: {best['strategy']} {number(best['step_seconds'] / scale)} {unit} "
+        parts.append(f"{network}: {best['strategy']} {with_unit(best['step_seconds'], TIME_UNITS)} "
                      f"a step, {worst['strategy']} {factor} times that")
     return f"On {rows['devices'].iloc[0]} devices, {'; '.join(parts)}." if parts else ""
 

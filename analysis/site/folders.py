@@ -44,9 +44,9 @@ def write_folder(site: Site, folder: Path, trials: Mapping[str, str],
            audit=audits.get(folder.name, ""))
 
 
-def raw_files(folder: Path, names: tuple[str, ...] = RAW) -> list[str]:
+def raw_files(folder: Path) -> list[str]:
     """Return the names under which the raw files of a folder are there, gzipped or not."""
-    found = [packed.find(folder / name) for name in names]
+    found = [packed.find(folder / name) for name in RAW]
     return [file.name for file in found if file.exists() and not is_large(file)]
 
 

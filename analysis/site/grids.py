@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.compare import track
 from analysis.display import ranking
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, number, span
 from analysis.records import reader
@@ -136,7 +137,8 @@ def by_release(campaigns: Sequence[Published]) -> Groups:
     groups = []
     for key, rows in verified.groupby(["hardware", *WORKLOAD], dropna=False, sort=False):
         if rows["release"].nunique() > 1:
-            rows = rows.sort_values("release", key=lambda each: each.map(_version), kind="stable")
+            rows = rows.sort_values("release", key=lambda names: names.map(track.order),
+                                    kind="stable")
             first = rows.iloc[0]
             setting = ranking.setting(first, everything, dropped=["devices"])
             if first["devices"] > 1:
@@ -256,7 +258,3 @@ def _time(row: "pd.Series[Any]", page: str) -> Cell:
 
 def _interval(row: "pd.Series[Any]") -> str:
     return span(1e3 * row["step_seconds_low"], 1e3 * row["step_seconds_high"])
-
-
-def _version(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", str(release)))

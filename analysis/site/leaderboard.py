@@ -9,7 +9,7 @@ rank.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -48,7 +48,6 @@ class Cell:
     state: str
     detail: str
     rate: float = 0.0
-    rate_interval: str = ""
     ratio: str = ""
     share: float = 0.0
     ends: tuple[float, float] | None = None
@@ -154,7 +153,7 @@ def _lines(published: Published, phase: str,
     """Yield (what makes the board; workload; line) of each workload of a campaign."""
     rows, timing = published.rows, cast(Timing, times_of)
     if variant:
-        rows, timing = _of_variant(published, variant), partial(_variant_times, variant=variant)
+        rows, timing = _of_variant(published, variant), partial(phases.times_of, variant=variant)
     ranked = _best(rows)
     speeds = ranking.relative(published.campaign, ranked, ranking.ACROSS_TIERS, timing)
     speeds = speeds.set_index("trial")
@@ -196,22 +195,12 @@ def _shown(lines: Sequence[Line]) -> Line | None:
 def _of_variant(published: Published, variant: str) -> pd.DataFrame:
     """Return the rows whose phases were timed, with the variant's time as that of the step."""
     timed = published.campaign.phases
-    rows = published.rows[published.rows["trial"].isin(timed["trial"])].copy()
-    columns = ["step_seconds", "step_seconds_low", "step_seconds_high"]
-    found = {}
-    for trial in rows["trial"]:
-        times = phases.times_of(published.campaign, trial, variant)
-        if times:
-            estimate = bootstrap.estimate(times)
-            found[trial] = (estimate.value, estimate.low, estimate.high)
+    rows = published.rows[published.rows["trial"].isin(timed["trial"])]
+    times = {trial: phases.times_of(published.campaign, trial, variant) for trial in rows["trial"]}
+    found = {trial: bootstrap.estimate(own).columns("step_seconds")
+             for trial, own in times.items() if own}
     rows = rows[rows["trial"].isin(found)]
-    if len(rows):
-        rows[columns] = [found[trial] for trial in rows["trial"]]
-    return rows
-
-
-def _variant_times(campaign: Campaign, trial: str, variant: str) -> list[Times]:
-    return phases.times_of(campaign, trial, variant)
+    return rows.assign(**pd.DataFrame([found[trial] for trial in rows["trial"]], rows.index))
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
@@ -222,8 +211,7 @@ def _best(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]") -> Cell:
-    seconds = [row[f"step_seconds{end}"] for end in ("", "_high", "_low")]
-    rate, low, high = (float(row["global_batch"]) / each for each in seconds)
+    rate = float(row["global_batch"]) / row["step_seconds"]
     share, *ends = (float(speed[name]) for name in ranking.SPEEDS)
     first, known = share == 1, all(end == end for end in ends)
     interval = f" ({span(*ends)})" if known and not first else ""
@@ -231,7 +219,7 @@ def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]"
     detail = ", ".join(filter(None, [str(row["release"]), row["tuning"], strategy]))
     badge, strength = _proof(row)
     return Cell(row["framework"], _page(published, row), str(speed["verdict"]), detail, rate,
-                span(low, high), number(share) + interval, share,
+                number(share) + interval, share,
                 (ends[0], ends[1]) if interval else None, badge, strength)
 
 
@@ -302,12 +290,9 @@ def _page(published: Published, row: "pd.Series[Any]") -> str:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    known = list(palette.FRAMEWORKS)
-    return sorted(set(names), key=lambda name: (
-        known.index(name) if name in known else len(known), name))
+    return sorted(set(names), key=lambda name: (palette.place(name), name))
 
 
 def _spread(line: Line, names: Sequence[str]) -> Line:
     own = {cell.framework: cell for cell in line.cells if cell}
-    return Line(line.network, line.setting, line.campaign, line.day,
-                [own.get(name) for name in names], line.answer)
+    return replace(line, cells=[own.get(name) for name in names])

@@ -22,29 +22,18 @@ from analysis.display import provenance, ranking
 from analysis.records import packed
 from analysis.records.columns import LATE
 from analysis.report import report, tables
+from analysis.report.sections import SECTIONS
 from analysis.site import figures, folders, grids, index, leaderboard
 from analysis.site.grids import Grid, Published
 from analysis.site.leaderboard import Board
 from analysis.site.writer import Site, page_name
 from analysis.trials import effort
 
-SECTIONS = {  # of a campaign's page: a table of its report, the heading, and the plots below it
-    "best": ("Each framework at its best", ()),
-    "settings": ("What each tier sets", ()),
-    "latency": ("Latency of a call", ("latency_p50", "latency_p99")),
-    "scaling": ("How it scales", ("throughput", "efficiency")),
-    "strategies": ("Which strategy of aggregation is fastest", ()),
-    "phases": ("Parts of a step", ("phases",)),
-    "speed_up": ("Speedup of the GPU over the CPU", ("speed_up",)),
-    "reasons": ("Why the slower ones are slower", ()),
-    "limits": ("How near the machine's limit", ("limits",)),
-    "gpu_time": ("Where the time on the device goes", ("gpu_time",)),
-    "traffic": ("What a mini-batch moves and costs", ("pcie_received", "energy")),
-    "memory": ("Peak memory", ("peak_memory",)),
-    "remarks": ("Remarks on ranked rows", ()),
-    "proof": ("What the proof of each row sees", ()),
-    "outputs": ("How far outputs are off", ()),
-}
+PLOTS = {  # of a section of a report: the plots that stand in the site's
+    "to_target": ("accuracy_steps", "accuracy_time"), "latency": ("latency_p50", "latency_p99"),
+    "scaling": ("throughput", "efficiency"), "phases": ("phases",), "speed_up": ("speed_up",),
+    "limits": ("limits",), "gpu_time": ("gpu_time",), "traffic": ("pcie_received", "energy"),
+    "memory": ("peak_memory",)}
 ROWS_TEXT = Markup("<p>Times of different hardware, precisions or settings cannot be compared: "
                    "choose one of each above the columns. "
                    f"{ranking.MARK}: the row has a caveat, which its page says.</p>")
@@ -165,12 +154,12 @@ def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequenc
 
 
 def _sections(folder: Path) -> list[tuple[str, str, Grid, list[str]]]:
-    """Return (heading, file, table, plots) of each part of `SECTIONS` that a report has."""
+    """Return (heading, file, table, plots) of each section that a report has, but `times`."""
     found = []
-    for name, (heading, plots) in SECTIONS.items():
+    for name, heading, *_ in SECTIONS:
         table = packed.text_table(folder / "tables" / f"{name}.csv")
-        if len(table):
-            images = [f"plots/{plot}.svg" for plot in plots]
+        if len(table) and name != "times":
+            images = [f"plots/{plot}.svg" for plot in PLOTS.get(name, ())]
             images = [image for image in images if (folder / image).exists()]
             found.append((heading, f"tables/{name}.csv", grids.grid(table), images))
     return found
@@ -180,7 +169,7 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
     trial, folder = row["trial"], f"campaigns/{published.name}/"
     campaign = published.campaign
     processes = campaign.processes[campaign.processes["trial"] == trial].drop(
-        columns=["trial", *(() if campaign.proves_each_process else LATE)])
+        columns=["trial", *(() if campaign.proves_each_process else LATE["processes"])])
     windows = campaign.windows[campaign.windows["trial"] == trial]
     file = published.pages[trial].removesuffix(".html") + ".windows.csv"
     if len(windows):

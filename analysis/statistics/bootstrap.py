@@ -46,10 +46,17 @@ class Estimate:
     def contains(self, number: float) -> bool:
         return self.has_interval and self.low <= number <= self.high
 
+    def columns(self, name: str) -> dict[str, float]:
+        """Return the value and the ends of its interval: `name`, `name`_low and `name`_high."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
     def exponential(self) -> "Estimate":
         """Return the estimate of which this one is the logarithm."""
         return Estimate(math.exp(self.value), math.exp(self.low), math.exp(self.high),
                         self.processes)
+
+
+NOT_MEASURED = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 class OfNodes(list[Times]):
@@ -103,9 +110,8 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     if processes < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, processes)
     ours, theirs = _shares(seed, times, other)
-    share = float(calibration.share(ours.var(), theirs.var()))
-    widening = calibration.two_sides(len(times), len(other), share, confidence)
-    low, high = (value * math.exp(end) for end in _ends(ours - theirs, widening, confidence))
+    counts = len(times), len(other)
+    low, high = (value * math.exp(end) for end in _apart(ours, theirs, counts, confidence))
     if not low <= 1 <= high and ranks.overlap(times, other, (1 - confidence) / comparisons):
         low, high = min(low, 1.0), max(high, 1.0)
     return Estimate(value, low, high, processes)
@@ -158,14 +164,12 @@ def step(pair: tuple[Sequence[Times], Sequence[Times]],
                          (*pair, *before), seed, confidence).exponential()
     value = math.prod(_centre(each) ** sign for each, sign in
                       zip((*pair, *before), (1, -1, -1, 1), strict=True))
-    counts = [min(map(len, each)) for each in (pair, before)]
+    counts = min(map(len, pair)), min(map(len, before))
     if min(counts) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, min(counts))
     times, base, times_before, base_before = _shares(seed, *pair, *before)
     ours, theirs = times - base, times_before - base_before
-    share = float(calibration.share(ours.var(), theirs.var()))
-    widening = calibration.two_sides(counts[0], counts[1], share, confidence)
-    low, high = map(math.exp, _ends(ours - theirs, widening, confidence))
+    low, high = map(math.exp, _apart(ours, theirs, counts, confidence))
     return Estimate(value, value * low, value * high, min(counts))
 
 
@@ -179,10 +183,8 @@ def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     if processes < MINIMUM_PROCESSES:
         return Estimate(ours - theirs, math.nan, math.nan, processes)
     draws, other_draws = _draws(seed, times, other)
-    errors, others = draws - ours, other_draws - theirs
-    share = float(calibration.share(errors.var(), others.var()))
-    widening = calibration.two_sides(len(times), len(other), share, confidence)
-    low, high = _ends(errors - others, widening, confidence)
+    counts = len(times), len(other)
+    low, high = _apart(draws - ours, other_draws - theirs, counts, confidence)
     return Estimate(ours - theirs, ours - theirs + low, ours - theirs + high, processes)
 
 
@@ -234,6 +236,14 @@ def _shares(seed: int, *sides: Sequence[Times]) -> list[Times]:
     """Draw logarithms of shares of the centre: times are positive and slow-downs are factors."""
     return [np.log(draws / _centre(times))
             for draws, times in zip(_draws(seed, *sides), sides, strict=True)]
+
+
+def _apart(errors: Times, others: Times, counts: tuple[int, int],
+           confidence: float) -> tuple[float, float]:
+    """Return the percentiles of draws of a difference; `counts` are both sides' processes."""
+    share = float(calibration.share(errors.var(), others.var()))
+    widening = calibration.two_sides(*counts, share, confidence)
+    return _ends(errors - others, widening, confidence)
 
 
 def _ends(errors: Times, widening: float, confidence: float) -> tuple[float, float]:

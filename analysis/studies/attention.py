@@ -16,17 +16,16 @@ from analysis.display.numbers import (
     FLOPS_UNITS,
     TIME_UNITS,
     best_unit,
+    cell,
     number,
     percent,
     with_span,
 )
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
-from analysis.records import study_reader
-from analysis.records.study_reader import KEY, Records
+from analysis.records.study_reader import KEY, Records, in_order, with_points
 from analysis.statistics import bootstrap
 from analysis.studies import attention_plot
-from analysis.studies.attention_plot import PASSES
-from analysis.studies.report import Part
+from analysis.studies.report import PASSES, Part, not_measured
 
 Row = Mapping[Hashable, Any]
 BEHIND = "JAX over PyTorch"
@@ -74,9 +73,7 @@ def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> li
     page.append(Part("What was really called", "A GPU's kernels by CUPTI, the longest first; on a "
                       "CPU the framework's operators. A candidate that calls another's kernel is "
                       "different, and has no times.", {"called": called(study)}))
-    if len(refused := study_reader.refused(found)):
-        page.append(Part("Not measured, and why", tables={"refused": refused}))
-    return page
+    return [*page, *not_measured(found)]
 
 
 def speeds(found: pd.DataFrame) -> pd.DataFrame:
@@ -197,9 +194,8 @@ def fastest(study: Records, able: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for _, group in able.groupby("point", sort=False):
         first, *others = group.sort_values("seconds").to_dict("records")
-        spans = [first[f"seconds_{end}"] / time_scale for end in ("low", "high")]
         line = {**_setting(first), "fastest": first["name"],
-                f"time ({time_unit})": with_span(first["seconds"] / time_scale, *spans),
+                f"time ({time_unit})": cell(first, "seconds", time_scale),
                 unit: number(first["speed"] / scale), "share of the peak": percent(first["share"]),
                 "next": "", "takes times as long": "", "verdict": ""}
         if others:
@@ -229,8 +225,7 @@ def shown(able: pd.DataFrame) -> pd.DataFrame:
 
 def errors(study: Records) -> pd.DataFrame:
     """Return the largest error of each result by implementation and precision."""
-    raw = study.measurements[study.measurements["errors"] != ""]
-    raw = raw.merge(study.points, left_on="point", right_index=True)
+    raw = with_points(study, "errors")
     rows = []
     for (bench, candidate, precision), group in raw.groupby(["bench", "candidate", "precision"],
                                                             sort=False):
@@ -252,11 +247,8 @@ def errors(study: Records) -> pd.DataFrame:
 def called(study: Records) -> pd.DataFrame:
     """Return what each implementation called, by pass and precision, at the first setting of each.
     """
-    raw = study.measurements[study.measurements["kernels"] != ""]
-    raw = raw.merge(study.points, left_on="point", right_index=True)
-    raw = raw[raw["pass"].isin(PASSES)]
-    place = {point: number for number, point in enumerate(study.points.index)}
-    raw = raw.sort_values("point", key=lambda names: names.map(place), kind="stable")
+    raw = with_points(study, "kernels")
+    raw = in_order(study, raw[raw["pass"].isin(PASSES)])
     rows = []
     groups = raw.groupby(["bench", "candidate", "precision", "pass"], sort=False)
     for (bench, candidate, precision, kind), group in groups:

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from analysis.display import palette, style
 from analysis.display.numbers import FLOPS_UNITS, best_unit, number
+from analysis.studies.report import PASSES
 
-PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 MASKS = {"no": "no mask", "yes": "causal mask"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 # Above this share of the scale, a cell is dark. A page replaces `style.INK` and white, but not
@@ -51,8 +51,7 @@ def maps(rows: pd.DataFrame, column: str, heading: str) -> Figure:
     bar = figure.colorbar(image, ax=list(grid), shrink=0.8, format=lambda share, _: f"{share:.0%}")
     bar.set_label("share of a product's peak" if has_peak else "share of the largest speed")
     bar.outline.set_visible(False)
-    figure.suptitle(f"Speed of attention ({unit}) by {heading}", x=0.01, ha="left",
-                    fontweight="bold")
+    style.finish(figure, f"Speed of attention ({unit}) by {heading}")
     return figure
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import networks
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, Units, best_unit, number, percent
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, percent, with_unit
 from analysis.records import reader
 from analysis.records.study_reader import Records
 from analysis.studies import conv_plot, fft_sweep
@@ -139,8 +139,8 @@ def by_layer(found: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
         rows.append({
             "network": layer["network"], "layer": layer["layer"],
             "pass": layer["pass"].replace("_", " "), "math": layer["math"], "shape": shape,
-            "fastest": best["candidate"], "time": _in_unit(best["seconds"], TIME_UNITS),
-            "workspace": _in_unit(space, BYTE_UNITS) if space > 0 else "",
+            "fastest": best["candidate"], "time": with_unit(best["seconds"], TIME_UNITS),
+            "workspace": with_unit(space, BYTE_UNITS) if space > 0 else "",
             "others, as multiples": ", ".join(others),
             "library's first": ranked.iloc[0] if len(ranked) else ""})
     return pd.DataFrame(rows)
@@ -211,11 +211,6 @@ def savings(campaign: reader.Campaign, layers: pd.DataFrame) -> pd.DataFrame:
             "the best would save": percent(1 - fastest / mine, ".1f") if fastest is not None
             else f"not compared: the study has batch {', '.join(batches)}"})
     return pd.DataFrame(rows)
-
-
-def _in_unit(value: float, units: Units) -> str:
-    unit, scale = best_unit([value], units)
-    return f"{number(value / scale)} {unit}"
 
 
 def _error(value: float) -> str:

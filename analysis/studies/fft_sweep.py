@@ -143,7 +143,7 @@ def heat_maps(speeds: pd.DataFrame, title: str) -> Figure:
     powers = [power for power in range(-most, most + 1) if power % step == 0]
     bar.set_ticks(powers, labels=[f"{2.0**power:g}" for power in powers])
     bar.set_label("time of the best other over the best FFT")
-    figure.suptitle(f"Convolution by FFT: {title}", x=0.01, ha="left", fontweight="bold")
+    style.finish(figure, f"Convolution by FFT: {title}")
     return figure
 
 

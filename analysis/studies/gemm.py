@@ -19,7 +19,7 @@ from analysis.display import style
 from analysis.display.numbers import TIME_UNITS, best_unit, number, percent, with_span
 from analysis.records import reader, study_reader
 from analysis.records.study_reader import Records
-from analysis.studies.report import Part
+from analysis.studies.report import Part, not_measured
 from analysis.traces.kernels import PRODUCT
 from networks import work
 
@@ -60,9 +60,7 @@ def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> lis
             "campaigns, beside what dense and recurrent layers need.", {"calls": called}))
     shown.append(Part("Ratio by shape and precision", "One point a shape: time of the layout over "
                       "that of NN.", figures={"ratios": partial(draw_ratios, found)}))
-    if len(refused := study_reader.refused(found)):
-        shown.append(Part("Not measured, and why", tables={"refused": refused}))
-    return shown
+    return [*shown, *not_measured(found)]
 
 
 def article(study: Records, found: pd.DataFrame) -> pd.DataFrame:

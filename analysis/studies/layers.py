@@ -10,17 +10,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import palette, style
-from analysis.display.numbers import TIME_UNITS, best_unit, number, with_span
+from analysis.display.numbers import TIME_UNITS, best_unit, cell, number
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
-from analysis.studies.report import Part
+from analysis.studies.report import PASSES, Part
 
 # Why a difference may be one of tiers.
 TIER = ("JAX compiles the call. TensorFlow runs a tf.function without XLA, as in its tier "
         "uncompiled. The others call operations one by one, as in their tier stock. A difference "
         "between them is also one of tiers.")
-PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
 def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> list[Part]:
@@ -138,4 +137,4 @@ def _fastest(able: pd.DataFrame) -> str:
 def _cell(row: "pd.Series[Any]", scale: float) -> str:
     if row["status"] != "ok":
         return str(row["status"])
-    return with_span(*(row[name] / scale for name in ("seconds", "seconds_low", "seconds_high")))
+    return cell(row, "seconds", scale)

@@ -14,12 +14,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import style
-from analysis.display.numbers import number, with_span
+from analysis.display.numbers import cell, number, with_span
 from analysis.display.ranking import TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
 from analysis.statistics.bootstrap import Estimate
-from analysis.studies.report import Part
+from analysis.studies.report import Part, not_measured
 
 LOADING = ("decode", "resize", "normalise")
 STAGES = (*LOADING, "load", "infer", "in_turn", "overlapped")
@@ -50,9 +50,7 @@ def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> li
             Part("Stage by stage", "Milliseconds a frame of each part alone.",
                  {"stages": stages(able)}, files={"measured": found}),
             Part("The same pixels and answers?", PROOF, {"pixels": pixels(study)})]
-    if len(refused := study_reader.refused(found)):
-        page.append(Part("Not measured, and why", tables={"refused": refused}))
-    return page
+    return [*page, *not_measured(found)]
 
 
 def whole_pipelines(study: Records, able: pd.DataFrame) -> list[dict[str, Any]]:
@@ -127,8 +125,7 @@ def stages(able: pd.DataFrame) -> pd.DataFrame:
     for _, group in able.groupby("point", sort=False):
         parts = {row["candidate"]: row for row in group.to_dict("records")}
         first = next(iter(parts.values()))
-        cells = {name: with_span(*(1e3 * parts[name][f"seconds{end}"]
-                                   for end in ("", "_low", "_high"))) if name in parts else ""
+        cells = {name: cell(parts[name], "seconds", 1e-3) if name in parts else ""
                  for name in (*LOADING, "infer")}
         rows.append({**named(first), "by": LIBRARIES.get(first["loader"], ""), **cells})
     return pd.DataFrame(rows)

@@ -11,9 +11,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import page, provenance
-from analysis.records import manifest, packed
+from analysis.records import manifest, packed, study_reader
 from analysis.records.study_reader import Records
 
+PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 RAW = ("measurements.csv", "points.csv", "study.json")
 Frames = Mapping[str, pd.DataFrame]
 
@@ -31,6 +32,12 @@ class Part:
     figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
     files: Frames = field(default_factory=dict)
     folded: Frames = field(default_factory=dict)
+
+
+def not_measured(found: pd.DataFrame) -> list[Part]:
+    """Return the section of what was not measured; `found` is from `study_reader.estimates`."""
+    refused = study_reader.refused(found)
+    return [Part("Not measured, and why", tables={"refused": refused})] if len(refused) else []
 
 
 def write(records: Records, title: str, parts: Sequence[Part], out: Path, plots: bool) -> Path:

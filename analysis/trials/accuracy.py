@@ -23,10 +23,7 @@ LEAST_SEEN = 0.5
 
 def reached(campaign: Campaign, trial: str) -> pd.DataFrame:
     """Return the last epoch of each process that reached the target, a row a seed."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
-    rows = campaign.rows("accuracy", trial)
-    last = rows[rows["process"].isin(ok)].groupby("process", sort=True).tail(1)
+    last = campaign.ok_rows("accuracy", trial).groupby("process", sort=True).tail(1)
     return last.set_index("seed").sort_index()
 
 

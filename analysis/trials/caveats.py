@@ -5,7 +5,6 @@ says `unranked` takes the row's proof back, so the row leaves every ranking and 
 """
 
 import csv
-from pathlib import Path
 
 import pandas as pd
 
@@ -52,11 +51,6 @@ def by_trial(campaign: Campaign) -> dict[str, str]:
 def _texts(found: pd.DataFrame) -> dict[str, str]:
     texts = found["what"] + " (since " + found["since"] + ")"
     return {str(trial): "; ".join(own) for trial, own in texts.groupby(found["trial"])}
-
-
-def is_there(folder: Path) -> bool:
-    """Return whether a campaign has a file of caveats."""
-    return (folder / FILE).is_file()
 
 
 def _fault(row: dict[str, str], names: set[str]) -> str:

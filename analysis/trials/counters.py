@@ -103,10 +103,8 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
 
 def timed_windows(campaign: Campaign, trial: str) -> pd.DataFrame:
     """Return the timed windows of a trial's ok processes."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
-    own = campaign.rows("windows", trial)
-    return own[(own["window"] >= 0) & own["process"].isin(ok)].reset_index(drop=True)
+    own = campaign.ok_rows("windows", trial)
+    return own[own["window"] >= 0].reset_index(drop=True)
 
 
 def moved_around(rows: Rows, column: str, windows: Rows, every: Rows) -> Values:

@@ -19,24 +19,21 @@ BUSY_MARGIN = 1.1
 def calls_of(campaign: Campaign, trial: str, first_window: int = 0) -> list[Times]:
     """Collect the seconds of every call of a trial from `first_window` on, one array an ok process.
     """
-    processes = campaign.rows("processes", trial)
     rows = campaign.rows("latencies", trial)
     rows = rows[rows["window"] >= first_window].sort_values(["process", "window", "first"])
     texts = rows.groupby("process")["nanoseconds"].agg(" ".join)
     return [1e-9 * np.array(texts.get(process, "").split(), float)
-            for process in processes.loc[processes["status"] == "ok", "process"]]
+            for process in campaign.ok_rows("processes", trial)["process"]]
 
 
 def columns(campaign: Campaign, trial: str, first_window: int) -> dict[str, Any]:
     """Return `COLUMNS`; a quantile that too few calls show is left out."""
     times = calls_of(campaign, trial, first_window)
-    found = {}
+    found: dict[str, Any] = {}
     for name, share in QUANTILES.items():
         if min(map(len, times)) >= bootstrap.least_calls(share):
             estimate = _estimate(campaign, trial, times, share)
-            values = estimate.value, estimate.low, estimate.high
-            for end, value in zip(ENDS, values, strict=True):
-                found[f"latency_{name}_seconds{end}"] = value
+            found |= estimate.columns(f"latency_{name}_seconds")
     return found
 
 
@@ -51,9 +48,7 @@ def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
     best = (rows["rate"] * rows["within"]).groupby(rows["process"]).max()
     if not best.all():
         return {"requests_per_second": float(best.median())}
-    found = bootstrap.estimate([np.array([rate]) for rate in best])
-    return {f"requests_per_second{end}": value for end, value in
-            zip(ENDS, (found.value, found.low, found.high), strict=True)}
+    return bootstrap.estimate([np.array([rate]) for rate in best]).columns("requests_per_second")
 
 
 def against(found: dict[str, Any], step_seconds: float) -> list[str]:
@@ -68,8 +63,7 @@ def against(found: dict[str, Any], step_seconds: float) -> list[str]:
 def _estimate(campaign: Campaign, trial: str, times: list[Times], share: float
               ) -> bootstrap.Estimate:
     """Estimate a quantile over processes, or over nodes where several repeated the campaign."""
-    processes = campaign.rows("processes", trial)
-    nodes = campaign.nodes_of(trial, processes.loc[processes["status"] == "ok", "process"])
+    nodes = campaign.nodes_of(trial, campaign.ok_rows("processes", trial)["process"])
     if not nodes:
         return bootstrap.quantile(times, share)
     own = [np.array([bootstrap.quantile([calls], share).value]) for calls in times]

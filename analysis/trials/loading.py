@@ -23,12 +23,11 @@ COMPUTE, LOADER, LOST = "compute-bound", "loader-bound", "overlap lost"
 def columns(campaign: Campaign, trial: str) -> dict[str, Any]:
     """Return `COLUMNS` of a trial; nan and "" where a part was not timed."""
     medians = of_processes(campaign, trial)
-    processes = campaign.rows("processes", trial)
     found = {column: medians[part].median() for column, part in PARTS.items()}
     whole = (medians["files"] / medians["step"]).median()
     loader = (medians["loader"] / medians["step"]).median()
     return {**found, "bottleneck": verdict(whole, loader),
-            "pixel_error": processes.loc[processes["status"] == "ok", "pixel_error"].max()}
+            "pixel_error": campaign.ok_rows("processes", trial)["pixel_error"].max()}
 
 
 def verdict(whole: float, loader: float) -> str:
@@ -46,10 +45,8 @@ def verdict(whole: float, loader: float) -> str:
 
 def of_processes(campaign: Campaign, trial: str) -> pd.DataFrame:
     """Return the median seconds a step of each part, a row an ok process and a column a part."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
-    rows = campaign.rows("loading", trial)
-    rows = rows[(rows["window"] >= 0) & rows["process"].isin(ok)]
+    rows = campaign.ok_rows("loading", trial)
+    rows = rows[rows["window"] >= 0]
     rows = rows.assign(step_seconds=rows["seconds"] / rows["steps"])
     table = rows.pivot_table(index="process", columns="variant", values="step_seconds",
                              aggfunc="median")

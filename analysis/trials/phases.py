@@ -4,7 +4,6 @@ Nested variants of the step were timed in turn, window by window, so a part is t
 differences. Hidden aggregation is its time alone less what it adds to the step.
 """
 
-import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -14,7 +13,7 @@ import pandas as pd
 
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
-from analysis.statistics.bootstrap import Estimate, Times
+from analysis.statistics.bootstrap import NOT_MEASURED, Estimate, Times
 from analysis.strategies import table as strategies
 
 # Name: the variant that has it, and the one that has all but it.
@@ -27,7 +26,6 @@ WHOLE = {"step": "FBAU", "isolated": "A"}
 HIDDEN = "hidden"
 NAMES = (*PARTS, *WHOLE, HIDDEN)
 Gather = Callable[["pd.Series[Any]"], list[Times]]
-NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 
 
 @lru_cache(maxsize=64)
@@ -43,7 +41,7 @@ def of_trial(campaign: Campaign, trial: str) -> dict[str, Estimate]:
     processes = partial(_by_process, campaign=campaign, trial=trial)
     found = {name: _estimate(table, *variants, processes) for name, variants in parts.items()}
     found |= {name: _estimate(table, variant, "", processes) for name, variant in WHOLE.items()}
-    return {**found, HIDDEN: _hidden(table, waits, processes) if devices > 1 else NOTHING}
+    return {**found, HIDDEN: _hidden(table, waits, processes) if devices > 1 else NOT_MEASURED}
 
 
 def times_of(campaign: Campaign, trial: str, variant: str) -> list[Times]:
@@ -55,10 +53,9 @@ def times_of(campaign: Campaign, trial: str, variant: str) -> list[Times]:
 def table(campaign: Campaign, rows: pd.DataFrame) -> pd.DataFrame:
     """Add `NAMES` with `_low` and `_high`, in seconds a step, to `rows` of trials with phases."""
     timed = rows[rows["trial"].isin(campaign.phases["trial"])]
-    parts = [{f"{name}{suffix}": value for name, found in of_trial(campaign, trial).items()
-              for suffix, value in (("", found.value), ("_low", found.low), ("_high", found.high))}
-             for trial in timed["trial"]]
-    columns = [f"{name}{suffix}" for name in NAMES for suffix in ("", "_low", "_high")]
+    parts = [{column: value for name, found in of_trial(campaign, trial).items()
+              for column, value in found.columns(name).items()} for trial in timed["trial"]]
+    columns = [column for name in NAMES for column in NOT_MEASURED.columns(name)]
     values = pd.DataFrame(parts, columns=columns, dtype=float)
     return pd.concat([timed.reset_index(drop=True), values], axis=1)
 
@@ -90,7 +87,7 @@ def _variants(campaign: Campaign, trial: str) -> pd.DataFrame:
 
 def _estimate(table: pd.DataFrame, variant: str, without: str, processes: Gather) -> Estimate:
     if variant not in table or (without and without not in table):
-        return NOTHING
+        return NOT_MEASURED
     if not without:
         return bootstrap.estimate(processes(table[variant]))
     return bootstrap.paired(processes(table[variant] - table[without]))
@@ -99,7 +96,7 @@ def _estimate(table: pd.DataFrame, variant: str, without: str, processes: Gather
 def _hidden(table: pd.DataFrame, waits: bool, processes: Gather) -> Estimate:
     """Estimate aggregation alone less its exposed part; 0 if it `waits` for the backward pass."""
     if not {"A", "FBA", "FB"} <= set(table):
-        return NOTHING
+        return NOT_MEASURED
     if waits:
         return Estimate(0.0, 0.0, 0.0, table.index.get_level_values("process").nunique())
     found = bootstrap.paired(processes(table["A"] - (table["FBA"] - table["FB"])))

@@ -19,7 +19,7 @@ from analysis.records import reader
 from analysis.records.columns import OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
-from analysis.trials import accuracy, caveats, counters, latency, loading, phases
+from analysis.trials import accuracy, caveats, counters, latency, loading, phases, remarks
 
 # Of campaigns that train on several nodes.
 OF_NODES = ("nodes", "network_tx_bytes_per_step")
@@ -66,10 +66,11 @@ def rewrite(folder: str | Path) -> pd.DataFrame:
 
 def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
     """Return the text of trials.csv; campaigns of earlier releases keep the columns they had."""
+    on_nodes = any(trial.get("nodes", 1) > 1 for trial in campaign.trials)
     unknown = {"settings": not campaign.tells_settings,
-               "caveat": not caveats.is_there(campaign.folder),
+               "caveat": not (campaign.folder / caveats.FILE).is_file(),
                **dict.fromkeys(STRENGTH, not campaign.proves_each_process),
-               **dict.fromkeys(OF_NODES, not any(map(nodes_of, campaign.trials))),
+               **dict.fromkeys(OF_NODES, not on_nodes),
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
                **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
@@ -96,17 +97,11 @@ def summarise(campaign: Campaign) -> pd.DataFrame:
         else:
             row |= {"verified": "no", "processes": 0, "windows": 0, "steps": 0}
             row |= _refused(trial, processes)
-        row["reason"] = "; ".join(filter(None, [row["reason"], *_dirt(campaign)]))
+        row["reason"] = "; ".join(filter(None, [row["reason"], *remarks.dirt(campaign)]))
         rows.append(row)
     table = plausibility.apply(pd.DataFrame(rows, columns=list(COLUMNS)), campaign.meta)
     table = caveats.apply(table, campaign)
     return table.astype(dict.fromkeys(WHOLE, "Int64"))
-
-
-def nodes_of(trial: dict[str, Any]) -> int:
-    """Return how many nodes a trial trains on; 0 where it is one, the campaign's own."""
-    nodes = int(trial.get("nodes", 1))
-    return nodes if nodes > 1 else 0
 
 
 def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
@@ -121,8 +116,7 @@ def times_of(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
 def by_node(campaign: Campaign, trial: str, times: Sequence[bootstrap.Times]
             ) -> list[bootstrap.Times]:
     """Gather the arrays of a trial's ok processes by node, if several nodes repeated it."""
-    processes = campaign.rows("processes", trial)
-    ok = processes.loc[processes["status"] == "ok", "process"]
+    ok = campaign.ok_rows("processes", trial)["process"]
     return bootstrap.by_node(times, campaign.nodes_of(trial, ok))
 
 
@@ -141,12 +135,10 @@ def too_wide(campaign: Campaign, interval: float, processes: int) -> set[str]:
 
 def timed(campaign: Campaign, trial: str) -> list[bootstrap.Times]:
     """Collect the step times in seconds of a trial's timed windows, one array an ok process."""
-    processes = campaign.rows("processes", trial)
     windows = campaign.rows("windows", trial)
     windows = windows[windows["window"] >= 0]
     of, seconds = windows["process"].to_numpy(), windows["step_seconds"].to_numpy()
-    return [seconds[of == process]
-            for process in processes.loc[processes["status"] == "ok", "process"]]
+    return [seconds[of == process] for process in campaign.ok_rows("processes", trial)["process"]]
 
 
 @lru_cache(maxsize=2)
@@ -191,8 +183,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     dropped = warm_up.leading(times)
     grouped = by_node(campaign, trial["trial"], [each[dropped:] for each in times])
     step = bootstrap.estimate(grouped)
-    windows = campaign.rows("windows", trial["trial"])
-    windows = windows.merge(ok[["trial", "process"]])
+    windows = campaign.ok_rows("windows", trial["trial"])
     used = windows[windows["window"] >= dropped]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
@@ -200,30 +191,29 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
     around = campaign.rows("counters", trial["trial"])
     target = reader.target_of(campaign)
     against = [*judged.reasons, *timer.reasons(windows, around, evaluates=bool(target))]
-    parts = campaign.rows("phases", trial["trial"])
-    parts = parts[parts["process"].isin(ok["process"])]
-    units = _units(ok, grouped)
-    remarks = [*_remarks(trial, processes, [*units, *judged.remarks]), *_sharing(campaign, trial),
-               *_spread(campaign, times, step), *counted.remarks,
-               *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
+    parts = campaign.ok_rows("phases", trial["trial"])
+    of_losses = [*remarks.units(ok, grouped), *judged.remarks]
+    said = [*remarks.of_processes(trial, processes, of_losses), *remarks.sharing(campaign, trial),
+            *remarks.spread(campaign, times, step), *counted.remarks,
+            *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
     calls = {}
     if reader.infers(trial):
         calls = {**latency.columns(campaign, trial["trial"], dropped),
                  **latency.requests(campaign, trial["trial"])}
         against += latency.against(calls, step.value)
-        remarks += latency.remarks(campaign, trial["trial"], dropped)
+        said += latency.remarks(campaign, trial["trial"], dropped)
     if target:
         calls = accuracy.columns(campaign, trial["trial"])
         against += accuracy.against(campaign, trial, calls["witness_share"])
     if reader.reads_files(trial):
         calls = {**calls, **loading.columns(campaign, trial["trial"])}
-        remarks += loading.remarks(campaign, trial["trial"])
+        said += loading.remarks(campaign, trial["trial"])
     return {
         "status": "ok", "verified": "no" if against else "yes",
-        "reason": "; ".join([*against, *remarks]),
+        "reason": "; ".join([*against, *said]),
         "release": ok["release"].iloc[0] or trial["release"], "parameters": ok["parameters"].max(),
         "processes": len(ok), "windows": len(used), "steps": used["steps"].sum(),
-        "step_seconds": step.value, "step_seconds_low": step.low, "step_seconds_high": step.high,
+        **step.columns("step_seconds"),
         "samples_per_second": trial["global_batch"] / step.value,
         "warm_up_windows": dropped,
         "repeated_on_nodes": len(grouped) if isinstance(grouped, bootstrap.OfNodes) else pd.NA,
@@ -240,81 +230,3 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
         **calls,
     }
-
-
-def _dirt(campaign: Campaign) -> list[str]:
-    """Return what --allow-dirty let pass and what had changed when the campaign was resumed."""
-    return [*(f"measured on a dirty machine: {text}" for text in campaign.meta.get("dirty") or ()),
-            *(f"resumed {text}" for text in campaign.meta.get("resumed") or ())]
-
-
-def _remarks(trial: dict[str, Any], processes: pd.DataFrame,
-             of_losses: Sequence[str]) -> list[str]:
-    """Return what a reader must know about the processes of a measured row and their losses."""
-    remarks = []
-    ok = processes[processes["status"] == "ok"]
-    planned = max(trial["processes_planned"], len(processes))
-    unwell = processes[processes["status"] != "ok"]
-    if len(unwell):
-        remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: "
-                       f"{unwell['reason'].iloc[0]}")
-    repeated = ok[ok["reason"] != ""]
-    if len(repeated):
-        remarks.append(f"{len(repeated)} of {planned} processes {repeated['reason'].iloc[0]}")
-    if len(processes) < planned:
-        remarks.append(f"{len(processes)} of {planned} processes so far")
-    remarks += of_losses
-    rounded = ok.loc[ok["check"] != "different", "copies_error"].max()
-    if rounded == rounded:
-        remarks.append("the devices' copies of the parameters differ by rounding: "
-                       f"at most {rounded:.1e} of what training changed")
-    return remarks
-
-
-def _units(ok: pd.DataFrame, times: Sequence[bootstrap.Times]) -> list[str]:
-    """Return whether processes or nodes are too few for an interval, and how far nodes differ."""
-    nodes = isinstance(times, bootstrap.OfNodes)
-    count, least = len(times) if nodes else len(ok), bootstrap.MINIMUM_PROCESSES
-    few = f"no interval: {count} of at least {least} {'nodes' if nodes else 'processes'}"
-    medians = [float(np.median(each)) for each in times]
-    spread = f"repeated on {count} nodes: the slowest takes " \
-             f"{100 * (max(medians) / min(medians) - 1):.2g} % longer than the fastest"
-    return [*([few] if count < least else []), *([spread] if nodes and count > 1 else [])]
-
-
-def _sharing(campaign: Campaign, trial: dict[str, Any]) -> list[str]:
-    """Return what several devices share: cores of a CPU, and no statistics of batch norm."""
-    if trial["devices"] == 1:
-        return []
-    remarks = []
-    cores = campaign.meta["machine"].get("cpu", {}).get("allowed")
-    local = trial["devices"] // trial.get("nodes", 1)
-    if trial["device_kind"] == "cpu" and cores and local > 1 and local * trial["threads"] > cores:
-        remarks.append(f"its {local} devices share {cores} cores")
-    if sameness.has_batch_norm(trial["network"]):
-        remarks.append("each device normalises its own samples: losses compared with rows of as "
-                       "many devices only")
-    return remarks
-
-
-def _spread(campaign: Campaign, times: Sequence[bootstrap.Times],
-            step: bootstrap.Estimate) -> list[str]:
-    """Return which windows were left out, whether the others trend, and if the interval is wide."""
-    remarks = []
-    dropped = warm_up.leading(times)
-    if dropped:
-        excess = np.median([np.median(windows[:dropped]) / np.median(windows[dropped:])
-                            for windows in times]) - 1
-        first = "first timed window" if dropped == 1 else f"first {dropped} timed windows"
-        remarks.append(f"warm-up: the {first} of each process left out, "
-                       f"{100 * excess:.2g} % slower")
-    drift = warm_up.drift([windows[dropped:] for windows in times])
-    if drift:
-        remarks.append(f"windows still trend: the later half is {100 * abs(drift):.2g} % "
-                       f"{'slower' if drift > 0 else 'faster'}")
-    asked = campaign.meta["suite"].get("interval")
-    if asked and step.half_width > asked:
-        remarks.append(f"interval of {100 * step.half_width:.2g} % to either side after "
-                       f"{step.processes} {'nodes' if campaign.joined else 'processes'}, "
-                       f"{100 * asked:.2g} % asked for")
-    return remarks

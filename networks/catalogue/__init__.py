@@ -75,6 +75,11 @@ def get(name: str) -> Network:
     return _makers[name]()
 
 
+def known(name: str) -> Network | None:
+    """Return the network of that name, None where this release does not have it."""
+    return _makers[name]() if name in _makers else None
+
+
 def short_of(network: Network) -> Network:
     """Return the same layers for samples of fewer tokens, where the catalogue has them."""
     return _short.get(network.name, lambda: network)()

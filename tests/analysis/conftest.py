@@ -58,7 +58,7 @@ class Records:
             if name in ("counters.csv", "phases.csv") and not rows:
                 continue  # as in campaigns before there was telemetry, or of suites without phases
             # Late columns are those of today's campaigns only.
-            written = [column for column in columns if column not in LATE or any(column in row for row in rows)]
+            written = [column for column in columns if column not in LATE["processes"] or any(column in row for row in rows)]
             with (folder / name).open("w", newline="") as file:
                 writer = csv.DictWriter(file, written, restval="", lineterminator="\n")
                 writer.writeheader()

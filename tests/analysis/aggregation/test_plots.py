@@ -102,14 +102,6 @@ def test_predictions_by_points_stand_beside_those_by_lines_and_what_was_measured
         "predicted", "predicted by the links' measured points", "measured"}
 
 
-def test_times_of_many_digits_are_drawn_in_a_larger_unit():
-    seconds = pd.Series([40e-6, 60e-6, 80e-6])
-    assert plots._unit(seconds)[0] == "us"
-    assert plots._unit(pd.concat([seconds, pd.Series([9.9e-3])]))[0] == "us"
-    assert plots._unit(pd.concat([seconds, pd.Series([10e-3])]))[0] == "ms"
-    assert plots._unit(pd.Series([float("nan"), 2.0]))[0] == "s"
-
-
 def test_a_measured_aggregation_has_its_interval(campaigns, fits):
     table = report._joined([predictions.of_campaign(each, fits) for each in campaigns])
     (axes,) = [axes for axes in plots.predictions(table).axes if axes.axison]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare import report, verdicts
+from analysis.compare import comparison, report, rules, verdicts
 from analysis.compare.report import Comparison
 from analysis.compare.rules import Rules
 from analysis.compare.verdicts import (
@@ -148,7 +148,7 @@ def test_batches_that_differ_only_over_all_devices_are_two_workloads(draw_record
         [62, NO_DIFFERENCE, ""],
         [63, NOT_COMPARED, "A: unsupported: a global batch of 63 does not divide into 2 equal parts; "
                            "B: unsupported: a global batch of 63 does not divide into 2 equal parts"]]
-    assert report.labels(rows) == ["alexnet_cifar, batch 31, global batch 62", "alexnet_cifar, batch 31, global batch 63"]
+    assert comparison.labels(rows) == ["alexnet_cifar, batch 31, global batch 62", "alexnet_cifar, batch 31, global batch 63"]
 
 
 def test_a_campaign_on_one_device_is_matched_with_one_on_several(draw_records, side):
@@ -187,25 +187,25 @@ def on_devices(draw_records, side):
 def test_rows_are_told_apart_by_strategy_and_devices_are_called_so(on_devices):
     a, b = on_devices("1", ["ddp", "ring"], (1, 2)), on_devices("2", ["ddp", "ring"], (1, 2))
     rows = verdicts.compare(a, b)
-    assert report.labels(rows) == [
+    assert comparison.labels(rows) == [
         "alexnet_cifar, batch 64, 1 device", "alexnet_cifar, batch 64, 2 devices, ddp", "alexnet_cifar, batch 64, 2 devices, ring"]
-    assert report.answer(Comparison(rows, a, b))["workload"].tolist() == report.labels(rows)
+    assert report.answer(Comparison(rows, a, b))["workload"].tolist() == comparison.labels(rows)
 
 
 def test_one_strategy_of_both_sides_is_not_named_and_two_are(on_devices):
     rows = verdicts.compare(on_devices("1", ["ring"]), on_devices("2", ["ring"]))
-    assert report.labels(rows) == ["alexnet_cifar, batch 64"]
+    assert comparison.labels(rows) == ["alexnet_cifar, batch 64"]
     a, b = on_devices("1", ["ddp"]), on_devices("2", ["ring"])
     rows = verdicts.compare(a, b)
     assert rows[["strategy_a", "strategy_b", "verdict"]].to_numpy().tolist() == [["ddp", "ring", NO_DIFFERENCE]]
-    assert report.labels(rows) == ["alexnet_cifar, batch 64, ddp in A, ring in B"]
+    assert comparison.labels(rows) == ["alexnet_cifar, batch 64, ddp in A, ring in B"]
     assert report.lines(Comparison(rows, a, b, Rules(0.0)))[-1].startswith(
         "A regression beyond 0 % cannot be excluded: alexnet_cifar, batch 64, ddp in A, ring in B (")
 
 
 def test_a_strategy_of_one_side_only_is_not_said_to_be_in_the_other(on_devices):
     rows = verdicts.compare(on_devices("1", ["ddp", "ring"]), on_devices("2", ["ring"]))
-    assert report.labels(rows) == ["alexnet_cifar, batch 64, ddp", "alexnet_cifar, batch 64, ring"]
+    assert comparison.labels(rows) == ["alexnet_cifar, batch 64, ddp", "alexnet_cifar, batch 64, ring"]
 
 
 @pytest.mark.parametrize(("strategies", "reason"), [
@@ -242,9 +242,10 @@ def test_a_verdict_is_whether_the_interval_excludes_1(low, high, word):
 
 
 def test_a_regression_is_shown_only_by_a_whole_interval():
-    rows = pd.DataFrame({"ratio_low": [1.04, 1.01, 0.9, np.nan], "ratio_high": [1.2, 1.2, 1.02, np.nan]})
-    shown, hidden = verdicts.regressions(rows, 0.03)
-    assert (shown.index.tolist(), hidden.index.tolist()) == ([0], [1, 3])
+    rows = pd.DataFrame({"network": "fcn5", "framework_b": "jax", "release_b": "1.0",
+                         "ratio_low": [1.04, 1.01, 0.9, np.nan], "ratio_high": [1.2, 1.2, 1.02, np.nan]})
+    assert rules.judge(rows, Rules(0.03))["regression"].tolist() == ["shown", "possible", "", "possible"]
+    assert rules.judge(rows, Rules())["regression"].tolist() == [""] * 4
 
 
 def test_all_verdicts_of_a_comparison_hold_together(monkeypatch):

@@ -11,7 +11,7 @@ from rich.console import Console
 from analysis.display import palette, ranking, style
 from analysis.records import reader
 from analysis.records.text import BadRecords
-from analysis.report import plots, report
+from analysis.report import plots, report, sections
 from analysis.trials import summary
 
 
@@ -115,7 +115,7 @@ def test_a_report_says_which_proof_its_rows_passed_and_what_it_sees(made, tmp_pa
     for name, folders in (("then", [then]), ("now", [now]), ("both", [then, now])):
         report.write(folders, tmp_path / f"report of {name}", plots=False)
         pages[name] = (tmp_path / f"report of {name}" / "report.md").read_text()
-    said = {name: (report.PROOFS[True] in page, report.PROOFS[False] in page) for name, page in pages.items()}
+    said = {name: (sections.PROOFS[True] in page, sections.PROOFS[False] in page) for name, page in pages.items()}
     assert said == {"then": (False, True), "now": (True, False), "both": (True, True)}
     assert "What the proof of each row sees" in pages["now"] and "What the proof" not in pages["then"]
 

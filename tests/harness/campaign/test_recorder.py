@@ -66,7 +66,8 @@ def text_of(folder: Path) -> dict[str, str]:
 
 
 def test_the_columns_are_those_that_the_analysis_reads(open_records):
-    assert set(pages.required(pages.PlannedTrial)) <= set(TRIALS[0].to_json())
+    keys = pages.PlannedTrial.model_fields.items()
+    assert {name for name, key in keys if key.is_required()} <= set(TRIALS[0].to_json())
     assert set(MEASURES) <= set(Suite.model_fields)
     assert text_of(open_records.folder) == {
         "processes.csv": ",".join(PROCESS_COLUMNS) + "\n", "windows.csv": ",".join(WINDOW_COLUMNS) + "\n"}
@@ -145,10 +146,10 @@ def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_record
 
 
 def test_resuming_a_campaign_of_an_earlier_release_leaves_its_new_columns_empty(open_records):
-    none = dict.fromkeys(LATE, float("nan"))
+    none = dict.fromkeys(LATE["processes"], float("nan"))
     open_records.append(Outcome(process(FCN, 0, **none), [window(FCN, 0, -1), window(FCN, 0, 0)]))
     file = open_records.folder / "processes.csv"
-    pd.read_csv(file, dtype=str).drop(columns=list(LATE)).to_csv(file, index=False)
+    pd.read_csv(file, dtype=str).drop(columns=list(LATE["processes"])).to_csv(file, index=False)
     assert not reading.read(open_records.folder).proves_each_process
     resume(open_records.folder).append(Outcome(process(FCN, 1), [window(FCN, 1, -1), window(FCN, 1, 0)]))
     found = reading.read(open_records.folder)

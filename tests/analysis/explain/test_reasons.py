@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from analysis.display import ranking
+from analysis.explain import reasons
 from analysis.records import reader
-from analysis.report import reasons, report
+from analysis.report import report
 from analysis.trials import summary
 from tests.analysis.explain.test_gap import PYTORCH, RECORDED
 
