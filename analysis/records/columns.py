@@ -14,7 +14,8 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "proof_rate_error": float, "proof_frozen_share": float, "proof_gradient_error": float,
     "settings": str, "output_error": float, "output_limit": float, "node": str,
     "quantization_error": float, "top1_agreement": float, "first_call_seconds": float,
-    "model_bytes": float, "pixel_error": float,
+    "model_bytes": float, "pixel_error": float, "second_proof_seconds": float,
+    "process_seconds": float,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
@@ -22,7 +23,7 @@ STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 OF_ENGINES = ("quantization_error", "top1_agreement", "first_call_seconds", "model_bytes")
 # Columns that campaigns of earlier releases do not have.
 LATE = ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit", "node",
-        *OF_ENGINES, "pixel_error")
+        *OF_ENGINES, "pixel_error", "second_proof_seconds", "process_seconds")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,

@@ -241,7 +241,7 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     if reader.target_of(campaign):
         found["to_target"] = accuracy.table(campaign, trials)
     if not _infers(campaign) and campaign.proves_each_process:
-        found |= {"proof": tables.proof(trials)}
+        found |= {"proof": tables.proof(trials, campaign.processes)}
     across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
     more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
             "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
