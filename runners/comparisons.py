@@ -5,19 +5,14 @@ syntax, because old frameworks load this.
 """
 
 import hashlib
-import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from runners.arrays import mapped
+from runners.arrays import SHARE, copied, in_threads, mapped
 
 UNIT_ROUNDOFF_FP32 = 2.0**-24
-# Numbers compared at a time: temporaries of 256 KiB stay in a core's cache.
-BLOCK = 2**15
-# Numbers that one thread takes at a time.
-SHARE = 2**20
-MOST_THREADS = 8
+# Numbers compared at a time: ten temporaries of 128 KiB stay in a core's cache.
+BLOCK = 2**14
 
 
 class Comparisons:
@@ -47,7 +42,7 @@ class Comparisons:
         if asked.get("keep"):
             # A copy: a framework may lend the memory in which it trains. What was not read, because
             # it must not move, is that of the start.
-            parameters = {name: np.array(value) for name, value in parameters.items()}
+            parameters = copied(parameters)
             self.kept[asked["keep"]].append(
                 dict(self.start, **parameters) if "only" in asked else parameters)
         found = {"shapes": {name: np.array(np.shape(value), np.float64)
@@ -65,15 +60,16 @@ class Comparisons:
     def _gradients(self, asked, parameters, fitting):
         """Compare the first step with gradients from a file."""
         right = mapped(asked["file"])
-        return {"gradients": {part: step_products(
-            self.start[name][first:last], parameters[name][first:last],
-            right["gradient/" + name][first:last], asked["rate"])
-            for part, name, first, last in asked["parts"] if name in fitting}}
+        return {"gradients": products_of_all(step_pairs(asked["rate"]), {
+            part: (self.start[name][rows], parameters[name][rows], right["gradient/" + name][rows])
+            for part, name, rows in parts_of(asked, fitting)})}
 
     def _changes(self, names, parameters, fitting):
         """Find the largest change of each tensor."""
-        return {"changes": {name: [largest_change(parameters[name], self.start[name])]
-                            for name in names if name in fitting}}
+        rows = {name: (parameters[name], self.start[name]) for name in names if name in fitting}
+        same = unchanged(rows)
+        return {"changes": {name: [0.0 if same[name] else largest_change(*pair)]
+                            for name, pair in rows.items()}}
 
     def _masks(self, asked, parameters, fitting):
         """Compare a first step with that of a kept play, and say which parts did not move."""
@@ -83,47 +79,54 @@ class Comparisons:
             return [(each, each) for each in ((one - other) / rate,
                                               UNIT_ROUNDOFF_FP32 * one / rate)]
 
-        rows = [(part, name, slice(first, last)) for part, name, first, last in asked["parts"]
-                if name in fitting]
-        return {"masks": {part: products_of(squares, other[name][own], parameters[name][own])
-                          for part, name, own in rows},
-                "stands": {part: [float(unchanged(self.start[name][own], parameters[name][own]))]
-                           for part, name, own in rows}}
+        parts = parts_of(asked, fitting)
+        still = unchanged({part: (self.start[name][rows], parameters[name][rows])
+                           for part, name, rows in parts})
+        return {"masks": products_of_all(squares, {
+                    part: (other[name][rows], parameters[name][rows])
+                    for part, name, rows in parts}),
+                "stands": {part: [float(still[part])] for part in still}}
 
     def _momentum(self, asked, parameters, fitting):
         """Compare a step of a kept play with the same step by a runner without momentum."""
         states = self.kept[asked["of"]][asked["step"] - 1:]
         first, second, third = states[:3]
-        return {"momentum": {name: momentum_products(
-            first[name], second[name], parameters[name], third[name], asked["momentum"])
-            for name in asked["names"] if name in fitting}}
+        return {"momentum": products_of_all(momentum_pairs(asked["momentum"]), {
+            name: (first[name], second[name], parameters[name], third[name])
+            for name in asked["names"] if name in fitting})}
 
 
-def step_products(before, after, gradient, rate):
-    """Sums that compare a step from fp32 weights, before - after, with rate times a gradient.
+def parts_of(asked, fitting):
+    """Return the parts that can be compared: name, tensor's name, and rows."""
+    return [(part, name, slice(first, last)) for part, name, first, last in asked["parts"]
+            if name in fitting]
+
+
+def step_pairs(rate):
+    """Compare a step from fp32 weights, before - after, with `rate` times a gradient.
 
     A step that is too small for fp32 cannot show; so the right one is rounded like the weights.
     """
-    def parts(before, after, gradient):
+    def combine(before, after, gradient):
         right = before - np.float64(np.float32(before - rate * gradient))
         found = before - after
         noise = UNIT_ROUNDOFF_FP32 * np.maximum(np.abs(before), np.abs(after))
         return pairs(found, right, noise)
 
-    return products_of(parts, before, after, gradient)
+    return combine
 
 
-def momentum_products(first, second, own, third, momentum):
-    """Sums that compare what momentum added to a step with the move before it.
+def momentum_pairs(momentum):
+    """Compare what momentum added to a step with the move before it.
 
     From `first` to `second` weights moved by the last step. The next step leads to `third`, and
     without momentum to `own`: the same step by a runner that has just loaded `second`.
     """
-    def parts(first, second, own, third):
+    def combine(first, second, own, third):
         right, found = momentum * (first - second), own - third
         return pairs(found, right, 2 * UNIT_ROUNDOFF_FP32 * second)
 
-    return products_of(parts, first, second, own, third)
+    return combine
 
 
 def pairs(found, right, noise):
@@ -134,51 +137,71 @@ def pairs(found, right, noise):
 
 
 def products_of(combine, *tensors):
-    """Inner products in float64 of the pairs that `combine` makes of tensors of one shape.
+    """Inner products in float64 of the pairs that `combine` makes of tensors of one shape."""
+    return products_of_all(combine, {"": tensors})[""]
 
-    NaN is kept. einsum reads each pair once and calls no BLAS, whose threads compete: nine checks
-    of AlexNet at a time took 127 s on two cores with it, 7 s without.
+
+def products_of_all(combine, rows):
+    """Inner products by name; `rows` holds, by name, tensors of one shape. NaN is kept.
+
+    einsum reads each pair once and calls no BLAS, whose threads compete: nine checks of AlexNet at
+    a time took 127 s on two cores with it, 7 s without.
     """
-    return totals(lambda *blocks: [np.einsum("i,i->", *pair) for pair in combine(*blocks)],
-                  *tensors)
+    return totals_of_all(lambda *blocks: [np.einsum("i,i->", *pair) for pair in combine(*blocks)],
+                         rows)
 
 
 def totals(of_block, *tensors):
-    """Add up what `of_block` makes of blocks of tensors, in the same order whatever the threads."""
-    flat = [tensor.reshape(-1) for tensor in tensors]
+    """Add up what `of_block` makes of float64 blocks of tensors of one shape."""
+    return totals_of_all(of_block, {"": tensors})[""]
 
-    def of_share(share):
-        last = min(share + SHARE, flat[0].size)
-        found = [of_block(*(each[first:min(first + BLOCK, last)].astype(np.float64)
-                            for each in flat))
-                 for first in range(share, last, BLOCK)]
+
+def totals_of_all(of_block, rows):
+    """Add up by name, in the same order whatever the threads."""
+    def of_share(*tensors):
+        found = [of_block(*(each.astype(np.float64) for each in blocks))
+                 for blocks in blocks_of(tensors)]
         return [float(sum(column)) for column in zip(*found)]
 
-    shares = range(0, max(1, flat[0].size), SHARE)
-    if len(shares) == 1:
-        return of_share(0)
-    # NumPy lets other threads run meanwhile.
-    with ThreadPoolExecutor(threads()) as pool:
-        return [float(sum(column)) for column in zip(*pool.map(of_share, shares))]
+    return {name: [float(sum(column)) for column in zip(*found)]
+            for name, found in by_share(of_share, rows).items()}
 
 
-def threads():
-    """Return how many threads compare: the processors that this process may use, to a limit."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(MOST_THREADS, allowed or 1)
+def unchanged(rows):
+    """Whether the two tensors of each name are equal; by blocks, so that no large mask is made."""
+    def same(one, other):
+        return all(np.array_equal(*blocks) for blocks in blocks_of((one, other)))
+
+    return {name: all(found) for name, found in by_share(same, rows).items()}
 
 
-def unchanged(one, other):
-    """Whether two tensors of one shape are equal; by blocks, so that no large mask is made."""
-    ours, theirs = one.reshape(-1), other.reshape(-1)
-    return all(np.array_equal(ours[first:first + BLOCK], theirs[first:first + BLOCK])
-               for first in range(0, ours.size, BLOCK))
+def by_share(work, rows):
+    """Return by name what `work` makes of each share of tensors of one shape.
+
+    Threads take the shares of all names: the tensors of ResNet-50 are too small to be divided.
+    """
+    flat = {name: [tensor.reshape(-1) for tensor in tensors] for name, tensors in rows.items()}
+    jobs = [(name, first) for name, tensors in flat.items()
+            for first in range(0, max(1, tensors[0].size), SHARE)]
+
+    def of_job(job):
+        name, first = job
+        return work(*(tensor[first:first + SHARE] for tensor in flat[name]))
+
+    found = {name: [] for name in rows}
+    for (name, _), made in zip(jobs, in_threads(of_job, jobs)):
+        found[name].append(made)
+    return found
+
+
+def blocks_of(tensors):
+    """Cut flat tensors of one size into blocks; an empty one has one."""
+    return [[each[first:first + BLOCK] for each in tensors]
+            for first in range(0, max(1, tensors[0].size), BLOCK)]
 
 
 def largest_change(after, before):
     """Return the largest change of a tensor, as a share of its largest value; NaN kept."""
-    if unchanged(after, before):
-        return 0.0
     change = np.abs(after - before).max()
     return float(change / (np.abs(before).max() or 1.0))
 

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from runners import resources
-from runners.arrays import Archive, mapped, save
+from runners.arrays import Archive, copied, in_threads, mapped, save, shares
 from runners.arrays import batches as batches_of
 from runners.comparisons import Comparisons, apart, hash_of
 from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
@@ -140,7 +140,10 @@ class Session:
             for step in range(1, steps + 1):
                 self._train_one_step()
                 losses.append(self.runner.loss())
-                statistics, hidden = self._statistics()
+                statistics = {}
+                # A comparison of them needs those of the first step.
+                if compare is None or (step == 1 and "statistics" in compare):
+                    statistics, hidden = self._statistics()
                 parameters = self._parameters((compare or {}).get("only"))
                 left = {} if self.rank else self._left(parameters, statistics, compare)
                 for kind, values in left.items():
@@ -295,7 +298,7 @@ class Session:
             self._load(file, prefix)
         else:
             # A copy, because a framework may train in what it has loaded.
-            self._load_arrays({name: np.array(value) for name, value in before.items()})
+            self._load_arrays(copied(before))
         if compare is not None and not self.rank:
             self.comparisons.begin(compare, before or mapped(file))
 
@@ -327,8 +330,15 @@ class Session:
 
     def _feed_repeated(self, samples, residence):
         arrays = mapped(samples)
-        inputs, targets = (repeated(arrays[name], self.task, self.runner.whole_batch)
-                           for name in ("inputs", "targets"))
+        inputs, targets = arrays["inputs"], arrays["targets"]
+        # A few samples are turned, not the batches that they fill.
+        channels_last = inputs.ndim == 6 and self.runner.keeps_channels_last
+        if channels_last:
+            inputs = np.ascontiguousarray(np.moveaxis(inputs, 3, -1))
+        inputs, targets = (repeated(each, self.task, self.runner.whole_batch)
+                           for each in (inputs, targets))
+        if channels_last:
+            inputs = np.moveaxis(inputs, -1, 2)
         self.batches, self.next_batch = len(inputs), 0
         self._from_files(False)
         self.runner.feed(inputs, targets, residence)
@@ -355,13 +365,16 @@ def repeated(samples, task, whole_batch=False):
     first = 0 if whole_batch else task.rank * local
     own = samples[:, first:first + local]
     count, rest = own.shape[2], own.shape[3:]
-    times = task.batch // count
+    rows = np.arange(task.batch)
+    orders = rows // (task.batch // count), rows % count
     filled = np.empty((len(own), local, task.batch) + rest, own.dtype)
-    for number, (batch, each) in enumerate(zip(filled, own)):
-        if number % 2 == 0:
-            batch.reshape((local, count, times) + rest)[:] = each[:, :, None]
-        else:
-            batch.reshape((local, times, count) + rest)[:] = each[:, None]
+
+    def fill(job):
+        batch, device, part = job
+        np.take(own[batch, device], orders[batch % 2][part], 0, filled[batch, device, part], "clip")
+
+    in_threads(fill, [(batch, device, part) for batch in range(len(own)) for device in range(local)
+                      for part in shares(filled[batch, device])])
     return filled.reshape((len(own), local * task.batch) + rest)
 
 

@@ -49,7 +49,7 @@ class Process:
         session, trial, row = self.session, self.trial, self.outcome.row
         log = session.logs / f"{trial.trial}-{self.number}.log"
         log.unlink(missing_ok=True)
-        with self._noting_failures():
+        with self._noting_failures(), self._counting():
             self._tell("starting")
             row["log"] = f"{session.logs.name}/{log.name}"
             worker = self._pooled() or session.start(trial, log)
@@ -91,7 +91,8 @@ class Process:
         if self.worker:
             local = self.trial.devices // self.trial.nodes
             gpus = local if self.trial.device_kind == "cuda" else 0
-            with self._noting_failures(), sampler.recording(gpus, self.trial.nodes):
+            with self._noting_failures(), self._counting(), \
+                    sampler.recording(gpus, self.trial.nodes):
                 self._time(self.worker)
             if outcome.row["status"] != "ok":
                 self.worker.end()
@@ -198,7 +199,7 @@ class Process:
         elapsed = time.monotonic() - began
         first = 0.0 if after else min(verdict.first_seconds, elapsed)
         row["build_seconds"] += first
-        row["proof_seconds"] = row.get("proof_seconds", 0.0) + elapsed - first
+        self._note_proof(elapsed - first, after)
         if row.get("check") != "different":
             when = "after the timed windows: " if after and verdict.reason else ""
             row.update(check=verdict.verdict, check_reason=when + verdict.reason)
@@ -210,6 +211,21 @@ class Process:
                 ("proof_frozen_share", strength.frozen),
                 ("proof_gradient_error", strength.gradient)):
             row[column] = float(np.fmax(row.get(column, math.nan), value))
+
+    def _note_proof(self, seconds: float, after: bool) -> None:
+        row = self.outcome.row
+        row["proof_seconds"] = row.get("proof_seconds", 0.0) + seconds
+        if after:
+            row["second_proof_seconds"] = seconds
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Add up how long the process takes, without its wait for its turn to be timed."""
+        row, began = self.outcome.row, time.monotonic()
+        try:
+            yield
+        finally:
+            row["process_seconds"] = row.get("process_seconds", 0.0) + time.monotonic() - began
 
     @contextlib.contextmanager
     def _noting_failures(self) -> Iterator[None]:

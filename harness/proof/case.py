@@ -54,6 +54,10 @@ class Case:
     def parts(self) -> list[tuple[str, str, slice]]:
         return parts_of(self.network)
 
+    @cached_property
+    def _answers(self) -> dict[tuple[str, int], tuple[float, Answer]]:
+        return {}
+
     @property
     def sizes(self) -> dict[str, int]:
         """The parameters of each part."""
@@ -72,8 +76,10 @@ class Case:
         return arrays.mapped(self.question.file(kind))
 
     def answer(self, kind: str, steps: int = 1) -> tuple[float, Answer]:
-        """Return the reference's loss and arrays. Raises Failed."""
-        return self.questions.answer(self.question, kind, steps)
+        """Return the reference's loss and arrays, which are mapped once. Raises Failed."""
+        if (kind, steps) not in self._answers:
+            self._answers[kind, steps] = self.questions.answer(self.question, kind, steps)
+        return self._answers[kind, steps]
 
     def limits(self, kind: str) -> Limits:
         return self.limits_of.of(self.question, kind, self.precision)

@@ -43,7 +43,8 @@ class Errors:
 def step_errors(before: np.ndarray, after: np.ndarray, gradient: np.ndarray,
                 rate: float) -> Errors:
     """Compare the gradient that a step from fp32 weights shows, (before - after) / rate."""
-    return errors_from(comparisons.step_products(before, after, gradient, rate))
+    return errors_from(comparisons.products_of(comparisons.step_pairs(rate), before, after,
+                                               gradient))
 
 
 def errors_of(found: np.ndarray, right: np.ndarray) -> Errors:

@@ -141,11 +141,12 @@ class Asking:
 
     def gradients(self, kind: str) -> dict[str, Any]:
         """Compare with the reference's gradients, and keep the steps for later plays."""
+        plain = {"keep": kind, "statistics": True} if kind == PLAIN else {}
         if self.case.keeps_only_sums:
-            return {"keep": kind, **self.whole}
+            return {**plain, **self.whole}
         self.case.answer(kind)
         file = str(self.case.questions.file_of_answer(self.case.question, kind))
-        return {**({"keep": kind} if kind == PLAIN else {}), **self.whole,
+        return {**plain, **self.whole,
                 "gradients": {"file": file, "rate": self.rate, "parts": self.parts}}
 
     def zero(self) -> dict[str, Any]:
@@ -232,18 +233,19 @@ def _arrays(file: BinaryIO) -> dict[str, np.ndarray]:
 
 def _refuse_misfits(network: networks.Network, read: Iterable[str], shapes: list[Arrays],
                     statistics: list[Arrays]) -> None:
+    wanted = network.parameter_shapes
     for found in shapes:
         for name in read:
-            shape = network.parameter_shapes[name]
+            shape = wanted[name]
             if name not in found:
                 raise Misfit(f"no parameter of {name} was answered")
             if (came := tuple(map(int, found[name]))) != shape:
                 raise Misfit(f"the parameter of {name} has shape {came}, not {shape}")
     for found in statistics:
         for name, value in found.items():
-            wanted = network.parameter_shapes.get(f"{name.partition('.')[0]}.scale")
-            if value.shape != wanted:
-                raise Misfit(f"the running statistic {name} has shape {value.shape}, not {wanted}")
+            right = wanted.get(f"{name.partition('.')[0]}.scale")
+            if value.shape != right:
+                raise Misfit(f"the running statistic {name} has shape {value.shape}, not {right}")
 
 
 def _sums(found: Arrays, prefix: str, count: int) -> Arrays:

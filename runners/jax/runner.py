@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from runners import protocol
-from runners.arrays import transposed
+from runners.arrays import all_transposed
 from runners.jax.device import PLATFORMS, find_devices
 from runners.jax.layers import dot, forward, initial_parameters, initial_statistics
 from runners.jax.profile import NAMELESS, meanings_of, operators_of
@@ -109,10 +109,11 @@ class Runner(protocol.Runner):
 
     def load(self, weights):
         parameters = {}
-        for name, array in weights.items():
+        turned = all_transposed({name: (array, self._stored_axes(name, array.ndim))
+                                 for name, array in weights.items()})
+        for name, array in turned.items():
             layer, _, parameter = name.partition(".")
-            axes = self._stored_axes(layer, parameter, array.ndim)
-            parameters.setdefault(layer, {})[parameter] = transposed(array, axes)
+            parameters.setdefault(layer, {})[parameter] = array
         self._reset(self._stored(parameters))
 
     def feed(self, inputs, targets, residence):
@@ -235,10 +236,12 @@ class Runner(protocol.Runner):
 
     def _reset(self, parameters):
         """Place the state in its own memory: a step overwrites it, and a CPU may share NumPy's."""
+        # The same memory for all: new pages would take as long as the copy to the device.
+        zeros = np.zeros(max(each.size for each in jax.tree.leaves(parameters)), np.float32)
         state = {
             "parameters": parameters,
-            # Not np.zeros_like, which writes the zeros.
-            "velocity": jax.tree.map(lambda each: np.zeros(each.shape, np.float32), parameters),
+            "velocity": jax.tree.map(lambda each: zeros[:each.size].reshape(each.shape),
+                                     parameters),
             # Of each device, one behind the other.
             "statistics": jax.tree.map(lambda one: np.tile(one, len(self.devices)),
                                        initial_statistics(self.network)),
@@ -287,14 +290,16 @@ class Runner(protocol.Runner):
         parameters = jax.device_get(parameters)
         for layer, arrays in parameters.items():
             for parameter, array in arrays.items():
-                order = np.argsort(self._stored_axes(layer, parameter, array.ndim))
+                name = f"{layer}.{parameter}"
+                order = np.argsort(self._stored_axes(name, array.ndim))
                 if self.division:
                     array = self.division.as_in_network(layer, array)
-                canonical[f"{layer}.{parameter}"] = transposed(array, order)
-        return canonical
+                canonical[name] = array, order
+        return all_transposed(canonical)
 
-    def _stored_axes(self, layer, parameter, rank):
+    def _stored_axes(self, name, rank):
         """Axes of a canonical parameter in the order in which it is stored."""
+        layer, _, parameter = name.partition(".")
         return tuple(TURNED.get((self.ops.get(layer), parameter), range(rank)))
 
     def _output_shapes(self):

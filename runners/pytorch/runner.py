@@ -21,8 +21,6 @@ LOSS_SCALE = 1024.0
 
 
 class Runner(protocol.Runner):
-    keeps_channels_last = True
-
     @staticmethod
     def describe():
         cuda = torch.cuda.is_available()
@@ -50,7 +48,7 @@ class Runner(protocol.Runner):
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         protocol.assert_network(task.network, output_shapes(self.model, task.network, self.device),
                        trained_shapes(self.model, self.names))
-        self.channels_last = "channels_last" in self.settings
+        self.keeps_channels_last = self.channels_last = "channels_last" in self.settings
         if self.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.replica, self.aggregation = parallel.aggregated(self.model, task)

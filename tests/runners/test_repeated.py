@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from runners.protocol import Task
-from runners.session import repeated
+from runners.arrays import save
+from runners.protocol import Runner, Task
+from runners.session import Session, repeated
 
 
 def filled(batch, devices=1, ranks=1, rank=0, samples=2):
@@ -47,3 +48,23 @@ def test_samples_keep_their_shape():
     assert found.shape == (2, 4, 3, 4)
     assert np.array_equal(found[0], drawn[0, 0][[0, 0, 1, 1]])
     assert np.array_equal(found[1], drawn[1, 0][[0, 1, 0, 1]])
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_images_are_filled_as_the_runner_keeps_them(tmp_path, kept):
+    class Fed(Runner):
+        keeps_channels_last = kept
+
+        def feed(self, inputs, targets, residence):
+            self.inputs = inputs
+
+    drawn = np.random.default_rng(1).random((2, 1, 2, 3, 4, 5), np.float32)
+    save(tmp_path / "samples.npz", {"inputs": drawn, "targets": np.zeros((2, 1, 2), np.int32)})
+    session = Session(Fed)
+    session.task = Task(None, 6)
+    session.runner = Fed(session.task)
+    session._feed_repeated(str(tmp_path / "samples.npz"), "host")
+    found = session.runner.inputs
+    assert np.array_equal(found, repeated(drawn, session.task))
+    lie = found.transpose(0, 1, 3, 4, 2) if kept else found
+    assert lie.flags.c_contiguous

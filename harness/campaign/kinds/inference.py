@@ -66,13 +66,13 @@ class InferenceProcess(Process):
         if after and self.session.suite.scenarios:
             self._play()
         self._tell("proving")
-        row, trial, began = self.outcome.row, self.trial, time.monotonic()
+        trial, began = self.trial, time.monotonic()
         if after:
             self._note(self.session.inference.compare(self.calls), "in timed calls: ")
         else:
             self._note(self.session.inference.prove(worker, Asked.of(trial), self.built,
                                                     self.session.residence(trial)))
-        row["proof_seconds"] = row.get("proof_seconds", 0.0) + time.monotonic() - began
+        self._note_proof(time.monotonic() - began, after)
 
     def _serve(self) -> None:
         """Seek the highest rate of requests that keeps the suite's latency."""

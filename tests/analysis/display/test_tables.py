@@ -66,13 +66,24 @@ def test_the_strength_of_a_proof_is_listed_in_percent(made, tmp_path):
     made.prove_each_process(rate=0.004, frozen=0, gradient=0.0612)
     for row in made.processes_of(TENSORFLOW):
         row.update(proof_rate_error="inf", proof_frozen_share=1, proof_gradient_error=1.5)
-    _, rows, speeds = read(made, tmp_path)
-    assert tables.proof(rows).drop(columns=["network", "batch"]).to_dict("records") == [
+    campaign, rows, speeds = read(made, tmp_path)
+    assert tables.proof(rows, campaign.processes).drop(columns=["network", "batch"]).to_dict("records") == [
         {"framework": "pytorch", "learning rate (%)": "0.400", "scale of gradients (%)": "6.12", "frozen parameters (%)": "0"},
         {"framework": "tensorflow", "learning rate (%)": "not seen", "scale of gradients (%)": "not seen",
          "frozen parameters (%)": "100"}]
     assert tables.refused(rows)["reason"].tolist() == ["unproven: the proof could not have seen a runner that trains nothing"]
     assert speeds["trial"].tolist() == [PYTORCH]
+
+
+def test_the_longer_proof_of_a_process_is_listed_as_a_share_of_its_time(made, tmp_path):
+    made.prove_each_process()
+    for row in made.processes_of(TENSORFLOW):
+        row.update(proof_seconds=3, second_proof_seconds=1, process_seconds=20 * (1 + row["process"]))
+    for row in made.processes_of(PYTORCH):
+        row.update(proof_seconds=3, second_proof_seconds=1.6, process_seconds=20)
+    campaign, rows, _ = read(made, tmp_path)
+    shares = tables.proof(rows, campaign.processes)["one proof (% of the process's time)"]
+    assert shares.tolist() == ["8.00", "3.33"]
 
 
 def test_an_unverified_row_is_shown_and_not_ranked_however_fast(made, tmp_path):

@@ -12,7 +12,14 @@ import networks
 from analysis.proof.tolerances import LATER_STEPS
 from harness.proof import distances
 from harness.proof.distances import Errors, errors_from
-from runners.comparisons import BLOCK, SHARE, momentum_products
+from runners.comparisons import (
+    BLOCK,
+    SHARE,
+    momentum_pairs,
+    products_of,
+    products_of_all,
+    unchanged,
+)
 
 SIZE = SHARE + 2 * BLOCK + 3
 RATE, MOMENTUM = 0.1, 0.9
@@ -101,7 +108,7 @@ def test_what_momentum_added_is_told_from_the_step_before(start, gradient, gener
     later = generator.standard_normal(SIZE)
     own = stepped(second, later)
     third = stepped(second, later + times * gradient)
-    error = errors_from(momentum_products(start, second, own, third, MOMENTUM))
+    error = errors_from(products_of(momentum_pairs(MOMENTUM), start, second, own, third))
     assert error.coefficient == pytest.approx(times / MOMENTUM - 1, abs=1e-6)
     assert error.distance == pytest.approx(abs(times / MOMENTUM - 1), abs=1e-4)
     assert error.rounded_coefficient < 1e-6
@@ -111,12 +118,12 @@ def test_a_momentum_of_tiny_steps_is_known_within_what_rounding_makes_of_it(star
     tiny = 3e-6 * generator.standard_normal(SIZE)
     second = stepped(start, tiny)
     own, third = stepped(second, tiny), stepped(second, tiny + MOMENTUM * tiny)
-    error = errors_from(momentum_products(start, second, own, third, MOMENTUM))
+    error = errors_from(products_of(momentum_pairs(MOMENTUM), start, second, own, third))
     # Rounding lengthens the move before, so that the share of it that is found is less.
     lengthened = error.rounded_distance**2
     assert 0.1 < error.distance < error.rounded_distance
     assert 0.01 < -error.coefficient < lengthened + 6 * error.rounded_coefficient < 0.2
-    still = errors_from(momentum_products(start, start, start, start, MOMENTUM))
+    still = errors_from(products_of(momentum_pairs(MOMENTUM), start, start, start, start))
     assert (still.coefficient, still.distance) == (0.0, 0.0)
 
 
@@ -158,3 +165,22 @@ def test_sums_need_no_order_of_rows_and_columns():
     matrix = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     sums = distances.sums_of(lambda a, b: (a * b, a), matrix, np.ascontiguousarray(matrix))
     assert sums == [55.0, 15.0]
+
+
+def test_tensors_that_are_compared_together_have_the_sums_of_each_alone(start, gradient):
+    rows = {"all": (start, gradient), "few": (start[:5], gradient[:5]), "none": (start[:0],) * 2}
+
+    def squares(one, other):
+        return [(one, one), (one, other)]
+
+    assert products_of_all(squares, rows) == {
+        name: products_of(squares, *pair) for name, pair in rows.items()}
+    assert products_of_all(squares, rows)["none"] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("place", [0, SHARE, SIZE - 1])
+def test_one_number_that_changed_is_seen_in_its_tensor_alone(start, place):
+    changed = start.copy()
+    changed[place] = np.nan
+    assert unchanged({"a": (start, start.copy()), "b": (start, changed), "c": (start[:0],) * 2}) \
+        == {"a": True, "b": False, "c": True}
