@@ -146,7 +146,7 @@ def throughout(trials: pd.DataFrame) -> str:
         if column == "data" and value in DATA:
             parts.append(DATA[value])
         elif column == "tuning":
-            parts.append(f"{value} tuning")
+            parts.append(f"{value} tier")
         else:
             parts.append(one_setting(column, value))
     return ", ".join(filter(None, parts))

@@ -32,7 +32,14 @@ from analysis.report import (
     tables,
     tiers,
 )
-from analysis.report.sections import INFERENCE_METHOD, METHOD, PROOFS, SECTIONS
+from analysis.report.sections import (
+    INFERENCE_METHOD,
+    METHOD,
+    PROOFS,
+    RISING,
+    SECTIONS,
+    UNSEEN,
+)
 from analysis.trials import cross_check, effort, phases, summary
 
 # This many contestants still fit side by side in a terminal.
@@ -154,6 +161,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
              "epochs": " ".join(accuracy.sentences(campaign)),
              "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
+             "unseen": UNSEEN if "not seen" in found.get("proof", pd.DataFrame()).values else "",
+             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
              "unscaled": unscaled, "uncounted": divided.remark(trials),
              "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}

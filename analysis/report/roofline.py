@@ -100,7 +100,7 @@ def table(limits: pd.DataFrame) -> pd.DataFrame:
         step, limit = row["step_seconds"], row[COMPUTE] + row[MEMORY]
         return {f"time ({unit})": number(step / scale), f"limit ({unit})": number(limit / scale),
                 "limit / time": percent(limit / step),
-                "of the limit, memory": percent(row[MEMORY] / limit),
+                "memory's share of the limit": percent(row[MEMORY] / limit),
                 "share of the peak": percent(row["mfu"]),
                 **{part if part == UNKNOWN else f"lost: {part}": percent(row[part] / step)
                    for part in lost}}

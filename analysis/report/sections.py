@@ -32,6 +32,10 @@ PROOFS = {
     "reference in loss, gradients and trained parameters. It built the network's own number of "
     "parameters. Its losses agree with those of its other processes and of the other frameworks.",
 }
+UNSEEN = "Not seen: even a missing update could have passed."
+RISING = ("Some losses rise: a process trains only as long as its windows take, and momentum may "
+          "raise the loss in the first tens of steps.")
+
 # The sections of tables: name of the table, heading, notes above and below it.
 SECTIONS = (
     ("best", "Each framework at its best",
@@ -58,14 +62,14 @@ SECTIONS = (
     ("scenarios", "MLPerf's scenarios",
      "LoadGen asks: MultiStream for one batch after another, Offline for all samples at once. Its "
      "verdict holds for the suite's duration; an official result takes ten minutes.", ""),
-    ("times", "Every measured row", "", ""),
+    ("times", "Every measured row", "", "{rising}"),
     ("remarks", "Remarks on ranked rows", "", ""),
     ("proof", "What the proof of each row sees",
      "The smallest faults that the proof would have refused, in the weakest process of the row. "
      "Learning rate: how wrong it would be. Scale of gradients: how wrong it would be in the "
      "tensors that hold 95 % of the parameters. Frozen parameters: the share in tensors that "
      "could stand still.",
-     "Not seen: even a missing update could have passed."),
+     "{unseen}"),
     ("outputs", "How far outputs are off",
      "The largest distance from the float64 reference, in units of how outputs differ between "
      "inputs, and what the rounding of the declared precision explains. The reference of INT8 "

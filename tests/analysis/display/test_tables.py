@@ -40,7 +40,7 @@ def test_the_answer_names_the_faster_framework_with_an_interval(made, tmp_path):
     (row,) = answer.to_dict("records")
     assert (row["network"], row["batch"]) == ("alexnet_cifar", 128)
     assert row["verdict"].startswith("tensorflow 1.1") and row["verdict"].endswith(") as fast as pytorch")
-    assert ranking.throughout(rows) == "1 device, cpu, 2 threads, fp32, stock tuning, batches already on the device"
+    assert ranking.throughout(rows) == "1 device, cpu, 2 threads, fp32, stock tier, batches already on the device"
 
 
 def test_equal_frameworks_are_not_ranked(draw_records, tmp_path):

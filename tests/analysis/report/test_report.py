@@ -120,6 +120,21 @@ def test_a_report_says_which_proof_its_rows_passed_and_what_it_sees(made, tmp_pa
     assert "What the proof of each row sees" in pages["now"] and "What the proof" not in pages["then"]
 
 
+def test_a_note_explains_only_what_the_tables_hold(made, tmp_path):
+    made.prove_each_process()
+
+    def page(name):
+        report.write([made.write(tmp_path / name)], tmp_path / f"{name} report", plots=False)
+        text = (tmp_path / f"{name} report" / "report.md").read_text()
+        return report.RISING in text, report.UNSEEN in text
+
+    assert page("falling") == (False, False)
+    made.processes_of("tensorflow-2.21.0-alexnet_cifar-128-fp32-stock")[0].update(proof_rate_error="inf")
+    for row in made.windows_of("pytorch-2.13.0-alexnet_cifar-128-fp32-stock"):
+        row["loss"] += row["window"]
+    assert page("rising") == (True, True)
+
+
 @pytest.mark.parametrize("statuses", ["none finished", "none verified", "one framework"])
 def test_a_campaign_with_little_to_show_still_has_a_report(made, tmp_path, statuses):
     if statuses == "none finished":
@@ -148,7 +163,7 @@ def test_the_terminal_table_shows_every_trial_and_every_reason(smoke, tmp_path):
     text = console.export_text()
     assert "pytorch (ms)" in text and "no difference seen between" in text
     assert "tensorflow, lstm32, batch 64: failed: out_of_memory: OOM when allocating 2.6 GB" in text
-    assert "1 device, cpu, 2 threads, stock tuning" in text
+    assert "1 device, cpu, 2 threads, stock tier" in text
 
 
 def test_plots_draw_verified_rows_only(made, tmp_path):
