@@ -7,6 +7,7 @@ import pytest
 
 import networks
 from runners.protocol import Task, Unsupported, settings_of
+from tests.conftest import needs_compiler
 from tests.slow import slow_but
 
 GPU_TIERS = """
@@ -73,8 +74,8 @@ def test_a_tier_that_a_framework_lacks_says_why():
 
 @pytest.mark.parametrize(("framework", "tuning", "settings"), [
     ("pytorch", "stock", []),
-    ("pytorch", "compiled", ["torch.compile"]),
-    ("pytorch", "tuned", ["torch.compile", "fused SGD", "channels_last"]),
+    pytest.param("pytorch", "compiled", ["torch.compile"], marks=needs_compiler),
+    pytest.param("pytorch", "tuned", ["torch.compile", "fused SGD", "channels_last"], marks=needs_compiler),
     ("tensorflow", "stock", []),
     ("tensorflow", "compiled", ["XLA"]),
     ("jax", "stock", ["jax.jit"]),

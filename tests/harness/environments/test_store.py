@@ -52,6 +52,8 @@ def machine(monkeypatch, tmp_path) -> Path:
     fake.write_text(FAKE_PYTHON)
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    # The Python that runs the tests would be one more.
+    monkeypatch.setattr(interpreters, "DRIVER", "")
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("DLBENCH_ENVS", str(tmp_path / "envs"))
     monkeypatch.setenv("FAKE_PIP_CALLS", str(tmp_path / "calls"))
