@@ -79,13 +79,13 @@ class Runner:
         """
 
     def files(self, described):
-        """Return the framework's own loader of image files: `text`, `batches` and `ahead`.
+        """Return the framework's own loader of image files: `text`, `batches` and `prefetched`.
 
         `described` has the `paths` of files, `labels`, the `order` in which samples come (then from
         its start again, without a gap) and by channel `mean` and `deviation`. An image / 255 less
         the mean over the deviation is an input. `text` names the loader and its settings. `batches`
         iterates without end over mini-batches as `step` takes them from `next_batch`; so many as
-        `ahead` may lie ready.
+        `prefetched` may lie ready.
         """
         raise Unsupported("this runner reads no image files")
 

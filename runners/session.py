@@ -46,7 +46,7 @@ class Session:
         self.first_seconds = None
         self.parts = {}
         # The framework's own loader of files, while one is open.
-        self.loaded, self.ahead = None, 0
+        self.loaded, self.prefetched = None, 0
 
     def hello(self):
         return described(self.runner_class)
@@ -97,7 +97,7 @@ class Session:
         described = {name: np.array(array) for name, array in mapped(manifest).items()}
         described["paths"] = described["paths"].tolist()
         try:
-            text, batches, self.ahead = self.runner.files(described)
+            text, batches, self.prefetched = self.runner.files(described)
         except ImportError as error:
             raise Unsupported("the loader of files needs more: {}".format(error)) from error
         self.loaded = iter(batches)
@@ -268,7 +268,7 @@ class Session:
         runner = self.runner
         step, before = runner.step, SETTLED
         if name == "loader":
-            step, before = self._take, self.ahead
+            step, before = self._take, self.prefetched
 
         def settle():
             self._from_files(name == "files")

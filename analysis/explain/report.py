@@ -81,7 +81,7 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
         Notes(words.sentences(gap)),
         page.Figure("explain", partial(waterfall, gap)),
         page.Table(parts(gap)),
-        *(Text(caveat, note=True) for caveat in told(gap, campaigns)),
+        *(Text(caveat, note=True) for caveat in remarks(gap, campaigns)),
         Text(f"A is {gap.a.name} (`{a['trial']}`), B is {gap.b.name} (`{b['trial']}`).", note=True),
         *tabled("By phase", phases(gap),
                 "What each phase adds to a step, timed as nested variants of it and not traced."),
@@ -92,7 +92,7 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
     ])
 
 
-def told(gap: Gap, campaigns: list[Campaign]) -> list[str]:
+def remarks(gap: Gap, campaigns: list[Campaign]) -> list[str]:
     """Return the caveats on the two trials, and that two frameworks are of different tiers."""
     found = {trial: caveat for campaign in campaigns
              for trial, caveat in caveats.by_trial(campaign).items()}

@@ -142,8 +142,8 @@ def _campaign_line(folder: Path) -> list[str]:
         ("strategy", "strategies"))]
     wires = [f"{name}={value}" for name, value in meta.get("variables", {}).items()
              if name == "NCCL_P2P_DISABLE"]
-    told = [text for text in listed if text not in ("", *USUAL)]
-    what = "; ".join([_title(meta), *told, *wires])
+    unusual = [text for text in listed if text not in ("", *USUAL)]
+    what = "; ".join([_title(meta), *unusual, *wires])
     devices = sorted(set(rows["devices"].astype(int)))
     count = f"{', '.join(map(str, devices))} x " if devices[-1] > 1 else ""
     on = " and ".join(hardware(meta["machine"], kind) for kind in rows["device_kind"].unique())
@@ -197,7 +197,7 @@ def _of_campaign(published: Published) -> Card:
     on = " and ".join(published.hardware(kind) for kind in dict.fromkeys(rows["device_kind"]))
     question, say = _asked(published)
     verified = f"{(rows['verified'] == 'yes').sum()} of {len(rows)} rows verified"
-    verified += f", {told} with a caveat" if (told := (rows["caveat"] != "").sum()) else ""
+    verified += f", {count} with a caveat" if (count := (rows["caveat"] != "").sum()) else ""
     facts = " · ".join([on, published.campaign.meta["started"][:10], verified])
     return Card(question, published.name, published.title,
                 f"campaigns/{published.name}/index.html", say(published), facts)

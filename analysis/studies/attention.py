@@ -200,10 +200,10 @@ def fastest(study: Records, able: pd.DataFrame) -> pd.DataFrame:
                 "next": "", "takes times as long": "", "verdict": ""}
         if others:
             ratio = bootstrap.ratio(windows(study, others[0]), windows(study, first))
-            told = NO_DIFFERENCE if ratio.has_interval and ratio.contains(1.0) else "faster"
+            verdict = NO_DIFFERENCE if ratio.has_interval and ratio.contains(1.0) else "faster"
             line |= {"next": others[0]["name"],
                      "takes times as long": with_span(ratio.value, ratio.low, ratio.high),
-                     "verdict": told if ratio.has_interval else TOO_FEW}
+                     "verdict": verdict if ratio.has_interval else TOO_FEW}
         rows.append(line)
     return pd.DataFrame(rows)
 

@@ -35,12 +35,12 @@ def apply(rows: pd.DataFrame, campaign: Campaign) -> pd.DataFrame:
     found = read(campaign)
     texts = _texts(found)
     rows = rows.assign(caveat=[texts.get(trial, "") for trial in rows["trial"]])
-    told = rows["caveat"] != ""
+    marked = rows["caveat"] != ""
     unranked = rows["trial"].isin(found.loc[found["ranking"] == UNRANKED, "trial"])
     rows.loc[unranked, "verified"] = "no"
     words = unranked.map({True: "unranked by a caveat: ", False: "caveat: "}) + rows["caveat"]
     reasons = words.where(rows["reason"] == "", words + "; " + rows["reason"])
-    return rows.assign(reason=rows["reason"].mask(told, reasons))
+    return rows.assign(reason=rows["reason"].mask(marked, reasons))
 
 
 def by_trial(campaign: Campaign) -> dict[str, str]:

@@ -32,8 +32,8 @@ def _fallen_short(campaign: Campaign) -> list[str]:
         _short(rows, rows["seconds"] < SHORTER * WINDOW_SECONDS, "seconds", "s a window"),
         _short(rows, rows["steps"] < WINDOW_STEPS, "steps", "steps a window")) if text]
     if len(rows):
-        told = (text for key in ("concerns", "dirty") for text in campaign.meta.get(key) or ())
-        found += dict.fromkeys(text for text in told if any(word in text for word in COMPANY))
+        texts = (text for key in ("concerns", "dirty") for text in campaign.meta.get(key) or ())
+        found += dict.fromkeys(text for text in texts if any(word in text for word in COMPANY))
     if not found:
         return []
     return [" ".join((f"Less than the minimum effort of a published GPU row. {RULE}",

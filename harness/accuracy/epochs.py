@@ -49,9 +49,9 @@ class Epochs:
 
 @contextmanager
 def epochs(divided: Divided, batch: int, seed: int, augment: bool, folder: Path,
-           ahead: bool) -> Iterator[Epochs]:
-    """Lend the epochs of a seed; with `ahead` a thread writes the next one."""
-    writer = ThreadPoolExecutor(1) if ahead else None
+           prefetch: bool) -> Iterator[Epochs]:
+    """Lend the epochs of a seed; with `prefetch` a thread writes the next one."""
+    writer = ThreadPoolExecutor(1) if prefetch else None
     try:
         yield Epochs(divided, batch, seed, augment, folder, writer)
     finally:

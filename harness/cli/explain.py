@@ -72,7 +72,7 @@ def explain(options: ExplainOptions) -> None:
     with writing(folder):
         paths = report.write(found, campaigns, folder)
     console.print(report.terminal_table(found))
-    for sentence in [*words.sentences(found), *report.told(found, campaigns)]:
+    for sentence in [*words.sentences(found), *report.remarks(found, campaigns)]:
         say(sentence)
     say(f"Page: {paths[-1]}")
 

@@ -92,6 +92,6 @@ def _skipped(found: Mapping[int, int], files: ImageFiles, place: int) -> int:
     count = len(files.images)
     shifts = set()
     for row, sample in found.items():
-        ahead = np.flatnonzero(files.numbers(place + row, 2 * count) == sample)
-        shifts.add(int(ahead[0]))
+        later = np.flatnonzero(files.numbers(place + row, 2 * count) == sample)
+        shifts.add(int(later[0]))
     return shifts.pop() if len(shifts) == 1 and len(found) > 1 else 0

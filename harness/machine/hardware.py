@@ -118,8 +118,8 @@ def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
     status = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)results")
     if commit:
         return {"commit": commit, "dirty": bool(status), "stated": False}
-    told = os.environ.get("DLBENCH_COMMIT") or None
-    return {"commit": told, "dirty": None, "stated": told is not None}
+    stated = os.environ.get("DLBENCH_COMMIT") or None
+    return {"commit": stated, "dirty": None, "stated": stated is not None}
 
 
 def _cpu(root: Path) -> dict[str, Any]:

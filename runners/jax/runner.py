@@ -128,8 +128,8 @@ class Runner(protocol.Runner):
     def files(self, described):
         from runners.jax import files
 
-        text, batches, ahead = files.load(described, self.task.batch)
-        return text, map(self._place, batches), ahead
+        text, batches, prefetched = files.load(described, self.task.batch)
+        return text, map(self._place, batches), prefetched
 
     def step(self):
         self.state, self.last_loss = self.settle(self.train_step(self.state, *self.next_batch()))

@@ -77,12 +77,12 @@ def chooser_of(shape):
     """Return the bytes of an ONNX model that gathers rows of outputs of this shape."""
     kinds = {"all": (TensorProto.FLOAT, shape), "rows": (TensorProto.INT64, ["n"]),
              "chosen": (TensorProto.FLOAT, ["n", shape[-1]])}
-    told = {name: helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()}
+    values = {name: helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()}
     flat = helper.make_tensor("flat", TensorProto.INT64, [2], [-1, shape[-1]])
     graph = helper.make_graph(
         [helper.make_node("Reshape", ["all", "flat"], ["matrix"]),
          helper.make_node("Gather", ["matrix", "rows"], ["chosen"], axis=0)],
-        "rows", [told["all"], told["rows"]], [told["chosen"]], [flat])
+        "rows", [values["all"], values["rows"]], [values["chosen"]], [flat])
     opset = [helper.make_opsetid("", network_file.OPSET)]
     return helper.make_model(graph, opset_imports=opset,
                              ir_version=network_file.IR_VERSION).SerializeToString()

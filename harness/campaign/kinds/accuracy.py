@@ -86,7 +86,7 @@ class AccuracyProcess(Process):
                       self.session.live) as own, \
                 epochs(parts, trial.global_batch, self.seed,
                        self.until.augmentation != "none", own.folder.folder,
-                       ahead=trial.device_kind != "cpu") as fed:
+                       prefetch=trial.device_kind != "cpu") as fed:
             self._train(worker, own, fed)
         if self.until.scheduled:
             self._schedule(worker, self.network.learning_rate, 0.0)

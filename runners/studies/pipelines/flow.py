@@ -81,12 +81,12 @@ class Flow:
             self._answer(stream, self._prepared(), keep)
 
     def overlapped(self, keep=None):
-        ahead = queue.Queue(AHEAD * self.streams)
+        queued = queue.Queue(AHEAD * self.streams)
         for stream in range(self.streams):
-            threading.Thread(target=self._produce, args=(stream, ahead), daemon=True).start()
+            threading.Thread(target=self._produce, args=(stream, queued), daemon=True).start()
         unfinished = self.streams
         while unfinished:
-            stream, batch = ahead.get()
+            stream, batch = queued.get()
             if isinstance(batch, Exception):
                 raise batch
             if batch is None:
@@ -104,13 +104,13 @@ class Flow:
         for frames in self.loader.decode():
             yield self.loader.normalise(self.loader.resize(frames))
 
-    def _produce(self, stream, ahead):
+    def _produce(self, stream, queued):
         try:
             for batch in self._prepared():
-                ahead.put((stream, batch))
-            ahead.put((stream, None))
+                queued.put((stream, batch))
+            queued.put((stream, None))
         except Exception as failure:
-            ahead.put((stream, failure))
+            queued.put((stream, failure))
 
     def _answer(self, stream, batches, keep):
         for batch in batches:
