@@ -171,7 +171,8 @@ def _intervals(axes: Axes, rows: pd.DataFrame, column: str, scale: float, place:
     """Draw a column's values with their intervals, each at its row's place."""
     value, low, high = (rows[f"{column}{end}"].to_numpy(float) / scale
                         for end in ("", "_low", "_high"))
-    axes.errorbar(value, place, xerr=[value - low, high - value], **look)
+    # Matplotlib asks arrays of one number whether they are finite, which NumPy 2.2 deprecates.
+    axes.errorbar(value, place, xerr=[(value - low).tolist(), (high - value).tolist()], **look)
 
 
 def _logarithmic(axes: Axes) -> None:

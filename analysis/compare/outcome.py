@@ -61,7 +61,8 @@ def as_json(found: Comparison | NotRun) -> str:
     if isinstance(found, NotRun):
         return _dumps({**_head(found.a, found.b, NOT_RUN), "reason": f"{found.side}: "
                        f"{found.reason}", "workloads": []})
-    known, seen = found.calibration or (found if found.same else None), found.rows["visible"]
+    known = found.calibration or (found if found.same else None)
+    seen = found.rows["visible"].dropna()
     alarms = comparison.alarms(known.rows) if known else ()
     workloads = [{column: _plain(row.get(column)) for column in OF_A_WORKLOAD}
                  for row in found.judged.to_dict("records")]

@@ -116,7 +116,7 @@ def _calibration(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame([{
         "workload": workload, "comparisons": len(group),
         "false alarms": int(group["verdict"].isin(FALSE).sum()),
-        "smallest visible difference": share(group["visible"].median()),
+        "smallest visible difference": share(group["visible"].dropna().median()),
         "from best to worst":
             f"{share(group['visible'].min())} to {share(group['visible'].max())}",
         "ratios": span(group["ratio"].min(), group["ratio"].max()),

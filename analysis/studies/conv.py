@@ -154,7 +154,7 @@ def errors(found: pd.DataFrame) -> pd.DataFrame:
         reasons = group.loc[group["status"] != "ok", "reason"].value_counts()
         rows.append({"pass": str(kind).replace("_", " "), "math": arithmetic, "algorithm": name,
                      "layers": len(group), "ran": len(able),
-                     "median error": _error(able["error"].median()),
+                     "median error": _error(able["error"].dropna().median()),
                      "largest error": _error(able["error"].max()),
                      "most workspace (MiB)": number(able["workspace_bytes"].max() / 2**20),
                      "most frequent reason": reasons.index[0] if len(reasons) else ""})

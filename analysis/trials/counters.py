@@ -77,9 +77,9 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
             found.remarks += _unknown(own, devices, known, (link, name))
             continue
         values, reasons = _per_step(samples, every, timed, devices, (counter, link))
-        each = pd.Series({process: pd.Series(those).median()
+        each = pd.Series({process: pd.Series(those).dropna().median()
                           for process, those in values.items()})
-        found.columns[column] = float(each.median())
+        found.columns[column] = float(each.dropna().median())
         if link == "pcie" and each.max() > max(UNLIKE * each.min(), UNLIKE_BYTES):
             direction = "received" if "rx" in column else "sent"
             found.remarks.append(

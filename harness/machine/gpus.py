@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent import futures
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def describe(root: Path) -> Described:
     Describing times out if the driver hangs. Sizes are in bytes, clocks in MHz, power in watts.
     `cuda_index` is None where CUDA_VISIBLE_DEVICES hides the GPU.
     """
-    answered = Future[Described]()
+    answered = futures.Future[Described]()
 
     def run() -> None:
         try:
@@ -59,7 +59,7 @@ def describe(root: Path) -> Described:
     threading.Thread(target=run, daemon=True).start()
     try:
         return answered.result(PATIENCE_SECONDS)
-    except TimeoutError:
+    except futures.TimeoutError:
         return [], [], (f"no answer within {PATIENCE_SECONDS:.0f} s; "
                         "look for Xid errors in the kernel's log (dmesg)")
 

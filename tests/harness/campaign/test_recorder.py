@@ -44,6 +44,11 @@ def resume_here(folder: Path, **changes: Any) -> Recorder:
     return Recorder.resume(folder, [trial.trial for trial in TRIALS], {**HERE, **changes})
 
 
+def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows, with "" for what is missing."""
+    return table.astype(object).where(table.notna(), "").to_dict("records")
+
+
 def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
     return {"trial": trial, "process": number, "order": 0, "status": "ok", "reason": "", "window_steps": 4, "parameters": 861,
             "check": "same", "check_reason": "", "loss_error": 0.1 + 0.2, "gradient_error": 1e-300,
@@ -105,11 +110,11 @@ def test_what_was_appended_is_read_back(open_records):
     open_records.append(Outcome(process(LSTM, 0, status="failed", reason="crashed: a, b\nc"), []))
     found = reading.read(open_records.folder)
     assert found.meta == META
-    first, second = found.processes.astype(object).fillna("").to_dict("records")
+    first, second = filled(found.processes)
     assert first == {**process(FCN, 0), "trajectory_error": "", "node": "", "pixel_error": "",
                      "second_proof_seconds": "", "process_seconds": ""}
     assert (second["status"], second["reason"]) == ("failed", "crashed: a, b c")
-    assert found.windows.astype(object).fillna("").to_dict("records") == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
+    assert filled(found.windows) == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
     assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
 
 

@@ -42,7 +42,7 @@ LATER, MAY_BE_MISSING = strategies.of("power_sgd").later
     ("timing", f"timed windows ({SUITE.windows} unless said)"),
     ("timing", f"({SUITE.processes} rounds unless said)"),
     ("timing", f"more than {100 * warm_up.SMALLEST:.0f} % slower than those after it"),
-    ("timing", f"a chance below {100 * warm_up.SIGNIFICANCE:.0f} %"),
+    ("timing", f"at the {100 * warm_up.SIGNIFICANCE:.0f} % level"),
     ("timing", f"With {timer.MINIMUM_PROCESSES} processes or more"),
     ("timing", f"more than {timer.FASTER} times as fast"),
     ("timing", f"less than {2 * timer.SLOWER} times as long"),
