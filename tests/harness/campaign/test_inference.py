@@ -61,7 +61,9 @@ def test_calls_that_were_cut_or_changed_do_not_pass_an_audit(stand_in, tmp_path)
                                    if finding.column == "nanoseconds"}
 
 
-def test_calls_are_profiled_and_two_engines_name_their_operators(tmp_path):
+def test_calls_are_profiled_and_two_engines_name_their_operators(tmp_path, interpreter_of):
+    for framework in ("pytorch", "onnxruntime"):
+        interpreter_of(framework)
     found = campaigns.run(tmp_path, frameworks=["pytorch", "onnxruntime"], processes=1, profile=True, windows=2, window_seconds=0.02,
                           **{**NETWORK, "networks": "tiny_resnet"})
     for trial in found.trials:
