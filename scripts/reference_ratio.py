@@ -8,12 +8,14 @@ with intervals (reference_ratios.csv). Run it where dlbench is installed, as in
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -60,9 +62,10 @@ RATIOS = ("network", "batch", "framework", "release", "tier", "precision", "devi
           "loop_seconds", "seconds", "ratio", "ratio_low", "ratio_high", "processes", "verified",
           "verdict", "reason")
 LIMIT_SECONDS = 900
-HOW_LONG = """Each process of ours takes about 10 s to start and compile, its proofs, and --windows
-windows; each loop about 10 s and --seconds. On a GPU a pair with 5 processes of each side takes 5
-to 10 minutes a tier and precision, on a CPU several times as long."""
+GETTING_READY = ("starting", "building", "proving")
+HOW_LONG = """Each process of ours takes 10 to 60 s to start, compile and be proved, and --windows
+windows; its loop gets ready beside it and takes --seconds. --prepare-jobs lets several get ready at
+a time, as far as the device's memory reaches."""
 
 
 @dataclass(frozen=True)
@@ -94,39 +97,109 @@ class Loops:
                 "--window", str(self.window_seconds), "--steps", str(self.window_steps), *more]
 
 
+class Loop:
+    """A loop's process. It gets ready at once, and is timed when `windows` asks."""
+
+    def __init__(self, command: Sequence[str], log: Path):
+        self.log = log
+        inherited = {name: value for name, value in os.environ.items()
+                     if name not in ("PYTHONPATH", "PYTHONHOME")}
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*command, "--wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                text=True, env={**inherited, "PYTHONNOUSERSITE": "1"})
+        self.late = threading.Event()
+        self.timer = threading.Timer(LIMIT_SECONDS, self._end_late)
+        self.timer.start()
+        self.said = ""
+
+    def wait(self) -> None:
+        """Return once the loop is ready or has failed."""
+        if not self.said and self.process.stdout:
+            self.said = self.process.stdout.readline() or "nothing"
+
+    def windows(self) -> tuple[list[dict[str, float]], str]:
+        """Let the loop time its windows; return them, or why it has none."""
+        self.wait()
+        # A loop that has failed no longer reads.
+        with contextlib.suppress(BrokenPipeError):
+            answered, _ = self.process.communicate("go\n")
+        self.timer.cancel()
+        if self.late.is_set():
+            return [], f"timed_out: the loop took more than {LIMIT_SECONDS} s"
+        if self.process.returncode:
+            lines = self.log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            return [], f"crashed: the loop ended with {self.process.returncode}: {lines[-1][:300]}"
+        try:
+            windows = [json.loads(line) for line in answered.splitlines() if line.strip()]
+            windows = [{"steps": int(each["steps"]), "seconds": float(each["seconds"])}
+                       for each in windows]
+        except (ValueError, KeyError, TypeError):
+            return [], f"protocol: the loop answered {answered[:100]!r}"
+        return windows, "" if windows else "protocol: the loop timed no window"
+
+    def end(self) -> None:
+        """End a loop that is not wanted."""
+        self.timer.cancel()
+        self.process.kill()
+        self.process.communicate()
+
+    def _end_late(self) -> None:
+        self.late.set()
+        self.process.kill()
+
+
 class TakingTurns(Notes):
-    """Runs the loop of a trial before or after each of its processes, and writes its windows."""
+    """Times the loop of each process before or after its windows, and writes the loop's windows.
+
+    A loop gets ready while its process does. Nothing is timed before all loops are ready.
+    """
 
     def __init__(self, plan: Plan, loops: Loops, folder: Path):
         self.trials = {trial.trial: trial for trial in plan.trials}
         self.loops, self.folder = loops, folder
         self.seed = plan.suite.seed
+        self.started: dict[tuple[str, int], Loop] = {}
         self.looped: set[tuple[str, int]] = set()
 
     def watch(self, event: Event) -> None:
-        """Run the loop of a process that is about to start, where the draw says before."""
+        """Start the loop of a process that starts; time it first where the draw says so."""
         super().watch(event)
-        first = random.Random(f"{self.seed} {event.trial.trial} {event.process}").random() < 0.5
-        if event.phase == "starting" and first:
-            self._run_loop(event.trial.trial, event.process)
+        key = event.trial.trial, event.process
+        if event.phase == "starting" and key not in self.looped | set(self.started):
+            log = self.folder / "logs" / f"{key[0]}-loop-{key[1]}.log"
+            self.started[key] = Loop(self.loops.command(event.trial), log)
+        elif event.phase not in GETTING_READY:
+            for loop in list(self.started.values()):
+                loop.wait()
+            if random.Random(f"{self.seed} {key[0]} {key[1]}").random() < 0.5:
+                self._time_loop(key)
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
-        """Run the loop of the process that has finished."""
+        """Time the loop of the process that has finished."""
         row = outcome.row
         self.note(f"{number} of {total}: {row['trial']} process {row['process']}: {row['status']} "
                   f"{row['reason']}".rstrip())
+        key = row["trial"], row["process"]
         if row["status"] == "ok":
-            self._run_loop(row["trial"], row["process"])
+            self._time_loop(key)
+        elif loop := self.started.pop(key, None):
+            loop.end()
 
-    def _run_loop(self, trial: str, process: int) -> None:
-        """Run a loop, unless it has run beside this process."""
-        if (trial, process) in self.looped:
+    def close(self) -> None:
+        """End the loops that were not timed."""
+        for loop in self.started.values():
+            loop.end()
+
+    def _time_loop(self, key: tuple[str, int]) -> None:
+        """Time a loop, unless it was timed beside this process."""
+        loop = self.started.pop(key, None)
+        if loop is None:
             return
-        self.looped.add((trial, process))
-        log = self.folder / "logs" / f"{trial}-loop-{process}.log"
-        windows, reason = run_loop(self.loops.command(self.trials[trial]), log)
+        self.looped.add(key)
+        windows, reason = loop.windows()
         self.note(f"  its loop: {len(windows)} windows {reason}".rstrip())
-        same = {"trial": trial, "process": process}
+        same = {"trial": key[0], "process": key[1]}
         rows = [{**same, "window": place, **window} for place, window in enumerate(windows)]
         append(self.folder / "loops.csv", rows if not reason else [{**same, "reason": reason}])
 
@@ -143,7 +216,8 @@ def main(words: Sequence[str] | None = None) -> int:
                       options.seconds, options.window_seconds, options.window_steps, options.mode)
         for trial in plan.planned:
             loops.command(trial)
-        campaign.run(plan, folder, TakingTurns(plan, loops, folder))
+        with contextlib.closing(TakingTurns(plan, loops, folder)) as turns:
+            campaign.run(plan, folder, turns)
         raw = times(folder)
         (folder / "raw_times.json").write_text(json.dumps(raw, indent=1))
         found = ratios(folder, raw)
@@ -155,29 +229,6 @@ def main(words: Sequence[str] | None = None) -> int:
     console.print(table(found))
     console.print(f"Records: {folder}", highlight=False)
     return 1 if any(row.get("verdict") == SLOWER or row["reason"] for row in found) else 0
-
-
-def run_loop(command: Sequence[str], log: Path) -> tuple[list[dict[str, float]], str]:
-    """Run a loop; return its windows, or why it has none."""
-    inherited = {name: value for name, value in os.environ.items()
-                 if name not in ("PYTHONPATH", "PYTHONHOME")}
-    with log.open("w") as errors:
-        try:
-            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True,
-                                   stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS, check=False,
-                                   env={**inherited, "PYTHONNOUSERSITE": "1"})
-        except subprocess.TimeoutExpired:
-            return [], f"timed_out: the loop took more than {LIMIT_SECONDS} s"
-    if ended.returncode:
-        lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-        return [], f"crashed: the loop ended with {ended.returncode}: {lines[-1][:300]}"
-    try:
-        windows = [json.loads(line) for line in ended.stdout.splitlines() if line.strip()]
-        windows = [{"steps": int(each["steps"]), "seconds": float(each["seconds"])}
-                   for each in windows]
-    except (ValueError, KeyError, TypeError):
-        return [], f"protocol: the loop answered {ended.stdout[:100]!r}"
-    return windows, "" if windows else "protocol: the loop timed no window"
 
 
 def times(folder: Path) -> dict[str, dict[str, list[Any]]]:
@@ -274,7 +325,7 @@ def _plan(options: argparse.Namespace, interpreters: Mapping[str, Path]) -> Plan
         "precisions": options.precisions, "tunings": options.tiers, "device": options.device,
         "data": "device", "processes": options.processes, "windows": options.windows,
         "window_seconds": options.window_seconds, "telemetry": False, "trace": False,
-        "peaks": False, "prepare_jobs": 1, "interpreters": interpreters}
+        "peaks": False, "prepare_jobs": options.prepare_jobs, "interpreters": interpreters}
     plan = campaign.prepare(validate(wanted, Suite, "reference_ratio"), "reference_ratio",
                             options.allow_dirty)
     return replace(plan, trials=[
@@ -307,6 +358,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--window-seconds", type=float, default=effort.WINDOW_SECONDS)
     parser.add_argument("--window-steps", type=int, default=effort.WINDOW_STEPS,
                         help="fewest steps in a window of a loop")
+    parser.add_argument("--prepare-jobs", type=int, default=1,
+                        help="processes of each side that get ready at a time")
     parser.add_argument("--interpreter", action="append", metavar="FRAMEWORK=PATH",
                         help="an interpreter that has the framework already, for both sides")
     parser.add_argument("--loop-interpreter", action="append", metavar="FRAMEWORK=PATH",

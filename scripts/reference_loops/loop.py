@@ -1,8 +1,9 @@
 """Times one reference loop, as in `python loop.py pytorch/resnet50.py --batch 256 --tier tuned`.
 
 A folder holds the loops of one framework. Each file builds a network; the folder's training.py
-trains it, and inference.py runs it as a trained one (--mode inference). The timed windows are lines
-of JSON on stdout; whatever a framework prints goes to stderr. The loops import nothing of dlbench.
+trains it, and inference.py runs it as a trained one (--mode inference). After its first step it
+says "ready" on stdout. The timed windows are lines of JSON there; whatever a framework prints goes
+to stderr. The loops import nothing of dlbench.
 """
 
 import argparse
@@ -27,6 +28,11 @@ def main():
         sys.exit(f"{options.loop}: no tier {options.tier}: choose from {runs.TIERS}")
     network = importlib.import_module(options.loop.stem)
     run = runs.prepare(*network.build(options), options)
+    # Loops compile side by side, and are timed one by one.
+    run(1)
+    print("ready", file=answers, flush=True)
+    if options.wait and not sys.stdin.readline():
+        return
     for window in measure(run, options):
         print(json.dumps(window), file=answers, flush=True)
 
@@ -43,6 +49,7 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=3.0, help="of all timed windows")
     parser.add_argument("--window", type=float, default=0.5, help="least seconds of a window")
     parser.add_argument("--steps", type=int, default=10, help="least steps of a window")
+    parser.add_argument("--wait", action="store_true", help="for a line on stdin, once it is ready")
     parser.add_argument("--words", type=int, default=32, help="length of an LSTM's sequence")
     options = parser.parse_args()
     if options.mode == "training" and options.precision == "fp16":

@@ -10,7 +10,7 @@ import pytest
 from analysis.audit import audit
 from harness.errors import WrongUse
 from scripts import reference_ratio
-from scripts.reference_ratio import LOOPS, NETWORKS, TIERS, run_loop
+from scripts.reference_ratio import LOOPS, NETWORKS, TIERS, Loop
 from tests.conftest import environment_of
 
 # A fake clock, so that a step takes exactly as long as the test says.
@@ -37,13 +37,13 @@ SHORT = ["--frameworks", "reference", "--networks", "tiny_fcn", "--batches", "4"
          "--window-steps", "1", "--seconds", "0.3", "--interpreter", f"reference={sys.executable}"]
 
 
-def run(tmp_path, loop, processes=1):
+def run(tmp_path, loop, processes=1, *more):
     folder = tmp_path / "loops" / "reference"
     folder.mkdir(parents=True)
     (folder / "tiny_fcn.py").write_text(loop)
     (folder / "training.py").write_text(TRAINING)
     code = reference_ratio.main([*SHORT, "--processes", str(processes), "--out",
-                                 str(tmp_path / "out"), "--loops", str(tmp_path / "loops")])
+                                 str(tmp_path / "out"), "--loops", str(tmp_path / "loops"), *more])
     return code, pd.read_csv(tmp_path / "out" / "reference_ratios.csv", keep_default_na=False)
 
 
@@ -70,6 +70,29 @@ def test_a_row_below_its_loop_is_called_slower(tmp_path):
     assert found["ratio_low"].tolist() == [""]
 
 
+def test_loops_get_ready_side_by_side_and_none_is_timed_before_all_are_ready(tmp_path):
+    told = tmp_path / "told"
+    slow = f"""
+import time
+def note(word):
+    with open({str(told)!r}, "a") as file: print(word, file=file)
+class Seconds(float):
+    steps = 0
+    def __mul__(self, steps):
+        self.steps += 1
+        note({{1: "ready", 2: "timed"}}.get(self.steps, "window"))
+        return float(self) * steps
+def build(options):
+    time.sleep(0.5)
+    return (Seconds(0.21),)
+now = [0.0]
+time.perf_counter = lambda: now[0]
+"""
+    code, found = run(tmp_path, slow, 3, "--prepare-jobs", "3")
+    said = [word for word in told.read_text().split() if word != "window"]
+    assert code == 0 and found["processes"].tolist() == [3] and said == 3 * ["ready"] + 3 * ["timed"]
+
+
 def test_a_loop_that_fails_is_a_reason_and_no_ratio(tmp_path):
     code, found = run(tmp_path, "raise SystemExit('no flax here')")
     assert (code, found["ratio"].tolist()) == (1, [""])
@@ -80,7 +103,7 @@ def test_a_loop_that_fails_is_a_reason_and_no_ratio(tmp_path):
     ("", "protocol: the loop timed no window"), ("x", "protocol: the loop answered 'x"),
     (json.dumps({"steps": 3}), "protocol: the loop answered")])
 def test_what_is_no_window_is_refused(tmp_path, said, reason):
-    windows, found = run_loop([sys.executable, "-c", f"print({said!r})"], tmp_path / "log")
+    windows, found = Loop([sys.executable, "-c", f"print('ready'); print({said!r})"], tmp_path / "log").windows()
     assert windows == [] and found.startswith(reason)
 
 
@@ -116,9 +139,9 @@ def test_inference_without_a_loop_is_wrong_use_and_a_trained_network_is_timed_ca
     assert "inference.py: no loop of onnxruntime stock, resnet50" in capsys.readouterr().err
     command = [str(environment_of("pytorch").interpreter), str(LOOPS / "loop.py"), str(LOOPS / "pytorch" / "lstm.py"), "--mode",
                "inference", "--batch", "1", "--device", "cpu", "--seconds", "0.02", "--window", "0.01", "--words", "4"]
-    windows, reason = run_loop(command, tmp_path / "log")
+    windows, reason = Loop(command, tmp_path / "log").windows()
     assert windows and not reason and all(window["seconds"] > 0 for window in windows)
-    (windows, reason) = run_loop([*command, "--mode", "training", "--precision", "fp16"], tmp_path / "log")
+    (windows, reason) = Loop([*command, "--mode", "training", "--precision", "fp16"], tmp_path / "log").windows()
     assert windows == [] and reason.endswith("--precision fp16: write --mode inference")
 
 
@@ -137,8 +160,8 @@ def loop(folder, prepare, *more):
     """Run a loop whose training.py has `prepare`."""
     (folder / "training.py").write_text(f"TIERS = ('stock',)\nprepare = {prepare}")
     (folder / "network.py").write_text("print('noise')\ndef build(options): return ()")
-    return run_loop([sys.executable, str(LOOPS / "loop.py"), str(folder / "network.py"),
-                     "--batch", "1", *more], folder / "log")
+    return Loop([sys.executable, str(LOOPS / "loop.py"), str(folder / "network.py"),
+                 "--batch", "1", *more], folder / "log").windows()
 
 
 def test_windows_double_until_they_are_long_enough(tmp_path):
