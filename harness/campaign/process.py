@@ -134,7 +134,7 @@ class Process:
     def _window(self, worker: Worker, steps: int, phase: str) -> float:
         """Run and keep one window; return its seconds. Raises Failed if the loss is not finite."""
         outcome = self.outcome
-        with self.session.sampler.around_window():
+        with self.session.sampler.around_window(phase == "timing"):
             answer = self._run(worker, steps)
         seconds = float(answer["stop"] - answer["start"])
         done = outcome.windows[-1]["last_step"] if outcome.windows else 0

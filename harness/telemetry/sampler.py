@@ -1,6 +1,6 @@
 """Samples counters and sensors while a worker trains, stamped with the workers' clock.
 
-Threads of the driver poll every 20 ms, and once on each side of every window, when nothing trains.
+Threads of the driver poll every 20 ms, and once on each side of a timed window, when nothing trains.
 Each source has its own threads: polled in turn, one late GPU cost the bytes of all four.
 """
 
@@ -89,13 +89,18 @@ class Sampler:
             self._note_silence(names & owing, "no answer from its driver since an earlier process")
 
     @contextlib.contextmanager
-    def around_window(self) -> Iterator[None]:
-        """Poll just before and just after a window, outside the timed interval."""
+    def around_window(self, timed: bool = True) -> Iterator[None]:
+        """Poll just before and just after a timed window, outside the timed interval.
+
+        Nothing of a warm-up window is counted, and two polls of a GPU take 50 ms.
+        """
         if self.active and not self.loops:
             self._begin()
-        self._poll_edge()
+        if timed:
+            self._poll_edge()
         yield
-        self._poll_edge()
+        if timed:
+            self._poll_edge()
 
     def awaits_an_answer(self) -> bool:
         """Return whether a thread of a finished process still waits for a driver."""
