@@ -5,7 +5,8 @@ nothing, and no process gets ready or ends. The waiting ones hold memory, so a s
 them (`prepare_jobs`). Traces and profiles are made in the same way after the group.
 
 A process, trace or profile that runs out of memory beside others runs once more, alone; this
-includes a part of its step. After that fewer processes get ready at a time and no worker is kept.
+includes a part of its step. After that as many processes get ready at a time as had room before, or
+half as many if all had, and no worker is kept.
 No further process of a trial is started if the trial was refused, its loss diverged, or its first
 process timed out or gave no answer to its check: the next one would do the same.
 """
@@ -46,6 +47,7 @@ class Pipeline:
         self.jobs = session.suite.prepare_jobs
         self.keep = session.suite.keep_workers
         self.beside_others = False  # whether other workers lived when this group got ready
+        self.room = 0  # how many of this group did not run out of memory while they got ready
         self.ready: list[Process] = []
         self.timed: list[tuple[Worker, Trial]] = []
         self.recordings: list[Recording] = []  # traces and profiles, for the end of the group
@@ -108,6 +110,10 @@ class Pipeline:
             self.beside_others = len(group) > 1 or bool(self.session.pool.idle)
             self.ready = self._in_parallel(Process.get_ready,
                                            [process_of(self.session, *each) for each in group])
+            self.room = sum(not each.outcome.shortage for each in self.ready)
+            if self.room == len(group):
+                # One that runs out of memory later shows that there is less room.
+                self.room = len(group) // 2
         return self.ready.pop(0)
 
     def _measure(self, process: Process) -> Outcome:
@@ -124,7 +130,7 @@ class Pipeline:
 
         No worker is kept from now on: those of some frameworks never give memory back.
         """
-        self.jobs = max(1, self.jobs // 2)
+        self.jobs = max(1, min(self.jobs - 1, self.room))
         self.keep = False
         self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs "
                   f"again alone; from now on processes get ready {self.jobs} at a time and no "
