@@ -84,9 +84,9 @@ def _drop(data: dict[str, Any], key: str) -> None:
 
 
 def _value(word: str) -> Any:
-    text = word.partition("=")[2]
+    key, _, text = word.partition("=")
     try:
-        several = "," in text and not text.lstrip().startswith(("[", "{"))
+        several = "," in text and key != "title" and not text.lstrip().startswith(("[", "{"))
         return plain_yaml.parse(f"[{text}]" if several else text)
     except plain_yaml.NotPlain as error:
         raise WrongUse(f"override '{brief(word, 60)}': its value is not YAML "

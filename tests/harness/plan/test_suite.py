@@ -58,6 +58,7 @@ def test_one_value_and_shorthand_keys_stand_for_lists_of_one(load):
     ("devices=1,2", {"devices": (1, 2)}),
     ("frameworks=pytorch==2.12.0,jax", {"frameworks": ("pytorch==2.12.0", "jax")}),
     ("framework=paddle", {"frameworks": ("paddle",)}),
+    ("title=Two networks, one GPU", {"title": "Two networks, one GPU"}),
     ("threads=all,2", {"threads": ("all", 2)}),
     ("threads=[all, 2]", {"threads": ("all", 2)}),
     ("networks={fcn5: {batch: 8}, lstm32: }", {"networks": {"fcn5": {"batches": (8,)}, "lstm32": {}}}),
