@@ -1,6 +1,6 @@
 """Samples counters and sensors while a worker trains, stamped with the workers' clock.
 
-Threads of the driver poll every 20 ms, and once on each side of a timed window, when nothing trains.
+Threads of the driver poll every 20 ms, and on each side of a timed window, when nothing trains.
 Each source has its own threads: polled in turn, one late GPU cost the bytes of all four.
 """
 
