@@ -231,6 +231,14 @@ def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
                     for process, jobs in ((0, 2), (1, 1))]
 
 
+def test_after_a_shortage_as_many_get_ready_as_had_room(tmp_path, stand_in):
+    stand_in(one="processes.memory:InFirstProof")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=4, note=told.append)
+    assert set(done.processes["status"]) == {"ok"} and len(done.processes) == 4
+    assert len(told) == 1 and "from now on processes get ready 3 at a time" in told[0]
+
+
 def test_a_proof_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in):
     stand_in(one="processes.memory:InFirstProof", two="reference")
     told: list[str] = []
