@@ -289,8 +289,8 @@ def _unquantised(trial: Trial) -> str:
     if trial.mode == "training":
         return "INT8 is a format of trained networks; write mode: inference"
     if not framework.int8_summands:
-        return (f"{framework.title} runs no INT8 here: configs/frameworks/{trial.framework}.yaml "
-                "has no key int8_summands")
+        able = [name for name in recipes.names() if recipes.load(name).int8_summands]
+        return f"dlbench runs no INT8 in {framework.title}: choose {' or '.join(able)}"
     if recipes.device_of(trial.device_kind) == "cuda":
         return f"{framework.title}'s INT8 kernels here are those of processors"
     return str(int8.refusal(networks.get(trial.network).to_json()))

@@ -99,7 +99,7 @@ def test_an_engine_without_int8_kernels_says_so():
                      Suite, "suite.yaml")
     [trial] = planner.make_trials(suite, {"pytorch": "2.13.0"}, planner.Machine("cpu", 2, 0), lambda name: False)
     assert (trial.status, trial.reason) == (
-        "unsupported", "PyTorch runs no INT8 here: configs/frameworks/pytorch.yaml has no key int8_summands")
+        "unsupported", "dlbench runs no INT8 in PyTorch: choose onnxruntime or openvino")
 
 
 @pytest.mark.usefixtures("made_up_clock")
