@@ -4,7 +4,6 @@ A failed process is a row. Only wrong input stops a campaign, before anything st
 """
 
 import itertools
-import math
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -78,7 +77,7 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
         releases = _releases(suite, suite_file, kind)
         here = Machine(kind, machine["cpu"]["allowed"], len(visible),
                        machine["memory"]["total_bytes"],
-                       min((gpu["memory_bytes"] or math.inf for gpu in visible), default=None),
+                       memory.of_smallest_gpu(machine),
                        len(machine.get("nodes", ())) or 1)
         trials = make_trials(suite, releases, here,
                              lambda name: data_sets.available(name) is not None)

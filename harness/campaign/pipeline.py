@@ -22,6 +22,7 @@ from harness.campaign.kinds.inference import InferenceProcess
 from harness.campaign.process import Process, now
 from harness.campaign.session import Session
 from harness.campaign.tracing import Recording
+from harness.plan import memory
 from harness.plan.planner import Trial
 from harness.workers.pool import leaves_traces
 from harness.workers.worker import Failed, Unsupported, Worker
@@ -33,7 +34,9 @@ Result = TypeVar("Result")
 
 
 class Pipeline:
-    """The processes of a campaign in groups of `jobs`, in the order of `waiting`.
+    """The processes of a campaign in groups of `jobs` at most, in the order of `waiting`.
+
+    A group is smaller where a GPU would not hold it.
 
     An item of `waiting` is a trial, its process and the place in the order. `note` hears of memory
     that ran short.
@@ -106,7 +109,9 @@ class Pipeline:
         if not self.ready:
             group = [(trial, process, order)]
             if self.waiting and self.waiting[0][:2] == (trial, process):
-                group, self.waiting = self.waiting[:self.jobs], self.waiting[self.jobs:]
+                most = memory.fitting([trial for trial, _, _ in self.waiting[:self.jobs]],
+                                      self.session.device_bytes)
+                group, self.waiting = self.waiting[:most], self.waiting[most:]
             self.beside_others = len(group) > 1 or bool(self.session.pool.idle)
             self.ready = self._in_parallel(Process.get_ready,
                                            [process_of(self.session, *each) for each in group])

@@ -24,6 +24,7 @@ from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
 from harness.inference.judge import InferenceJudge
 from harness.inference.reference import Asked, Reference
+from harness.plan import memory
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.proof.judge import Judge
@@ -98,6 +99,7 @@ class Session:
     pool: WorkerPool = field(default_factory=WorkerPool)
     peers: Peers = field(default_factory=Peers)
     references: Reference | None = None  # of inference
+    device_bytes: float | None = None  # memory of the smallest GPU
 
     @classmethod
     @contextmanager
@@ -120,7 +122,7 @@ class Session:
             reference = Reference(scratch, suite.seed, suite.check.batch, suite.limits.check,
                                   judge.live, inputs.batches)
             session = cls(suite, environments, logs, inputs, judge, listener, sampler,
-                          references=reference)
+                          references=reference, device_bytes=memory.of_smallest_gpu(plan.machine))
             try:
                 yield session
             finally:

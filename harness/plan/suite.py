@@ -118,7 +118,7 @@ class Suite(Strict):
     check_jobs: Jobs = 1
     """Networks that the reference answers for at a time, before anything is timed."""
     prepare_jobs: Jobs = 1
-    """Processes that get ready at a time. They share device memory and are timed one by one."""
+    """Processes that get ready at a time, as far as a GPU's memory reaches; timed one by one."""
     keep_workers: bool = False
     """Let a worker serve one process of several similar trials: ranks of many GPUs start slowly."""
     limits: Limits = Limits()

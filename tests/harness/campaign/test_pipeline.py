@@ -231,6 +231,18 @@ def test_after_each_shortage_half_as_many_get_ready(tmp_path, stand_in):
                     for process, jobs in ((0, 2), (1, 1))]
 
 
+def test_no_more_get_ready_than_a_gpu_holds(tmp_path, stand_in, monkeypatch):
+    stand_in(one="reference")
+    monkeypatch.setattr("harness.plan.memory.of_smallest_gpu", lambda machine: 8.0)
+    monkeypatch.setattr("harness.plan.memory._expected", lambda trial: 3.0)
+    seen: list[Event] = []
+    done = run(tmp_path, frameworks="one", processes=5, prepare_jobs=4, watch=seen.append)
+    assert set(done.processes["status"]) == {"ok"}
+    said = [event.process for event in seen if event.phase in ("starting", "timing")]
+    # Two windows each.
+    assert [sorted(said[:2]), said[2:6], sorted(said[6:8]), said[8:]] == [[0, 1], [0, 0, 1, 1], [2, 3], [2, 2, 3, 3, 4, 4, 4]]
+
+
 def test_after_a_shortage_as_many_get_ready_as_had_room(tmp_path, stand_in):
     stand_in(one="processes.memory:InFirstProof")
     told: list[str] = []

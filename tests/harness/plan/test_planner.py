@@ -1,7 +1,10 @@
 """A suite becomes trials: each combination once, what cannot be with its reason, and processes in an order that is fair."""
 
+from dataclasses import replace
+
 import pytest
 
+from harness.plan import memory
 from harness.plan.planner import Machine, Trial, estimate_seconds, execution_order, make_trials
 from harness.plan.suite import Suite
 
@@ -204,3 +207,12 @@ def test_a_framework_that_has_several_devices_has_several_nodes(framework):
 def test_a_framework_that_stays_on_one_node_says_why():
     [(_, status, reason)] = outcomes({"frameworks": ["reference"], "nodes": [2], "devices": [1]}, "nodes", machine=Machine("cpu", 4, 1, nodes=2))
     assert status == "unsupported" and "configs/frameworks/reference.yaml has no key parallel" in reason
+
+
+@pytest.mark.parametrize(("network", "batch", "gibibytes", "fit"), [
+    # Five tuned ResNet-50s ran out of the memory of an H100; 18 processes of six networks fitted into an H200's.
+    ("resnet50", 256, 79.6, 4), ("resnet50", 256, 140, 8), ("lstm32", 256, 79.6, 20), ("resnet50", 256, 8, 1), ("resnet50", 256, None, 20)])
+def test_a_gpu_holds_so_many_processes_that_wait(network, batch, gibibytes, fit):
+    [trial] = plan({"networks": network, "batches": batch, "precisions": "bf16", "tunings": "tuned"}, CUDA)
+    assert memory.fitting([trial] * 20, gibibytes and gibibytes * 2**30) == fit
+    assert memory.fitting([replace(trial, device_kind="cpu")] * 20, 1.0) == 20
