@@ -121,9 +121,14 @@ class Loop:
     def windows(self) -> tuple[list[dict[str, float]], str]:
         """Let the loop time its windows; return them, or why it has none."""
         self.wait()
+        assert self.process.stdin and self.process.stdout
         # A loop that has failed no longer reads.
-        with contextlib.suppress(BrokenPipeError):
-            answered, _ = self.process.communicate("go\n")
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as asked:
+            asked.write("go\n")
+        # `communicate` would lose what was read with the first line.
+        with self.process.stdout as answers:
+            answered = answers.read()
+        self.process.wait()
         self.timer.cancel()
         if self.late.is_set():
             return [], f"timed_out: the loop took more than {LIMIT_SECONDS} s"
