@@ -109,18 +109,20 @@ class Loop:
                 [*command, "--wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                 text=True, env={**inherited, "PYTHONNOUSERSITE": "1"})
         self.late = threading.Event()
-        self.timer = threading.Timer(LIMIT_SECONDS, self._end_late)
-        self.timer.start()
         self.said = ""
+        self._limit()
 
     def wait(self) -> None:
         """Return once the loop is ready or has failed."""
         if not self.said and self.process.stdout:
             self.said = self.process.stdout.readline() or "nothing"
+            # Waiting for its turn is not the loop's time.
+            self.timer.cancel()
 
     def windows(self) -> tuple[list[dict[str, float]], str]:
         """Let the loop time its windows; return them, or why it has none."""
         self.wait()
+        self._limit()
         assert self.process.stdin and self.process.stdout
         # A loop that has failed no longer reads.
         with contextlib.suppress(BrokenPipeError), self.process.stdin as asked:
@@ -149,6 +151,11 @@ class Loop:
         self.process.kill()
         self.process.communicate()
 
+    def _limit(self) -> None:
+        self.timer = threading.Timer(LIMIT_SECONDS, self._end_late)
+        self.timer.daemon = True
+        self.timer.start()
+
     def _end_late(self) -> None:
         self.late.set()
         self.process.kill()
@@ -161,7 +168,6 @@ class TakingTurns(Notes):
     """
 
     def __init__(self, plan: Plan, loops: Loops, folder: Path):
-        self.trials = {trial.trial: trial for trial in plan.trials}
         self.loops, self.folder = loops, folder
         self.seed = plan.suite.seed
         self.started: dict[tuple[str, int], Loop] = {}

@@ -3,6 +3,7 @@
 import ast
 import json
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -105,6 +106,25 @@ def test_a_loop_that_fails_is_a_reason_and_no_ratio(tmp_path):
 def test_what_is_no_window_is_refused(tmp_path, said, reason):
     windows, found = Loop([sys.executable, "-c", f"print('ready'); print({said!r})"], tmp_path / "log").windows()
     assert windows == [] and found.startswith(reason)
+
+
+@pytest.mark.parametrize("hangs", ["time.sleep(60)", "print('ready', flush=True); time.sleep(60)"])
+def test_a_loop_that_hangs_is_ended_and_its_wait_for_a_turn_does_not_count(tmp_path, monkeypatch, hangs):
+    monkeypatch.setattr(reference_ratio, "LIMIT_SECONDS", 1)
+    assert Loop([sys.executable, "-c", f"import time; {hangs}"], tmp_path / "log").windows() == (
+        [], "timed_out: the loop took more than 1 s")
+    patient = Loop([sys.executable, "-c", "print('ready', flush=True); input(); print('{\"steps\": 1, \"seconds\": 2}')"],
+                   tmp_path / "log")
+    patient.wait()
+    time.sleep(1.5)
+    assert patient.windows() == ([{"steps": 1, "seconds": 2.0}], "")
+
+
+def test_a_loop_that_is_not_wanted_is_ended(tmp_path):
+    unwanted = Loop([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    unwanted.end()
+    unwanted.timer.join()
+    assert unwanted.process.returncode and not unwanted.timer.is_alive()
 
 
 def test_a_network_without_a_loop_is_wrong_use_before_anything_runs(tmp_path, capsys):
