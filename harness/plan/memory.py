@@ -19,8 +19,8 @@ from networks import work
 OUT_OF_MEMORY = "out_of_memory: "
 HALF = ("bf16", "fp16")
 REFERENCE_BYTES = 8
-# What a process that waits holds of a GPU, measured in bf16 with PyTorch, TensorFlow and JAX: 15
-# GiB for ResNet-50 at batch 256, which needs 4.5 at least, and up to 2 GiB for small networks.
+# What a process that waits holds of a GPU. Five of ResNet-50 at batch 256 in bf16 (PyTorch,
+# TensorFlow, JAX) held 73 GiB of an H100, 15 each, where a step needs 4.5 at least.
 TIMES_LEAST, CONTEXT_BYTES = 3, 1.5 * 2**30
 # Autotuning takes the rest for a moment.
 SHARE = 0.9
