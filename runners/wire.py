@@ -127,4 +127,7 @@ def _kind(error):
 
 def first_line(error, length=300):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # TensorFlow's "2 root error(s) found." says nothing yet.
+    if len(lines) > 1 and lines[0].endswith("root error(s) found."):
+        del lines[0]
     return "{}: {}".format(type(error).__name__, lines[0][:length] if lines else "no message")

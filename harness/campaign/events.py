@@ -7,6 +7,10 @@ from typing import Any
 
 from harness.plan.planner import Trial
 
+# How the reason of a failure says that memory ran short. NCCL does not say which call to CUDA
+# failed: beside other processes on the same GPUs it was an allocation.
+SHORTAGES = ("out_of_memory", "NCCL: unhandled cuda error")
+
 
 @dataclass(frozen=True)
 class Event:
@@ -41,9 +45,9 @@ class Outcome:
 
     @property
     def shortage(self) -> dict[str, Any] | None:
-        """The row that ran out of memory: the process's own, or one of a part of its step."""
+        """The row that seems short of memory: the process's own, or one of a part of its step."""
         return next((row for row in (self.row, *self.phases, *self.loading)
-                     if str(row.get("reason")).startswith("out_of_memory")), None)
+                     if any(sign in str(row.get("reason")) for sign in SHORTAGES)), None)
 
     @property
     def timed_out(self) -> bool:

@@ -23,6 +23,12 @@ NO_FAILURES = (
     "E1121 20:32:56.415501   18721 cuda_executor.cc:1365] [0] Failed to allocate device memory of "
     "32.00GiB (34359738368 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n")
 
+# With two H100s whose memory other processes held; NCCL does not say which call failed.
+NCCL = ("2 root error(s) found.\n"
+        "  (0) INTERNAL: {{function_node __inference_<lambda>_22332}} NCCL: unhandled cuda error "
+        "(run with NCCL_DEBUG=INFO for details). Set NCCL_DEBUG=WARN for detail.\n"
+        "\t [[{{node SGD/NcclAllReduce}}]]\n")
+
 
 def device(number=0):
     return open(f"memory-{number}", "w")
@@ -81,6 +87,16 @@ class OfOne(Runner):
         super().__init__(task)
         self.memory = device()
         take(self.memory, self.lock)
+
+
+class OfOneForNccl(OfOne):
+    """As OfOne, but in NCCL's words, which TensorFlow puts into its second line."""
+
+    def __init__(self, task):
+        try:
+            super().__init__(task)
+        except MemoryError as error:
+            raise RuntimeError(NCCL) from error
 
 
 class OfOneInParts(OfOne):

@@ -251,6 +251,14 @@ def test_after_a_shortage_as_many_get_ready_as_had_room(tmp_path, stand_in):
     assert len(told) == 1 and "from now on processes get ready 3 at a time" in told[0]
 
 
+def test_a_failure_of_nccl_beside_others_counts_as_a_shortage_of_memory(tmp_path, stand_in):
+    stand_in(one="processes.memory:OfOneForNccl")
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=2, prepare_jobs=2, note=told.append)
+    assert (done.processes["process"].tolist(), set(done.processes["status"])) == ([0, 1], {"ok"})
+    assert len(told) == 1 and "NCCL: unhandled cuda error" in told[0] and "it runs again alone" in told[0]
+
+
 def test_a_proof_that_ran_out_of_memory_beside_others_is_made_again(tmp_path, stand_in):
     stand_in(one="processes.memory:InFirstProof", two="reference")
     told: list[str] = []

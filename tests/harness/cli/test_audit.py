@@ -28,7 +28,7 @@ SUITE = {"frameworks": "reference", "networks": ["tiny_fcn", "tiny_lstm"], "batc
          "interpreters": {"reference": sys.executable}}
 KINDS = (".csv", ".json", ".md", ".html", "")  # the last is SHA256SUMS
 INTERRUPTED = {
-    "h200-alexnet-lstm32-2026-11-21", "h200-cifar-fcns-2026-11-21",
+    "h200-cifar-fcns-2026-11-21",
     "h200-cpu-speed-up-2026-11-21", "h200-fcn5-host-2026-11-21",
     "h200x4-scaling-three-networks-2026-11-22",
     "h200x4-strategies-nine-2026-11-22", "h200x4-strategies-nine-p2p-off-2026-11-22",
