@@ -180,9 +180,9 @@ def totals_of_all(of_block, rows):
 
 
 def unchanged(rows):
-    """Whether the two tensors of each name are equal; by blocks, so that no large mask is made."""
-    def same(one, other):
-        return all(np.array_equal(*blocks) for blocks in blocks_of((one, other)))
+    """Whether the tensors of each name are equal; by blocks, so that no large mask is made."""
+    def same(one, *others):
+        return all(np.array_equal(*blocks) for other in others for blocks in blocks_of((one, other)))
 
     return {name: all(found) for name, found in by_share(same, rows).items()}
 
@@ -219,11 +219,13 @@ def largest_change(after, before):
 
 
 def hash_of(parameters):
-    """Return the SHA-256 over names and float32 bytes, in the order of names."""
+    """Return the SHA-256 over names and the SHA-256 of each share of float32 bytes."""
+    shares = by_share(lambda share: hashlib.sha256(share).digest(), {
+        name: [np.ascontiguousarray(each, dtype=np.float32)] for name, each in parameters.items()})
     digest = hashlib.sha256()
-    for name in sorted(parameters):
+    for name in sorted(shares):
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(parameters[name], dtype=np.float32).tobytes())
+        digest.update(b"".join(shares[name]))
     return digest.hexdigest()
 
 
@@ -233,19 +235,27 @@ def apart(copies, weights, units):
     `share` is the largest difference as a share of the largest change since `weights`; `beyond` is
     the same without `units` units in the last place. Either is inf if a value is not finite.
     """
-    found = {}
-    for name in copies[0]:
-        values = [np.ascontiguousarray(copy[name], dtype=np.float32) for copy in copies]
-        if len({value.tobytes() for value in values}) == 1:
-            continue
+    def largest(start, *values):
         low, high = np.minimum.reduce(values), np.maximum.reduce(values)
         place = np.spacing(np.maximum(np.abs(low), np.abs(high))).astype(np.float64)
         low, high = low.astype(np.float64), high.astype(np.float64)
-        difference = high - low
-        # 0 and -0 differ although nothing has changed.
-        change = max(np.abs(bound - weights[name]).max() for bound in (low, high)) or 1.0
-        parts = {"share": difference.max() / change,
-                 "beyond": np.maximum(difference - units * place, 0).max() / change}
-        found[name] = {key: float(part) if np.isfinite(part) else float("inf")
-                       for key, part in parts.items()}
+        change = np.maximum(np.abs(low - start), np.abs(high - start))
+        high -= low
+        return high.max(), (high - units * place).max(), change.max()
+
+    values = {name: [np.ascontiguousarray(copy[name], dtype=np.float32) for copy in copies]
+              for name in copies[0]}
+    # As whole numbers: 0 and -0 differ, and NaN is equal to itself.
+    same = unchanged({name: [each.view(np.uint32) for each in held]
+                      for name, held in values.items()})
+    found = {}
+    for name, parts in by_share(largest, {
+            name: [weights[name]] + held for name, held in values.items()
+            if not same[name]}).items():
+        # NumPy's largest number keeps NaN.
+        difference, beyond, change = np.max(parts, 0)
+        # Where only 0 and -0 differ, nothing has changed.
+        found[name] = {key: float(part) if np.isfinite(part) else float("inf") for key, part in (
+            ("share", difference / (change or 1.0)),
+            ("beyond", np.maximum(beyond, 0) / (change or 1.0)))}
     return found
