@@ -21,8 +21,9 @@ ACROSS_TIERS = [column for column in GROUP if column != "tuning"]
 ALWAYS = ("network", "batch")
 # How a runner refuses a tier that sets what an earlier one sets.
 SAME_TIER = r"^same as (\w+): "
-# Behind a row that has a caveat, which stands below the table.
+# Behind a row that has a caveat. The first table says which, the others refer to it.
 MARK = "†"
+SEE_FIRST = f"{MARK} The row has a caveat, which stands below the first table."
 FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
     "fastest", "slower", "no difference seen", "too few processes to tell")
 SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
@@ -128,9 +129,18 @@ def marked(trials: pd.DataFrame) -> "pd.Series[str]":
 
 
 def caveats(trials: pd.DataFrame) -> list[str]:
-    """Return a note for each row with a caveat, for below a table that has its mark."""
-    return [f"{MARK} {label}: {caveat}."
-            for label, caveat in zip(labels(trials), trials["caveat"], strict=True) if caveat]
+    """Return a note for each caveat, with the rows that have it: all of a network, or one by one.
+    """
+    table = trials.assign(contestant=contestants(trials), label=labels(trials))
+    notes = []
+    for caveat, rows in table[table["caveat"] != ""].groupby("caveat", sort=False):
+        where = []
+        for (contestant, network), own in rows.groupby(["contestant", "network"], sort=False):
+            alike = (table["contestant"] == contestant) & (table["network"] == network)
+            whole = len(own) > 1 and len(own) == alike.sum()
+            where += [f"{contestant}, {network}"] if whole else list(own["label"])
+        notes.append(f"{MARK} {caveat}: {'; '.join(where)}.")
+    return notes
 
 
 def is_marked(table: pd.DataFrame) -> bool:

@@ -166,8 +166,10 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
              "unscaled": unscaled, "uncounted": divided.remark(trials),
              "traced": " With several devices, the first was traced."
              if (times["devices"] > 1).any() else ""}
-    notes = {name: " ".join(ranking.caveats(trials)) if ranking.is_marked(table) else ""
+    notes = {name: ranking.SEE_FIRST if ranking.is_marked(table) else ""
              for name, table in found.items()}
+    if any(notes.values()):
+        notes["answer"] = " ".join(ranking.caveats(trials))
     parts: list[Part] = [
         Text(headline(trials) + (f" Throughout: {throughout}." if throughout else "")),
         *(Text(remark) for remark in effort.remarks(campaign)),

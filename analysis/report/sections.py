@@ -72,8 +72,8 @@ SECTIONS = (
      "{unseen}"),
     ("outputs", "How far outputs are off",
      "The largest distance from the float64 reference, in units of how outputs differ between "
-     "inputs, and what the rounding of the declared precision explains. The reference of INT8 "
-     "quantises as the engine must.", ""),
+     "inputs. Beside it stands what the rounding of the declared precision explains. The reference "
+     "of INT8 quantises as the engine must.", ""),
     ("quantisation", "What INT8 costs",
      "Outputs against those of the network itself, with the weights that were drawn. A trained "
      "network's accuracy is another matter.", ""),
@@ -97,8 +97,8 @@ SECTIONS = (
      "measure the same quantity; they should be 1."),
     ("memory", "Peak memory", "", ""),
     ("speed_up", "The GPU's speed-up over the processor",
-     "The same trial on both, in the same build of each framework: the processor's time divided by "
-     "the GPU's.", ""),
+     "The processor's time divided by the GPU's. Both ran the same trial in the same build of each "
+     "framework.", ""),
     ("reasons", "Why the slower ones are slower",
      "Each row that is shown to be slower stands beside the fastest of its workload. Their traces "
      "give the parts of their steps that differ by a tenth of the gap or more. "

@@ -118,6 +118,7 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
                figures=drawn, raw=raw, audit=audit, place=published.name,
                headline=report.headline(rows), throughout=ranking.throughout(rows),
                answer=grids.answer(published), caveats=ranking.caveats(rows),
+               see_first=ranking.SEE_FIRST,
                effort=effort.remarks(published.campaign), files=folders.raw_files(home),
                more=index.is_other(home), hardware=index.facts_of(home), sections=_sections(home),
                refused=grids.linked(refused, "verdict", refused_links),

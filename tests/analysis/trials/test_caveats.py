@@ -1,5 +1,6 @@
 """caveats.csv: an unranked row leaves every ranking, and each table marks its row and says why."""
 
+import pandas as pd
 import pytest
 
 from analysis.audit import audit
@@ -43,7 +44,8 @@ def test_an_unranked_row_is_shown_with_its_reason_and_leaves_every_ranking(folde
     assert answer["verdict"].tolist() == ["only tensorflow"]
     report.write([campaign.folder], tmp_path / "report", plots=False)
     page = (tmp_path / "report" / "report.md").read_text()
-    assert page.count(f"† pytorch, alexnet_cifar, batch 128: {WHAT}.") == 4
+    assert page.count(f"† {WHAT}: pytorch, alexnet_cifar, batch 128.") == 1
+    assert page.count(ranking.SEE_FIRST) == 3
 
 
 def test_a_ranked_row_keeps_its_rank_and_has_a_mark_and_a_remark(folder):
@@ -53,7 +55,15 @@ def test_a_ranked_row_keeps_its_rank_and_has_a_mark_and_a_remark(folder):
     assert set(speeds["trial"]) == {PYTORCH, TENSORFLOW}
     assert tables.times(rows, speeds)["framework"].tolist() == ["pytorch †", "tensorflow"]
     assert tables.remarks(rows)["remark"].tolist() == [f"caveat: {WHAT}"]
-    assert ranking.caveats(rows) == [f"† pytorch, alexnet_cifar, batch 128: {WHAT}."]
+    assert ranking.caveats(rows) == [f"† {WHAT}: pytorch, alexnet_cifar, batch 128."]
+
+
+def test_a_caveat_of_many_rows_is_said_once(made, tmp_path):
+    rows = summary.summarise(reader.read(made.write(tmp_path))).assign(caveat="slow")
+    rows = pd.concat([rows, rows.assign(batch=256, trial=rows["trial"] + "-256")], ignore_index=True)
+    assert ranking.caveats(rows) == ["† slow: pytorch, alexnet_cifar; tensorflow, alexnet_cifar."]
+    rows.loc[0, "caveat"] = ""
+    assert ranking.caveats(rows) == ["† slow: tensorflow, alexnet_cifar; pytorch, alexnet_cifar, batch 256."]
 
 
 @pytest.mark.parametrize(("how", "verdict"), [
