@@ -182,7 +182,8 @@ def totals_of_all(of_block, rows):
 def unchanged(rows):
     """Whether the tensors of each name are equal; by blocks, so that no large mask is made."""
     def same(one, *others):
-        return all(np.array_equal(*blocks) for other in others for blocks in blocks_of((one, other)))
+        return all(np.array_equal(*blocks)
+                   for other in others for blocks in blocks_of((one, other)))
 
     return {name: all(found) for name, found in by_share(same, rows).items()}
 
