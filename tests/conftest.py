@@ -118,7 +118,9 @@ def worker_for(tmp_path_factory):
         # One build leaves nothing behind for the next, except in MXNet: it takes its threads from
         # the variable as it is loaded, by default one, and stays with its first precision.
         own = TASK if framework == "mxnet" else ("device", "devices", "threads")
-        alike = (framework, os.environ.get("OMP_NUM_THREADS", "1"),
+        parallel = recipes.load(framework).parallel
+        ranks = parallel and parallel.has_ranks(task.get("strategy", ""))
+        alike = (framework, os.environ.get("OMP_NUM_THREADS", "1"), ranks,
                  *(task.get(key, TASK[key]) for key in own))
         worker = kept.pop(alike, None)
         if worker is None:
@@ -165,7 +167,7 @@ def started(framework, module, log, task):
         return Worker(environment.interpreter, module, log, variables)
     parallel = parallel_of(module) or recipes.load(framework).parallel
     variables |= {"OMP_NUM_THREADS": "1", **parallel.variables_of("cpu", devices)}
-    if parallel.kind == "controller":
+    if not parallel.has_ranks(task.get("strategy", "")):
         return Worker(environment.interpreter, module, log, variables)
     task["ranks"] = devices
     return Ranks(Launch(parallel, devices), environment.interpreter, module, log, variables)

@@ -25,7 +25,7 @@ STRATEGIES = {
     **dict.fromkeys(("tree", "hierarchical_copy"), ("#009e73", "^")),
     **dict.fromkeys(("gather", "one_device", "device"), ("#cc79a7", "D")),
     "host_one": ("#e69f00", "v"),
-    **dict.fromkeys(("host_all", "local"), ("#56b4e9", "P")),
+    **dict.fromkeys(("host_all", "local"), ("#56b4e9", "P")), "multi_worker": ("#e69f00", "^"),
     "one_bit": ("#8c8c8c", "X"), "power_sgd": ("#8b5a2b", "*"), "bf16_compress": ("#999933", "h"),
     "tensor": ("#d55e00", "^"), "pipeline_gpipe": ("#009e73", "v"),
     "pipeline_1f1b": ("#cc79a7", "s"), "fsdp": ("#e69f00", "P"),

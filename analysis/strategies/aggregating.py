@@ -99,7 +99,7 @@ def all_reduced(divided: Divided) -> float:
 
 
 OWN = ("data_parallel", "device", "dist_device_sync", "dist_sync", "hierarchical_copy", "local",
-       "one_device")
+       "multi_worker", "one_device")
 STRATEGIES: Mapping[str, Strategy] = {
     "ddp": Strategy(library, bucketed=True, default=True, step_bytes=all_reduced),
     "all_reduce": Strategy(library, default=True, step_bytes=all_reduced),

@@ -1,7 +1,7 @@
 """What a campaign tells while it runs, and to whom."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,11 @@ from harness.plan.planner import Trial
 # How the reason of a failure says that memory ran short. NCCL does not say which call to CUDA
 # failed: beside other processes on the same GPUs it was an allocation.
 SHORTAGES = ("out_of_memory", "NCCL: unhandled cuda error")
+
+
+def ran_short(row: Mapping[str, Any]) -> bool:
+    """Return whether the reason of a row says that memory ran short."""
+    return any(sign in str(row.get("reason")) for sign in SHORTAGES)
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,7 @@ class Outcome:
     @property
     def shortage(self) -> dict[str, Any] | None:
         """The row that seems short of memory: the process's own, or one of a part of its step."""
-        return next((row for row in (self.row, *self.phases, *self.loading)
-                     if any(sign in str(row.get("reason")) for sign in SHORTAGES)), None)
+        return next(filter(ran_short, (self.row, *self.phases, *self.loading)), None)
 
     @property
     def timed_out(self) -> bool:

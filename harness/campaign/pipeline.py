@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from harness.campaign.events import Outcome
+from harness.campaign.events import Outcome, ran_short
 from harness.campaign.kinds.accuracy import AccuracyProcess
 from harness.campaign.kinds.files import FilesProcess
 from harness.campaign.kinds.inference import InferenceProcess
@@ -89,8 +89,7 @@ class Pipeline:
                 beside = group[first:first + self.jobs]
                 for each in self._in_parallel(lambda one: one.get_ready(), beside):
                     rows = each.rows()
-                    if str(rows[0].get("reason")).startswith("out_of_memory") and (
-                            len(group) > 1 or self._others()):
+                    if ran_short(rows[0]) and (len(group) > 1 or self._others()):
                         short.append((each, rows[0]))
                     else:
                         yield each.table, rows

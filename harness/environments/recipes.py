@@ -123,6 +123,7 @@ class Nodes(Strict):
 class Parallel(Strict):
     """How a framework trains on several devices: one process a device (`ranks`) or one for all.
 
+    `in_ranks` are the strategies of a controller that have one process a device all the same.
     `program` launches the ranks (empty: the interpreter, as for `python -m torch.distributed.run`)
     with the arguments `launch`, in which {devices}, {interpreter} and {scratch} are replaced.
     `failure_report` begins the launcher's report of a failed rank; `rank` is the variable that
@@ -131,6 +132,7 @@ class Parallel(Strict):
     """
 
     kind: Literal["ranks", "controller"]
+    in_ranks: list[str] = []
     program: str = ""
     launch: list[str] = []
     failure_report: str = ""
@@ -145,6 +147,10 @@ class Parallel(Strict):
         chosen = self.nodes.strategies if self.nodes and nodes > 1 else self.strategies
         return chosen.get(device, [])
 
+    def has_ranks(self, strategy: str) -> bool:
+        """Return whether a strategy has a process for each device of a node."""
+        return self.kind == "ranks" or strategy in self.in_ranks
+
     def variables_of(self, device: Device, devices: int) -> dict[str, str]:
         """Return the variables of a process that trains on `devices` of this kind."""
         chosen = {name: value for name, value in self.variables.items() if isinstance(value, str)}
@@ -154,7 +160,7 @@ class Parallel(Strict):
 
     @model_validator(mode="after")
     def _ranks_can_be_told_apart(self) -> "Parallel":
-        if self.kind == "ranks" and not (self.launch and self.rank):
+        if (self.kind == "ranks" or self.in_ranks) and not (self.launch and self.rank):
             raise ValueError("ranks need `launch`, the launcher's arguments, and `rank`, "
                              "the variable that holds a process's rank")
         return self

@@ -123,7 +123,7 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         dropout=network.has_dropout and suite.mode == "training",
                         processes_planned=suite.processes, mode=suite.mode,
                         strategy=strategy, global_batch=whole, nodes=nodes,
-                        ranks=devices if _in_ranks(spec) else nodes,
+                        ranks=devices if _in_ranks(spec, strategy) else nodes,
                     )
                     reason = _refusal(trial, machine, has_set) or (
                         _untested(trial, suite.until) if suite.until else "") or memory.refusal(
@@ -216,10 +216,10 @@ def _strategies(suite: Suite, spec: str, several: tuple[int, int], device_kind: 
     return list(dict.fromkeys(first if each == "default" else each for each in suite.strategies))
 
 
-def _in_ranks(spec: str) -> bool:
+def _in_ranks(spec: str, strategy: str) -> bool:
     """Return whether a framework runs one process a device."""
     parallel = recipes.load(spec.partition("==")[0]).parallel
-    return parallel is not None and parallel.kind == "ranks"
+    return parallel is not None and parallel.has_ranks(strategy)
 
 
 def _refusal(trial: Trial, machine: Machine, has_set: Callable[[str], bool]) -> str:
@@ -308,7 +308,8 @@ def _undivided(trial: Trial, machine: Machine) -> str:
     if not framework.parallel:
         return (f"{framework.title} trains on one device here: "
                 f"configs/frameworks/{trial.framework}.yaml has no key parallel")
-    if framework.parallel.kind == "ranks" and kind in framework.recipe(trial.release).container:
+    if (framework.parallel.has_ranks(trial.strategy)
+            and kind in framework.recipe(trial.release).container):
         return (f"{framework.title} {trial.release} runs in a container, where its ranks could not "
                 "reach the driver's socket: several devices need a release that is installed")
     if kind in framework.parallel.reasons:

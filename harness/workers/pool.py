@@ -67,4 +67,4 @@ def leaves_traces(trial: Trial) -> bool:
 def _settings(trial: Trial) -> tuple[object, ...]:
     """What a worker is started with."""
     return (trial.framework, trial.release, trial.side, trial.device_kind, trial.devices,
-            trial.threads, trial.precision, trial.tuning, trial.data == "files")
+            trial.ranks, trial.threads, trial.precision, trial.tuning, trial.data == "files")

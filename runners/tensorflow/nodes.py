@@ -1,4 +1,7 @@
-"""Several nodes: a process on each, joined by `tf.distribute.MultiWorkerMirroredStrategy`."""
+"""Several processes, one on each node or for each device of one node.
+
+`tf.distribute.MultiWorkerMirroredStrategy` joins them.
+"""
 
 import json
 import os
@@ -7,18 +10,20 @@ import tensorflow as tf
 
 from runners.protocol import Unsupported
 
-COMMUNICATION = {"ring": "RING", "nccl": "NCCL"}
+COMMUNICATION = {"ring": "RING", "nccl": "NCCL", "multi_worker": "AUTO"}
 joined = {}
 
 
 def join(task):
-    """Return the strategy of all nodes; it must be the first that TensorFlow does in a process."""
+    """Return the strategy of all processes. It must be the first that TensorFlow does in each."""
     if task.device == "cpu" and task.devices > task.ranks:
         raise Unsupported("MultiWorkerMirroredStrategy has one CPU device in each process: "
                           "ask for devices: 1 of each node")
     if task.strategy not in joined:
-        port = os.environ["DLBENCH_PORT"]
-        workers = [address + ":" + port for address in os.environ["DLBENCH_NODES"].split(",")]
+        workers = os.environ["DLBENCH_NODES"].split(",")
+        # Nodes share a port; processes of one node have their own.
+        if "DLBENCH_PORT" in os.environ:
+            workers = [address + ":" + os.environ["DLBENCH_PORT"] for address in workers]
         os.environ["TF_CONFIG"] = json.dumps({
             "cluster": {"worker": workers}, "task": {"type": "worker", "index": task.rank}})
         options = tf.distribute.experimental.CommunicationOptions(implementation=getattr(
@@ -29,7 +34,7 @@ def join(task):
 
 
 def wait_for_all(strategy):
-    """Return when all nodes have come here: one number goes round."""
+    """Return when all processes have come here: one number goes round."""
     if "wait" not in joined:
         def add():
             context = tf.distribute.get_replica_context()

@@ -35,6 +35,8 @@ def worker_of(worker_for, tmp_path):
     ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock", marks=slow),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "compiled", marks=slow),
+    ("tensorflow", "multi_worker", "tiny_resnet", 2, "compiled"),
+    pytest.param("tensorflow", "multi_worker", "tiny_lstm", 2, "stock", marks=slow),
     ("mxnet", "local", "tiny_resnet", 2, "stock"),
     ("mxnet", "device", "tiny_fcn", 4, "stock"),
     ("mxnet", "device", "tiny_lstm", 2, "tuned"),
@@ -59,6 +61,17 @@ def test_several_devices_are_the_same_as_the_reference_and_as_one_another(verdic
 def test_a_fault_of_several_devices_is_named(verdict, fault, reason):
     framework = fault.partition(":")[0]
     found = verdict(framework, "tiny_fcn", fault=fault, devices=2, strategy=DEFAULTS[framework])
+    assert found.verdict == "different"
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize(("fault", "reason"), [
+    ("Sum", "the sum over 2 devices instead of the mean"),
+    ("OtherRows", "8 of 8 gradients differ, from the loss backwards first dense4.bias"),
+    ("Stale", "the devices' parameters have come apart: device 1 of 2 holds others than the rest"),
+])
+def test_a_fault_of_tensorflows_processes_is_named(verdict, fault, reason):
+    found = verdict("tensorflow", "tiny_fcn", fault=fault, devices=2, strategy="multi_worker")
     assert found.verdict == "different"
     assert reason in found.reason
 

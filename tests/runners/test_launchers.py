@@ -1,4 +1,4 @@
-"""The launchers of Paddle and CNTK: what they start is found and ended, also when a rank is killed in the middle."""
+"""The launchers of Paddle, CNTK and TensorFlow: what they start is found and ended, also when a rank is killed in the middle."""
 
 import os
 import signal
@@ -8,11 +8,12 @@ import psutil
 import pytest
 
 from harness.workers.worker import Failed, processes_with
+from runners.tensorflow import launcher
 from tests.conftest import started
 from tests.ready import to_train
 from tests.slow import slow_but
 
-STRATEGIES = {"paddle": "all_reduce", "cntk": "data_parallel"}
+STRATEGIES = {"paddle": "all_reduce", "tensorflow": "multi_worker", "cntk": "data_parallel"}
 
 
 @pytest.fixture
@@ -64,6 +65,14 @@ def test_every_part_of_the_step_runs_and_leaves_the_copies_alike(ready, framewor
         one, other = worker.ask("copies", limit=60)["hashes"]
         assert one == other
     assert worker.ask("run", limit=60, steps=1)["loss"] > 0
+
+
+@pytest.mark.parametrize(("seen", "own"), [(None, {"CUDA_VISIBLE_DEVICES": "1"}), ("4,7", {"CUDA_VISIBLE_DEVICES": "7"}), ("", {})])
+def test_our_launcher_shows_a_rank_its_own_gpu(monkeypatch, seen, own):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    assert launcher.gpu_of(1) == own
 
 
 def test_the_shared_memory_of_ranks_that_do_not_answer_is_cleared_away(ready):
