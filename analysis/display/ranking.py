@@ -13,6 +13,7 @@ import pandas as pd
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Times
+from analysis.trials import company
 from analysis.trials.summary import times_of, without_diverged
 
 GROUP = ["network", "batch", "devices", "device_kind", "threads", "precision", "tuning", "data"]
@@ -26,6 +27,8 @@ MARK = "†"
 SEE_FIRST = f"{MARK} The row has a caveat, which stands below the first table."
 FASTEST, SLOWER, NO_DIFFERENCE, TOO_FEW = (
     "fastest", "slower", "no difference seen", "too few processes to tell")
+CROWDED = "not compared: other programs were computing"
+UNDECIDED = (NO_DIFFERENCE, TOO_FEW, CROWDED)
 SPEEDS = ["relative_speed", "relative_speed_low", "relative_speed_high"]
 SETTINGS = {"batch": "batch {}", "devices": "{} devices", "threads": "{} threads",
             "data": "data {}", "global_batch": "global batch {}", "side": "side {}"}
@@ -41,9 +44,10 @@ def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tup
 
     Columns: GROUP, contestant, framework, strategy, trial, relative_speed (1 is the fastest's,
     smaller is slower) with _low and _high, and verdict: fastest, slower, `NO_DIFFERENCE` where the
-    interval contains 1, or `TOO_FEW`.
+    interval contains 1, `TOO_FEW`, or `CROWDED` where either row lost processors to others. The
+    fastest is `CROWDED` if it compares with none.
     """
-    campaign = without_diverged(campaign)
+    campaign, crowded = without_diverged(campaign), company.crowded(campaign)
     ranked = trials.assign(contestant=contestants(trials))[trials["verified"] == "yes"]
     columns = [*GROUP, "contestant", "framework", "strategy", "trial"]
     found = []
@@ -56,11 +60,16 @@ def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tup
             ratio = bootstrap.ratio(best, times(campaign, trial["trial"]), comparisons=pairs)
             if place == 0:
                 ratio, verdict = bootstrap.Estimate(1.0, 1.0, 1.0, ratio.processes), FASTEST
+            elif crowded & {group["trial"].iloc[0], trial["trial"]}:
+                verdict = CROWDED
             elif not ratio.has_interval:
                 verdict = TOO_FEW
             else:
                 verdict = NO_DIFFERENCE if ratio.contains(1.0) else SLOWER
             found.append({**trial[columns], **ratio.columns("relative_speed"), "verdict": verdict})
+        others = found[len(found) - len(group) + 1:]
+        if others and all(row["verdict"] == CROWDED for row in others):
+            found[-len(group)]["verdict"] = CROWDED
     return pd.DataFrame(found, columns=[*columns, *SPEEDS, "verdict"])
 
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.display import palette, ranking, style
 from analysis.display.numbers import BYTE_UNITS, JOULE_UNITS, TIME_UNITS, Units, best_unit
 from analysis.display.palette import SeriesStyle
-from analysis.display.ranking import FASTEST, GROUP, NO_DIFFERENCE, TOO_FEW
+from analysis.display.ranking import FASTEST, GROUP, UNDECIDED
 from analysis.display.style import INK, LINES, styled
 
 DROPOUT = "(dropout)"
@@ -179,7 +179,7 @@ def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", own: SeriesStyle) -> N
         axes.errorbar(value, row, xerr=[[value - low], [high - value]], fmt="none",
                       ecolor=own.colour, elinewidth=1.6, capsize=3)
     axes.plot(value, row, **{**style.line(own), "linestyle": ""})
-    if trial["verdict"] in (NO_DIFFERENCE, TOO_FEW):
+    if trial["verdict"] in UNDECIDED:
         right = max(1.0, value if pd.isna(high) else high)
         axes.annotate(trial["verdict"], (right, row), xytext=(8, 0), va="center", fontsize=8,
                       textcoords="offset points")

@@ -20,6 +20,7 @@ from analysis.display.numbers import (
     span,
 )
 from analysis.display.ranking import (
+    CROWDED,
     FASTEST,
     GROUP,
     MARK,
@@ -221,6 +222,8 @@ def _verdict(speeds: pd.DataFrame) -> str:
     names = speeds["contestant"].tolist()
     if len(names) == 1:
         return f"only {names[0]}"
+    if CROWDED in set(speeds["verdict"]):
+        return CROWDED
     equal = speeds[speeds["verdict"] == NO_DIFFERENCE]["contestant"].tolist()
     if equal:
         return f"{NO_DIFFERENCE} between {' and '.join([names[0], *equal])}"
@@ -235,6 +238,6 @@ def _speeds(speeds: pd.DataFrame) -> dict[str, str]:
     words = {}
     for _, row in speeds.iterrows():
         text, verdict = cell(row, "relative_speed"), row["verdict"]
-        words[row["trial"]] = "1, the fastest" if verdict == FASTEST else \
-            text if verdict == SLOWER else f"{text}, {verdict}"
+        known = {FASTEST: "1, the fastest", SLOWER: text, CROWDED: CROWDED}
+        words[row["trial"]] = known.get(verdict, f"{text}, {verdict}")
     return words

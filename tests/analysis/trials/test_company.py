@@ -1,9 +1,12 @@
 """Rows that were timed beside other programs are counted, by the processor time that was neither the driver's nor its workers'."""
 
+import pandas as pd
 import pytest
 
+from analysis.display import ranking
 from analysis.records import reader
-from analysis.trials import company
+from analysis.report import tables
+from analysis.trials import company, summary
 
 
 def beside(made, others: float, trials=None):
@@ -53,3 +56,37 @@ def test_nothing_is_said_of_processes_that_the_driver_did_not_start(made, tmp_pa
 
 def test_campaigns_of_earlier_releases_did_not_count_it(made, tmp_path):
     assert company.remarks(reader.read(made.write(tmp_path))) == []
+
+
+@pytest.mark.parametrize(("others", "kind", "verdict"), [
+    (0.0, "cpu", "times"), (0.3, "cpu", "times"), (0.8, "cpu", ranking.CROWDED), (0.8, "cuda", "times"),
+])
+def test_rows_on_processors_that_others_used_are_not_compared(made, tmp_path, others, kind, verdict):
+    """Rows on GPUs keep their rank: few of them wait for the host."""
+    beside(made, others)
+    for trial in made.meta["trials"]:
+        trial["device_kind"] = kind
+    campaign = reader.read(made.write(tmp_path))
+    rows = summary.summarise(campaign)
+    speeds = ranking.relative(campaign, rows)
+    answers = tables.answer(rows, speeds)["verdict"]
+    assert len(answers) and all(verdict in answer for answer in answers)
+    said = tables.times(rows, speeds)["relative speed"].tolist()
+    assert (set(said) == {ranking.CROWDED}) is (verdict == ranking.CROWDED)
+    assert ("1, the fastest" in said) is (verdict == "times")
+
+
+def test_a_row_without_company_is_compared_with_its_like_alone(made, tmp_path):
+    """Of three rows the slowest had company: the other two compare."""
+    rows = summary.summarise(reader.read(made.write(tmp_path / "lonely")))
+    third = rows.iloc[[-1]].assign(trial="third", framework="jax", step_seconds=rows["step_seconds"].max() * 2)
+    table = pd.concat([rows, third], ignore_index=True)
+    campaign = reader.read(tmp_path / "lonely")
+    times = {trial: summary.times_of(campaign, trial) for trial in rows["trial"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(company, "crowded", lambda campaign: {"third"})
+        speeds = ranking.relative(campaign, table, times=lambda campaign, trial: times.get(trial, times[rows["trial"].iloc[-1]]))
+    verdicts = speeds.set_index("trial")["verdict"].to_dict()
+    assert verdicts["third"] == ranking.CROWDED
+    assert ranking.FASTEST in verdicts.values()
+    assert list(verdicts.values()).count(ranking.CROWDED) == 1
