@@ -14,8 +14,8 @@ from analysis.records.reader import Campaign
 
 # Of the processors that a row needs. Ticks of 10 ms and interrupts stay below it.
 NOTICED = 0.1
-# Beside programs of the lowest priority that used 28 to 70 % of two processors, ResNet-56 took 747 ms
-# in PyTorch and 100 in TensorFlow; alone they took 54 and 76.
+# Beside programs of the lowest priority that used 28 to 70 % of two processors, ResNet-56 took
+# 747 ms in PyTorch and 100 in TensorFlow; alone they took 54 and 76.
 CROWDED = 0.25
 
 
