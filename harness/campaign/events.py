@@ -8,7 +8,7 @@ from typing import Any
 from harness.plan.planner import Trial
 
 # How the reason of a failure says that memory ran short. NCCL does not say which call to CUDA
-# failed: beside other processes on the same GPUs it was an allocation.
+# failed. It was seen once, on GPUs that other processes filled, so the process runs again alone.
 SHORTAGES = ("out_of_memory", "NCCL: unhandled cuda error")
 
 

@@ -23,7 +23,7 @@ NO_FAILURES = (
     "E1121 20:32:56.415501   18721 cuda_executor.cc:1365] [0] Failed to allocate device memory of "
     "32.00GiB (34359738368 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n")
 
-# With two H100s whose memory other processes held; NCCL does not say which call failed.
+# Seen on two H100s, while other processes got ready there. NCCL does not say which call failed.
 NCCL = ("2 root error(s) found.\n"
         "  (0) INTERNAL: {{function_node __inference_<lambda>_22332}} NCCL: unhandled cuda error "
         "(run with NCCL_DEBUG=INFO for details). Set NCCL_DEBUG=WARN for detail.\n"

@@ -15,6 +15,8 @@ from harness.proof.distances import Errors, errors_from
 from runners.comparisons import (
     BLOCK,
     SHARE,
+    apart,
+    hash_of,
     momentum_pairs,
     products_of,
     products_of_all,
@@ -184,3 +186,17 @@ def test_one_number_that_changed_is_seen_in_its_tensor_alone(start, place):
     changed[place] = np.nan
     assert unchanged({"a": (start, start.copy()), "b": (start, changed), "c": (start[:0],) * 2}) \
         == {"a": True, "b": False, "c": True}
+
+
+@pytest.mark.parametrize("place", [0, SHARE, SIZE - 1])
+def test_copies_that_come_apart_are_measured_in_any_share_and_nan_is_kept(start, place):
+    one, other = start + np.float32(1), start + np.float32(1)
+    weights = {"weight": start, "zero": np.zeros(3, np.float32)}
+    one, other = {"weight": one, "zero": np.zeros(3, np.float32)}, {"weight": other, "zero": -np.zeros(3, np.float32)}
+    assert apart([one, other], weights, 0) == {"zero": {"share": 0.0, "beyond": 0.0}}
+    before = hash_of(other)
+    other["weight"][place] += 0.5
+    assert apart([one, other], weights, 2)["weight"]["share"] == pytest.approx(1 / 3, abs=1e-5)
+    assert hash_of(other) != before
+    other["weight"][place] = np.nan
+    assert apart([one, other], weights, 2)["weight"] == {"share": math.inf, "beyond": math.inf}
