@@ -41,6 +41,7 @@ class Process:
         self.order = order
         self.worker: Worker | None = None  # once it is ready
         self.built: dict[str, Any] = {}  # what the worker said of its network
+        self.draw = 0  # with which its next proof begins
         self.outcome = Outcome({"trial": trial.trial, "process": number, "order": order,
                                 "status": "ok", "reason": "", "started": now()})
 
@@ -194,7 +195,8 @@ class Process:
         """
         self._tell("proving")
         row, began = self.outcome.row, time.monotonic()
-        verdict = self.session.prove(worker, self.trial, int(row["parameters"]))
+        verdict = self.session.prove(worker, self.trial, int(row["parameters"]), self.draw)
+        self.draw = verdict.draw
         # What compiles in the first step belongs to building.
         elapsed = time.monotonic() - began
         first = 0.0 if after else min(verdict.first_seconds, elapsed)

@@ -172,10 +172,10 @@ class Session:
                           batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial),
                           **trained, **scheduled)
 
-    def prove(self, worker: Worker, trial: Trial, parameters: int) -> Verdict:
+    def prove(self, worker: Worker, trial: Trial, parameters: int, first_draw: int = 0) -> Verdict:
         """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""
         return self.judge.prove(worker, networks.get(trial.network), task_of(trial), trial.batch,
-                                parameters, self.residence(trial))
+                                parameters, self.residence(trial), first_draw)
 
     def feed(self, worker: Worker, trial: Trial) -> None:
         """Let a worker that has built a trial's network take its weights and batches."""

@@ -5,6 +5,7 @@ its loss and what its parameters and running statistics moved. docs/method/samen
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class Judge:
             verdict = self.prove(worker, network, task, batch, built["parameters"])
             if between and verdict.verdict == "same":
                 worker.ask("run", self.limit, steps=between)
-                verdict = self.prove(worker, network, task, batch, built["parameters"])
+                verdict = self.prove(worker, network, task, batch, built["parameters"],
+                                     first_draw=verdict.draw)
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
         except Failed as failure:
@@ -75,13 +77,16 @@ class Judge:
             self.questions.answer(question, CALIBRATED)
 
     def prove(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
-              batch: int, parameters: int, residence: str = "device") -> Verdict:
+              batch: int, parameters: int, residence: str = "device",
+              first_draw: int = 0) -> Verdict:
         """Prove a worker that has built `network` at `batch`. Raises Failed and Unsupported.
 
         Gradients may miss their limits because rounding turned ReLUs or maxima. New weights and
-        samples show it, because a fault shows on every draw.
+        samples show it, because a fault shows on every draw. A process that is proved again begins
+        with the draw that its first proof ended with: it turns the same ReLUs.
         """
-        for draw in range(DRAWS):
+        for number in range(DRAWS):
+            draw = (first_draw + number) % DRAWS
             question = self._question(network, batch, task["devices"], draw)
             case = Case(question, self.questions, self.limits, task, batch)
             findings = Findings()
@@ -91,7 +96,7 @@ class Judge:
             strength = self._compare(case, worker, residence, findings)
             if findings.exact_faults or not findings.faults:
                 break
-        return findings.verdict(parameters, strength)
+        return replace(findings.verdict(parameters, strength), draw=draw)
 
     def _compare(self, case: Case, worker: Worker, residence: str, findings: Findings) -> Strength:
         """Let the worker make its plays, and compare them; return what this could see."""

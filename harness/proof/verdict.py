@@ -36,6 +36,7 @@ class Verdict:
     failure: str = ""  # the kind, where the worker failed instead of answering
     strength: Strength = Strength()
     first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
+    draw: int = 0  # of weights and samples, which the proof ended with
 
 
 @dataclass

@@ -286,8 +286,10 @@ class Runner(protocol.Runner):
     def _canonical(self, parameters):
         """Copy to canonical NumPy arrays by full name: a view of a donated buffer would change."""
         canonical = {}
-        # All copies from the device begin at once, and do not wait for each other.
-        parameters = jax.device_get(parameters)
+        on_device = self._turns_on_device()
+        if not on_device:
+            # All copies from the device begin at once, and do not wait for each other.
+            parameters = jax.device_get(parameters)
         for layer, arrays in parameters.items():
             for parameter, array in arrays.items():
                 name = f"{layer}.{parameter}"
@@ -295,7 +297,15 @@ class Runner(protocol.Runner):
                 if self.division:
                     array = self.division.as_in_network(layer, array)
                 canonical[name] = array, order
-        return all_transposed(canonical)
+        return jax.device_get(transposed(canonical)) if on_device else all_transposed(canonical)
+
+    def _turns_on_device(self):
+        """Whether the device turns what is read.
+
+        What is loaded is turned by the host: another copy on a GPU would be the peak of memory that
+        a small network's row reports.
+        """
+        return self.task.device == "cuda" and self.task.ranks == 1 and not self.division
 
     def _stored_axes(self, name, rank):
         """Axes of a canonical parameter in the order in which it is stored."""
@@ -320,6 +330,17 @@ class Runner(protocol.Runner):
                                  initial_statistics(self.network), self.state["key"], inputs)
         return {name: tuple(output.shape[axis] for axis in (3, 1, 2)) if output.ndim == 4
                 else output.shape[1:] for name, output in outputs.items()}
+
+
+def transposed(arrays):
+    """Transpose arrays by name, each given with its axes, on their device."""
+    axes = tuple((name, tuple(map(int, order))) for name, (_, order) in arrays.items())
+    return transposed_by({name: array for name, (array, _) in arrays.items()}, axes)
+
+
+@partial(jax.jit, static_argnums=1)
+def transposed_by(arrays, axes):
+    return {name: jnp.transpose(arrays[name], order) for name, order in axes}
 
 
 def held_by(number, arrays):

@@ -118,3 +118,10 @@ class Collectives(Runner):
 # arithmetic, but nothing of it is divided.
 Undivided = planted(Runner, sharding, ROWS=sharding.WHOLE, COLUMNS=sharding.WHOLE,
                     SPLIT=sharding.WHOLE)
+
+
+class TurnsOnDevice(Runner):
+    """No fault: parameters are turned as on a GPU."""
+
+    def _turns_on_device(self):
+        return True

@@ -263,6 +263,16 @@ def test_only_what_rounding_could_explain_is_drawn_anew(verdict, judge, monkeypa
     assert asked == list(range(draws))
 
 
+@pytest.mark.parametrize(("fault", "draws"), [("", [0, 0]), ("Kink", [0, 1, 1])])
+def test_a_second_proof_begins_with_the_draw_that_passed(judge, worker_for, monkeypatch, fault, draws):
+    asked, question = [], judge.questions.question
+    monkeypatch.setattr(judge.questions, "question",
+                        lambda *arguments: asked.append(arguments[-1]) or question(*arguments))
+    with worker_for("reference", fault, {}) as worker:
+        assert judge.judge(worker, networks.get("tiny_cnn"), TASK, between=1).verdict == "same"
+    assert asked == draws
+
+
 def test_each_draw_has_weights_and_samples_of_its_own(judge):
     network = networks.get("tiny_resnet")
     drawn = [judge.questions.question(network, 2, 1, draw) for draw in (0, 1)]

@@ -14,6 +14,12 @@ def test_channels_last_and_unrolled_scans_are_the_same(verdict, network, tuning)
     assert found.gradient_error < 1e-4
 
 
+@pytest.mark.parametrize("network", ["tiny_resnet", "tiny_lstm"])
+def test_parameters_that_the_device_turns_are_the_same(verdict, network):
+    found = verdict("jax", network, fault="TurnsOnDevice")
+    assert (found.verdict, found.reason) == ("same", "")
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_mixed_precision_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, precision):
     found = verdict("jax", "tiny_lstm", precision=precision)
