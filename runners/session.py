@@ -4,6 +4,7 @@ The session owns the arrays (`.npz` files that a command names). It has no stati
 nothing: the driver says how many steps. Python 3.5 syntax, because old frameworks load this file.
 """
 
+import collections
 import gc
 import json
 import os
@@ -23,6 +24,8 @@ FROM_FILES = ("loader", "files", "step")
 SETTLED = 2
 # Samples that are tested together.
 EVALUATED = 500
+# The file of a rank's copies.
+OF_RANK = "rank-{}.npz"
 
 
 class Session:
@@ -36,7 +39,7 @@ class Session:
         self.rank = rank
         self.runner = None
         self.task = None
-        # What a process with several copies has loaded last.
+        # What has been loaded last, where there are several copies.
         self.start = None
         # What `train` has fed, how many batches that is, and which one comes next.
         self.proving = None
@@ -188,6 +191,24 @@ class Session:
         return answer if held is None else dict(
             answer, held=held if isinstance(held, list) else [held])
 
+    def save_copies(self, folder):
+        """Save the parameters of each device of this rank, for `apart`."""
+        save(os.path.join(folder, OF_RANK.format(self.rank)), {
+            "{}/{}".format(number, name): value
+            for number, copy in enumerate(self.runner.copies()) for name, value in copy.items()})
+        return {}
+
+    def apart(self, folder, units):
+        """Say how far the copies are apart that all ranks have saved, as `copies` does."""
+        if self.rank:
+            return {"apart": {}}
+        copies = collections.defaultdict(dict)
+        for rank in range(self.task.ranks):
+            for full, value in mapped(os.path.join(folder, OF_RANK.format(rank))).items():
+                number, _, name = full.partition("/")
+                copies[rank, number][name] = value
+        return {"apart": apart(list(copies.values()), self.start, units)}
+
     def phase(self, variant, steps):
         """Build a part of the step once and time `steps` runs of it; with 0 steps, only build."""
         if variant not in self.parts:
@@ -326,7 +347,7 @@ class Session:
 
     def _load_arrays(self, start):
         self.runner.load(start)
-        self.start = start if self.task.devices > self.task.ranks else None
+        self.start = start if self.task.devices > 1 else None
 
     def _feed_repeated(self, samples, residence):
         arrays = mapped(samples)

@@ -2,8 +2,8 @@
 
 Every device starts from the same weights and applies the same aggregated gradients. One that
 differs in a bit has missed an update, applied its own, aggregated differently, or added the same
-numbers in another order. The last is rounding and no fault. A process that holds several copies can
-tell by how much they differ; ranks cannot see each other, so all their bits must be equal.
+numbers in another order. The last is rounding and no fault. So copies that are not equal in every
+bit are measured; ranks save theirs for it.
 
 Where devices divide the network, each shard must be held once: its copies are those that several
 devices hold whole, and the rest is gathered from all of them.
@@ -13,10 +13,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import networks
 from analysis.proof.tolerances import COPIES, STORED_UNITS
 from analysis.strategies import table as strategies
+from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
 
 # Of all parameters, the share that must lie on one device each.
@@ -52,6 +54,8 @@ def compare(worker: Worker, network: networks.Network, strategy: str, devices: i
     fault = (f"the devices' parameters have come apart: device {', '.join(strays)} of {devices} "
              "holds others than the rest")
     if not apart:
+        apart = _apart_of_ranks(worker, limit)
+    if not apart:
         return Comparison(fault)
     error = max(parameter["share"] for parameter in apart.values())
     worst = max(apart, key=lambda name: apart[name]["beyond"])
@@ -60,6 +64,14 @@ def compare(worker: Worker, network: networks.Network, strategy: str, devices: i
     share = apart[worst]["share"]
     return Comparison(f"{fault}; parameters that differ: {len(apart)}, most of all {worst}, "
                       f"by {share:.2g} of what training changed (allowed {COPIES:.0e})", error)
+
+
+def _apart_of_ranks(worker: Worker, limit: float) -> dict[str, Any]:
+    with AnswerFolder(worker.log.parent) as folder:
+        worker.ask("save_copies", limit, folder=str(folder.folder))
+        answer = worker.ask("apart", limit, folder=str(folder.folder), units=STORED_UNITS)
+    apart: dict[str, Any] = answer["apart"]
+    return apart
 
 
 def undivided(held: Sequence[Mapping[str, int]], network: networks.Network, devices: int) -> str:

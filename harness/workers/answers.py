@@ -183,6 +183,10 @@ class Copies(Answer):
     held: Annotated[list[dict[Line, Count]], Field(max_length=4096)] = []
 
 
+class AllApart(Answer):
+    apart: dict[Line, Apart]
+
+
 class Windows(Answer):
     windows: list[Window]
 
@@ -300,7 +304,8 @@ class Profiled(Recorded):
 # Other commands answer nothing.
 ANSWERS: Mapping[str, type[Answer]] = {
     "hello": Hello, "build": Built, "open_files": OpenedFiles,
-    "run": Ran, "train": Trained, "copies": Copies, "phase": Timed,
+    "run": Ran, "train": Trained, "copies": Copies, "apart": AllApart,
+    "phase": Timed,
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,

@@ -38,6 +38,8 @@ MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "losses": lambda values: [mean(of_step) for of_step in zip(*values, strict=True)],
     "network_tx_bytes": sum,
     "hashes": lambda values: [value for hashes in values for value in hashes],
+    # Rank 0 compares.
+    "apart": lambda values: values[0],
     "held": lambda values: [each for held in values for each in held or [{}]],
 }
 

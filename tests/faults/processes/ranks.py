@@ -202,6 +202,16 @@ class Refuses(Runner):
         super().step()
 
 
+class Rounds(Runner):
+    """Rank 1 holds every parameter one unit in the last place off."""
+
+    def copies(self):
+        own, = super().copies()
+        up = np.float32(np.inf)
+        return [{name: np.nextafter(value.astype(np.float32), up) if self.task.rank else value
+                 for name, value in own.items()}]
+
+
 class SameRows(Runner):
     """Rank 1 reads the rows of rank 0, as without a sampler that knows its rank."""
 

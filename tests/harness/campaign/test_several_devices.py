@@ -74,17 +74,10 @@ def test_a_killed_rank_is_one_row_and_leaves_nothing_behind(tmp_path, stand_in, 
     assert workers_in(tmp_path) == []
 
 
-def test_a_rank_that_misses_an_update_while_it_is_timed_is_different(tmp_path, stand_in, workers_in):
-    stand_in(one="processes.ranks:StaleLate")
-    run(tmp_path, frameworks="one", devices=2)
-    (row,) = rows(tmp_path)
-    assert (row["status"], row["verified"]) == ("failed", "no")
-    assert row["reason"] == "different: the devices' parameters have come apart: device 1 of 2 holds others than the rest"
-    assert workers_in(tmp_path) == []
-
-
-def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_worst_parameter_named(tmp_path, stand_in):
-    stand_in(one="processes.controllers:StaleLate")
+@pytest.mark.parametrize("kind", ["ranks", "controllers"])
+def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_worst_parameter_named(
+        tmp_path, stand_in, workers_in, kind):
+    stand_in(one=f"processes.{kind}:StaleLate")
     done = run(tmp_path, frameworks="one", devices=2)
     (row,) = rows(tmp_path)
     assert (row["status"], row["verified"], row["copies_error"]) == ("failed", "no", "")
@@ -93,10 +86,13 @@ def test_a_copy_that_misses_an_update_while_it_is_timed_is_different_and_the_wor
                         row["reason"])
     assert float(said[1]) > 1e-3
     assert done.processes["copies_error"].item() == pytest.approx(float(said[1]), rel=0.05)
+    assert workers_in(tmp_path) == []
+    assert not list(tmp_path.rglob("answers-*"))
 
 
-def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(tmp_path, stand_in):
-    stand_in(one="processes.controllers:Rounds", other="processes.ranks")
+@pytest.mark.parametrize("kind", ["ranks", "controllers"])
+def test_copies_that_differ_by_rounding_are_ranked_and_the_row_says_by_how_much(tmp_path, stand_in, kind):
+    stand_in(one=f"processes.{kind}:Rounds", other="processes.ranks")
     done = run(tmp_path, frameworks=["one", "other"], devices=2)
     row, equal = rows(tmp_path)
     share = float(row["copies_error"])

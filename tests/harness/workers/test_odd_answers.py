@@ -28,6 +28,7 @@ HONEST = {
     "train": ({"steps": 2}, {"losses": [2.5, 2.4]}),
     "copies": ({}, {"hashes": ["0" * 64, "1" * 64], "apart": {"dense1.bias": {"share": 0.1,
                                                                             "beyond": 0.0}}}),
+    "apart": ({}, {"apart": {"dense1.bias": {"share": 0.1, "beyond": 0.0}}}),
     "phase": ({"steps": 2}, TIMED),
     "peak": ({"windows": 2}, WINDOWS),
     "time": ({"runs": [["a", 1], ["b", 2]]}, WINDOWS),
