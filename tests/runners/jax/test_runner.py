@@ -14,9 +14,11 @@ def test_channels_last_and_unrolled_scans_are_the_same(verdict, network, tuning)
     assert found.gradient_error < 1e-4
 
 
-@pytest.mark.parametrize("network", ["tiny_resnet", "tiny_lstm"])
-def test_parameters_that_the_device_turns_are_the_same(verdict, network):
-    found = verdict("jax", network, fault="TurnsOnDevice")
+@pytest.mark.parametrize(("network", "several"), [
+    ("tiny_resnet", {}), ("tiny_lstm", {}), ("tiny_resnet", {"devices": 2, "strategy": "all_reduce"}),
+])
+def test_parameters_that_the_device_turns_are_the_same(verdict, network, several):
+    found = verdict("jax", network, fault="TurnsOnDevice", **several)
     assert (found.verdict, found.reason) == ("same", "")
 
 
