@@ -92,9 +92,9 @@ SECTIONS = (
      "differences. So the parts of a step with scattered times do not add up to it, and the last "
      "column says by how much.", ""),
     ("traffic", "Traffic and energy of a mini-batch", "",
-     "Bytes on the links, packet headers included, and joules of all devices of a row, from "
-     "counters read at both edges of each timed window. The last columns compare two ways to "
-     "measure the same quantity; they should be 1."),
+     "Bytes on the links include packet headers. Joules are those of all devices of a row. Both "
+     "come from counters read at the edges of each timed window. The last columns compare two ways "
+     "to measure the same quantity; they should be 1."),
     ("memory", "Peak memory", "", ""),
     ("speed_up", "The GPU's speed-up over the processor",
      "The processor's time divided by the GPU's. Both ran the same trial in the same build of each "

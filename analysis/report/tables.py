@@ -224,9 +224,12 @@ def _verdict(speeds: pd.DataFrame) -> str:
         return f"only {names[0]}"
     if CROWDED in set(speeds["verdict"]):
         return CROWDED
-    equal = speeds[speeds["verdict"] == NO_DIFFERENCE]["contestant"].tolist()
-    if equal:
-        return f"{NO_DIFFERENCE} between {' and '.join([names[0], *equal])}"
+    equal = speeds[speeds["verdict"] == NO_DIFFERENCE]
+    if len(equal):
+        # How much they may differ: 2 % and a factor of 2 are not the same answer.
+        ranges = [f"{span(1 / row['relative_speed_high'], 1 / row['relative_speed_low'])} times "
+                  f"as fast as {row['contestant']}" for _, row in equal.iterrows()]
+        return f"{NO_DIFFERENCE}: {names[0]} {', '.join(ranges)}"
     if TOO_FEW in set(speeds["verdict"]):
         return TOO_FEW
     value, low, high = speeds.iloc[1][ranking.SPEEDS]
