@@ -68,9 +68,10 @@ class Cell:
 
     @property
     def rank(self) -> str:
-        """What the cell shows as its rank: fastest, tied with it, or its share of that speed."""
-        tied = self.state == ranking.NO_DIFFERENCE
-        return "fastest" if self.share == 1 else f"{self.ratio}{', tied' if tied else ''}"
+        """What the cell shows as its rank: fastest, or its share of that speed."""
+        if self.share == 1:
+            return "fastest"
+        return f"{self.ratio}, {self.state}" if self.state == ranking.NO_DIFFERENCE else self.ratio
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ class Display(Listener):
         self.further = 0
         self.estimated = 0.0
         self.spent = 0.0
+        self.finished = 0
         self.began = time.monotonic()
         self.progress = Progress(
             TextColumn("[bold]{task.completed:>3.0f}/{task.total:.0f}"), BarColumn(bar_width=24),
@@ -63,7 +64,7 @@ class Display(Listener):
 
     def watch(self, event: Event) -> None:
         """Show what the current process does. What comes before the first one counts for none."""
-        if event.phase == "starting" and not self.spent:
+        if event.phase == "starting" and not self.finished:
             self.began = time.monotonic()
         self.progress.update(self.task, now=describe(event, self.suite.windows))
 
@@ -71,9 +72,13 @@ class Display(Listener):
         """Count a finished process, learn from its duration, and print its line."""
         row = outcome.row
         now = time.monotonic()
-        self.estimated += self.left.pop((row["trial"], row["process"]), self.typical)
+        estimated = self.left.pop((row["trial"], row["process"]), self.typical)
+        # While the first one got ready others did, which are timed soon after it.
+        if self.finished or self.suite.prepare_jobs == 1:
+            self.estimated += estimated
+            self.spent += now - self.began
+        self.finished += 1
         self.further = max(0, total - number - len(self.left))
-        self.spent += now - self.began
         self.began = now
         self.progress.update(self.task, advance=1, total=total, left=self._left())
         process = f"{row['trial']} process {row['process']}"

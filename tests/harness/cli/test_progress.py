@@ -67,6 +67,20 @@ def test_asking_the_reference_first_does_not_count_as_the_first_process(trial: T
     assert console.file.getvalue().endswith("about 1 s left\n")
 
 
+@pytest.mark.parametrize(("jobs", "left"), [(1, "2 min"), (4, "12 s")])
+def test_time_in_which_others_got_ready_too_is_not_taken_for_the_first_process_alone(
+        trial: Trial, monkeypatch: pytest.MonkeyPatch, jobs: int, left: str):
+    now = iter([0.0, 0.0, 100.0, 106.0])  # begun, the first process started, and two done
+    monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: next(now, 106.0))
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    with Display(console, Suite(prepare_jobs=jobs), [(trial, process) for process in range(4)]) as display:
+        display.watch(Event(trial, 0, "starting"))
+        for process in range(2):
+            windows = [{"window": 0, "step_seconds": 0.0125}]
+            display.done(Outcome({"trial": trial.trial, "process": process, "status": "ok"}, windows), process + 1, 4)
+    assert console.file.getvalue().endswith(f"about {left} left\n")
+
+
 def test_a_failure_is_shown_with_its_reason_word_for_word(trial: Trial):
     reason = "crashed: KeyError: no [weight] in [/tmp]"
     text = shown(trial, {"status": "failed", "reason": reason})
