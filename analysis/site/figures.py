@@ -18,7 +18,7 @@ from analysis.records.reader import Campaign
 Figure = dict[str, Any]
 
 SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down",
-           "P": "cross", "X": "x", "*": "star", "h": "hexagon"}
+           "P": "cross", "X": "x", "*": "star", "h": "hexagon", "p": "pentagon"}
 ROW_PIXELS = 24
 FRAME_PIXELS = 150  # title, axis and legend
 VARIANTS = ("", "-open", "-dot", "-open-dot")  # of a symbol, by the number of a style
