@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from analysis.site import writer
 from harness.cli.main import app
 from harness.errors import WrongUse
+from tests.slow import slow
 
 RECORDED = Path(__file__).parents[3] / "results" / "h200x2-traced-2026-11-22"
 INTERRUPTED = Path(__file__).parents[3] / "results" / "h200x4-tuned-2026-11-22"
@@ -46,6 +47,17 @@ def test_a_campaign_that_was_interrupted_is_not_published(results, tmp_path):
     shutil.rmtree(results / "h200")
     (results / "published.txt").unlink()
     assert "holds nothing that can be published" in str(publish(results, tmp_path / "site").exception)
+
+
+@slow
+def test_all_campaigns_of_the_repository_make_a_site(tmp_path):
+    """Each has frameworks, strategies and columns that records made for a test may not have."""
+    records = RECORDED.parent
+    done = publish(records, tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    lines = (records / "published.txt").read_text().splitlines()
+    listed = {line for line in lines if line and not line.startswith("#")}
+    assert {path.name for path in (tmp_path / "site/results").iterdir()} == listed
 
 
 def test_only_the_folders_of_the_list_are_published(results, tmp_path):
