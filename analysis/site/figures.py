@@ -22,6 +22,9 @@ SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v"
 ROW_PIXELS = 24
 FRAME_PIXELS = 150  # title, axis and legend
 VARIANTS = ("", "-open", "-dot", "-open-dot")  # of a symbol, by the number of a style
+# Plotly's own labels between powers of ten are single digits: 5, 10, 2, 5.
+TICKS = [digit * 10.0**power for power in range(-4, 9) for digit in (1, 2, 5)]
+LOG = {"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:,.9g}" for tick in TICKS]}
 STEP = ["step_seconds", "step_seconds_low", "step_seconds_high"]
 
 
@@ -62,8 +65,7 @@ def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> 
     layout = {"updatemenus": [{"buttons": menu, "x": 0, "xanchor": "left", "y": 1.2,
                                "yanchor": "top"}],
               "height": 440, "hovermode": "closest", "yaxis": {"title": {"text": "loss"}},
-              "xaxis": {"title": {"text": "steps trained (log scale)"}, "type": "log",
-                        "dtick": "D2"}}
+              "xaxis": {"title": {"text": "steps trained (log scale)"}, **LOG}}
     title = "Loss while timed; the curves of one network should coincide"
     dropout = dict.fromkeys(trial["network"] for trial in campaign.trials if trial.get("dropout"))
     if dropout:
@@ -132,7 +134,7 @@ def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str],
 
 
 def _titled(figure: Figure, title: str, axis: str, log: bool = False) -> Figure:
-    scale = {"type": "log", "dtick": "D2"} if log else {"rangemode": "tozero"}
+    scale = LOG if log else {"rangemode": "tozero"}
     layout = {**figure["layout"], "xaxis": {"title": {"text": axis}, **scale}}
     return {**figure, "title": title, "layout": layout}
 
