@@ -17,6 +17,7 @@ from harness.inference.calls import Calls
 from harness.inference.reference import Asked, Reference
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
+from runners.reference.inference import error_along
 
 # The last call has the first one's inputs again, behind others.
 PROOF_CALLS = 3
@@ -116,9 +117,27 @@ class InferenceJudge:
             return _different(verdict, f"most outputs are off by {near:.2g} or more of how they "
                                        f"differ between inputs; {nearest:.2g} is allowed for the "
                                        "nearest quarter")
+        return self._along(calls, verdict) if limit >= BLIND else verdict
+
+    def _along(self, calls: Calls, verdict: Verdict) -> Verdict:
+        """Compare outputs that rounding alone moves about as far as inputs do.
+
+        Errors of rounding have no direction. So they cancel along the differences between the exact
+        outputs, where those of an engine that ignores its inputs add up to one.
+        """
+        exact = self.reference.outputs(calls.asked, calls.file)
+        found = dict(calls.found)
+        limit = verdict.output_limit if calls.asked.quantised else (
+            FACTOR * self.reference.rounding_along(calls.asked))
         if limit >= BLIND:
             return _different(verdict, f"unproven: outputs may be off by {limit:.2g} of how they "
                                        "differ between inputs")
+        error = abs(error_along(np.concatenate([found[batch] for batch in sorted(found)]),
+                                np.concatenate([exact[batch] for batch in sorted(found)])))
+        verdict = replace(verdict, output_error=error, output_limit=limit)
+        if not error <= limit:
+            return _different(verdict, f"along the differences between inputs outputs are off by "
+                                       f"{error:.2g}, {limit:.2g} is allowed")
         return verdict
 
     def _limits(self, asked: Asked) -> tuple[float, float]:

@@ -170,6 +170,16 @@ class Reference:
 
         With `moves` it is that of INT8 in which a number near a tie goes to the other level.
         """
+        return float(max(self._rounded(asked, moves)["errors"]))
+
+    def rounding_along(self, asked: Asked) -> float:
+        """Return how far correct arithmetic is off along the differences between outputs.
+
+        It is the root mean square of `error_along` over runs and pairs of samples. Raises Failed.
+        """
+        return float(np.sqrt(np.mean(np.square(self._rounded(asked, False)["along"]))))
+
+    def _rounded(self, asked: Asked, moves: bool) -> dict[str, list[float]]:
         # Rounding spreads among a few tokens as among 1024, whose answers would take hours.
         asked = replace(asked, network=networks.short_of(asked.network))
         network = asked.network
@@ -181,11 +191,11 @@ class Reference:
                     network, max(2, self.samples), PROOF_BATCHES, self.seed + SEED)
                 runners.arrays.save(file, {"inputs": drawn.reshape(-1, *drawn.shape[2:])})
                 with self._worker(network) as worker:
-                    found = worker.ask("rounding", self.limit, weights=str(self.weights(asked)),
-                                       inputs=str(file), precision=asked.precision,
-                                       runs=MOVES if moves else RUNS, seed=self.seed, moves=moves)
-                self.known[key] = max(found["errors"])
-            return float(self.known[key])
+                    self.known[key] = worker.ask(
+                        "rounding", self.limit, weights=str(self.weights(asked)),
+                        inputs=str(file), precision=asked.precision,
+                        runs=MOVES if moves else RUNS, seed=self.seed, moves=moves)
+            return dict(self.known[key])
 
     def _ranges(self, asked: Asked) -> dict[str, np.ndarray]:
         """Return the ends of each tensor of a network over samples of the trial's data."""

@@ -141,6 +141,7 @@ class Played(Answer):
 
 class Rounding(Answer):
     errors: Annotated[list[Moment], Field(min_length=1, max_length=1000)]
+    along: Annotated[list[Finite], Field(max_length=10_000)] = []
 
 
 class Transferred(Timed):

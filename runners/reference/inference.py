@@ -53,12 +53,13 @@ class Answers(answers.Built):
     def rounding(self, weights, inputs, precision, runs, seed, moves=False):
         """Return the largest error of each of `runs` runs with random rounding (`errors_of`).
 
-        With `moves`, in each run one number of a tensor that INT8 stores goes to another level.
+        `along` is `error_along` of each sample and the next one, in each run. With `moves`, in each
+        run one number of a tensor that INT8 stores goes to another level.
         """
         arrays, samples = mapped(weights), mapped(inputs)["inputs"]
         load(self.runner, arrays)
         exact = outputs_of(self.runner, samples)
-        errors = []
+        errors, along = [], []
         for run in range(runs):
             task = Task(self.task.network, self.task.batch, dropout=False, seed=seed * runs + run)
             # An INT8 engine computes in float32 between its integers.
@@ -68,8 +69,11 @@ class Answers(answers.Built):
             if moves:
                 names = sorted(int8.scales(self.task.network, arrays))
                 quantise(other, arrays, names[np.random.RandomState(task.seed).randint(len(names))])
-            errors.append(float(errors_of(outputs_of(other, samples), exact).max()))
-        return {"errors": errors}
+            found = outputs_of(other, samples)
+            errors.append(float(errors_of(found, exact).max()))
+            along += [error_along(found[first:first + 2], exact[first:first + 2])
+                      for first in range(len(exact) - 1)]
+        return {"errors": errors, "along": along}
 
 
 def load(built, arrays):
@@ -138,5 +142,17 @@ def errors_of(found, exact):
     unit = np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean())
     apart = np.sqrt(np.square(found.reshape(flat.shape) - flat).sum(axis=1))
     return apart / unit
+
+
+def error_along(found, exact):
+    """Return how far outputs are off along the differences between the exact ones, as a share.
+
+    It is the coefficient of a regression of outputs on exact ones, both less their mean, minus one.
+    Rounding errors of many outputs cancel in it. Outputs that do not depend on the input give -1.
+    """
+    differences = exact.reshape(len(exact), -1)
+    differences = differences - differences.mean(axis=0)
+    moved = found.reshape(len(found), -1).astype(np.float64)
+    return float((moved * differences).sum() / np.square(differences).sum() - 1)
 
 

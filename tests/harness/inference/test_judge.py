@@ -64,6 +64,70 @@ def test_large_faults_show_in_bf16_too(verdict, fault):
     assert "outputs are off by" in verdict(fault, precision="bf16").reason
 
 
+class CoarseReference:
+    """Outputs of four samples that correct rounding moves by 0.3 of how they differ."""
+
+    rows = 4, 1000
+
+    def __init__(self, along=0.01):
+        self.exact = [np.random.default_rng(seed).standard_normal(self.rows) for seed in (1, 2)]
+        self.unit = unit_of(np.concatenate(self.exact))
+        self.along = along
+
+    def outputs(self, asked, file):
+        return self.exact
+
+    def rounding(self, asked, moves=False):
+        return 0.3
+
+    def rounding_along(self, asked):
+        return self.along
+
+    def noise(self, seed, size=0.3):
+        drawn = np.random.default_rng(10 + seed).standard_normal(self.rows)
+        return size * self.unit * drawn / np.sqrt(np.square(drawn).sum(axis=1, keepdims=True))
+
+
+def coarse_verdict(answer, along=0.01):
+    reference = CoarseReference(along)
+    calls = SimpleNamespace(asked=Asked(networks.get(NETWORK), 4, "bf16"), file=None)
+    calls.found = [(batch, answer(reference, batch)) for batch in (0, 1, 0)]
+    return InferenceJudge(reference, 300).compare(calls)
+
+
+def test_rounding_as_large_as_the_differences_is_proven_along_them():
+    found = coarse_verdict(lambda reference, batch: reference.exact[batch] + reference.noise(batch))
+    assert (found.verdict, found.reason, found.output_limit) == ("same", "", 0.05)
+    assert found.output_error < 0.03
+
+
+@pytest.mark.parametrize(("fault", "along"), [
+    # The mean of all samples, whatever the input; the outputs of the other batch; a scale.
+    (lambda reference, batch: np.concatenate(reference.exact).mean(axis=0) + reference.noise(batch), 1),
+    (lambda reference, batch: 0.3 * reference.exact[1 - batch] + reference.noise(batch), 1),
+    (lambda reference, batch: 1.1 * reference.exact[batch] + reference.noise(batch), 0.1)])
+def test_faults_within_the_noise_of_rounding_show_along_the_differences(fault, along):
+    found = coarse_verdict(fault)
+    assert found.verdict == "different" and found.output_limit == 0.05
+    assert found.output_error == pytest.approx(along, rel=0.1)
+    assert found.reason.startswith("along the differences between inputs outputs are off by ")
+
+
+def test_noise_far_beyond_rounding_is_off_whatever_its_direction():
+    found = coarse_verdict(lambda reference, batch: reference.exact[batch] + reference.noise(batch, 2))
+    assert found.reason.startswith("outputs are off by 2 ")
+
+
+def test_a_proof_that_rounding_blinds_along_the_differences_too_proves_nothing():
+    found = coarse_verdict(lambda reference, batch: reference.exact[batch] + reference.noise(batch), 0.11)
+    assert found.reason.startswith("unproven: outputs may be off by 0.55")
+
+
+def test_the_reference_measures_rounding_along_the_differences(judge):
+    asked = Asked(networks.get(NETWORK), 4, "bf16")
+    assert 0 < judge.reference.rounding_along(asked) < judge.reference.rounding(asked) < 0.1
+
+
 def test_a_finer_precision_than_declared_is_refused(verdict):
     assert "computed in a finer precision" in verdict("Good", precision="bf16").reason
 
