@@ -190,3 +190,15 @@ def threads():
     """Return how many threads may compute: the processors of this process, to a limit."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(MOST_THREADS, allowed or 1)
+
+
+def error_along(found, exact):
+    """Return how far outputs are off along the differences between the exact ones, as a share.
+
+    It is the coefficient of a regression of outputs on exact ones, both less their mean, minus one.
+    Rounding errors of many outputs cancel in it. Outputs that do not depend on the input give -1.
+    """
+    differences = exact.reshape(len(exact), -1)
+    differences = differences - differences.mean(axis=0)
+    moved = found.reshape(len(found), -1).astype(np.float64)
+    return float((moved * differences).sum() / np.square(differences).sum() - 1)

@@ -17,7 +17,7 @@ from harness.inference.calls import Calls
 from harness.inference.reference import Asked, Reference
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
-from runners.reference.inference import error_along
+from runners.arrays import error_along
 
 # The last call has the first one's inputs again, behind others.
 PROOF_CALLS = 3

@@ -8,7 +8,7 @@ reference.
 import numpy as np
 
 from runners import int8
-from runners.arrays import mapped
+from runners.arrays import error_along, mapped
 from runners.protocol import Task
 from runners.reference import answers, runner
 
@@ -143,16 +143,5 @@ def errors_of(found, exact):
     apart = np.sqrt(np.square(found.reshape(flat.shape) - flat).sum(axis=1))
     return apart / unit
 
-
-def error_along(found, exact):
-    """Return how far outputs are off along the differences between the exact ones, as a share.
-
-    It is the coefficient of a regression of outputs on exact ones, both less their mean, minus one.
-    Rounding errors of many outputs cancel in it. Outputs that do not depend on the input give -1.
-    """
-    differences = exact.reshape(len(exact), -1)
-    differences = differences - differences.mean(axis=0)
-    moved = found.reshape(len(found), -1).astype(np.float64)
-    return float((moved * differences).sum() / np.square(differences).sum() - 1)
 
 
