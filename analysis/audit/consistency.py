@@ -170,6 +170,9 @@ def _one_after_another(campaign: Campaign) -> Iterator[Finding]:
             before_stop, before_offset = float(span["stop"]), offset
             # The next process cannot begin before the windows of this one have passed.
             now += span["stop"] - span["start"]
+        elif row["status"] == "unsupported":
+            # After its trial's first process it is recorded, not started.
+            continue
         ends.append((now, place_of(row)))
     before, begun = ends[-1]
     if before > end:
