@@ -126,14 +126,14 @@ class InferenceJudge:
         outputs, where those of an engine that ignores its inputs add up to one.
         """
         exact = self.reference.outputs(calls.asked, calls.file)
-        found = dict(calls.found)
         limit = verdict.output_limit if calls.asked.quantised else (
             FACTOR * self.reference.rounding_along(calls.asked))
         if limit >= BLIND:
             return _different(verdict, f"unproven: outputs may be off by {limit:.2g} of how they "
                                        "differ between inputs")
-        error = abs(error_along(np.concatenate([found[batch] for batch in sorted(found)]),
-                                np.concatenate([exact[batch] for batch in sorted(found)])))
+        # All calls, so that one that answered for another's inputs counts.
+        error = abs(error_along(np.concatenate([outputs for _, outputs in calls.found]),
+                                np.concatenate([exact[batch] for batch, _ in calls.found])))
         verdict = replace(verdict, output_error=error, output_limit=limit)
         if not error <= limit:
             return _different(verdict, f"along the differences between inputs outputs are off by "

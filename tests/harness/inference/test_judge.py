@@ -113,6 +113,18 @@ def test_faults_within_the_noise_of_rounding_show_along_the_differences(fault, a
     assert found.reason.startswith("along the differences between inputs outputs are off by ")
 
 
+def test_one_call_of_several_that_answers_for_other_inputs_shows_along_the_differences():
+    # The first call's distance is allowed, and the last one has its inputs again.
+    late = iter([0.9, 1, 1])
+
+    def answer(reference, batch):
+        share = next(late)
+        return share * reference.exact[batch if share == 1 else 1 - batch] + reference.noise(batch, 0.1)
+
+    found = coarse_verdict(answer)
+    assert found.reason.startswith("along the differences between inputs")
+
+
 def test_noise_far_beyond_rounding_is_off_whatever_its_direction():
     found = coarse_verdict(lambda reference, batch: reference.exact[batch] + reference.noise(batch, 2))
     assert found.reason.startswith("outputs are off by 2 ")
