@@ -65,6 +65,20 @@ def test_a_campaign_that_was_resumed_with_more_at_a_time_passes_its_audit(tmp_pa
     assert [finding for finding in consistency.check(told) if finding.file == "processes.csv"] == []
 
 
+@pytest.mark.parametrize(("status", "faults"), [("unsupported", []), ("ok", ["started"])])
+def test_an_unsupported_row_takes_no_place_among_those_that_get_ready(tmp_path, stand_in, status, faults):
+    stand_in(one="reference")
+    done = run(tmp_path, frameworks="one", processes=4, prepare_jobs=2)
+    began = datetime.fromisoformat(done.meta["started"])
+    # The second row was written after the third had begun, whose group began with the first.
+    starts = [(began + timedelta(seconds=seconds)).isoformat() for seconds in (0, 60, 0, 30)]
+    statuses = ["ok", status, "ok", "ok"]
+    told = replace(done, meta={**done.meta, "finished": (began + timedelta(seconds=99)).isoformat()},
+                   processes=done.processes.assign(started=starts, status=statuses),
+                   windows=done.windows[done.windows["process"] != 1])
+    assert [finding.column for finding in consistency._one_after_another(told)] == faults
+
+
 def test_a_process_that_fails_as_it_gets_ready_costs_the_others_nothing(tmp_path, stand_in):
     stand_in(one="reference", two="processes.wire:Refuses", three="import_fails")
     done = run(tmp_path, frameworks=["one", "two", "three"], processes=1, prepare_jobs=3)
