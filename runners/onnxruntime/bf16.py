@@ -1,6 +1,6 @@
 """A network as an ONNX file in bf16, of operators that ONNX Runtime's CUDA provider has in bf16.
 
-Its batch norm, max-pooling and LRN read no bf16 (1.31). So a batch norm is folded into its
+Its batch norm, pooling and LRN read no bf16 (1.31). So a batch norm is folded into its
 convolution, as ONNX Runtime folds it in other formats; what else lacks bf16 reads float32.
 """
 
@@ -65,7 +65,8 @@ def lstm(graph, layer, name, x):
 
 
 OPERATIONS = {**network_file.OPERATIONS, "conv2d": conv2d, "batch_norm": batch_norm, "lstm": lstm,
-              "max_pool": in_float32(network_file.max_pool), "lrn": in_float32(network_file.lrn)}
+              **{name: in_float32(network_file.OPERATIONS[name])
+                 for name in ("max_pool", "avg_pool", "global_avg_pool", "lrn")}}
 
 
 def model_of(network, arrays, batch):

@@ -2,7 +2,7 @@
 
 `stock` is eager, `compiled` adds `torch.compile`. `tuned` adds what PyTorch's performance guide and
 Inductor's documentation name for inference: constants folded into the code, channels-last images
-and, on a GPU, CUDA graphs. Mixed precision is `torch.autocast` in all.
+and, on a GPU, one CUDA graph of the whole call. Mixed precision is `torch.autocast` in all.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from runners.pytorch.runner import (
     set_arithmetic,
     to_numpy,
     trained_shapes,
+    zeros,
 )
 from runners.pytorch.runner import Runner as Trainer
 
@@ -55,11 +56,15 @@ class PyTorch(Engine):
 
     def compiled(self):
         """Return the function of a batch that is called."""
-        if "torch.compile" not in self.settings:
-            return self._run
-        graphs = "CUDA graph" in self.settings
-        return compiling.compiled(self._run, self.task.device,
-                                  "reduce-overhead" if graphs else None)
+        run = self._run
+        if "torch.compile" in self.settings:
+            run = compiling.compiled(run, self.task.device)
+        if "CUDA graph" in self.settings:
+            # Not by `reduce-overhead`: torch.compile leaves `nn.LSTM` out of its own graphs.
+            inputs = self._in_layout(zeros(self.task.network, self.task.batch, self.device))
+            with torch.no_grad():
+                run = compiling.captured(run, (inputs,))
+        return run
 
     def parameter_count(self):
         return self.count
@@ -74,7 +79,10 @@ class PyTorch(Engine):
     def step(self):
         # Not under `inference_mode` where weights are frozen: Inductor reads their versions.
         with torch.no_grad() if "frozen weights" in self.settings else torch.inference_mode():
-            self.outputs = self.run(self.next_batch().to(self.device))
+            batch = self.next_batch()
+            # A graph copies the batch itself.
+            self.outputs = self.run(batch if "CUDA graph" in self.settings else
+                                    batch.to(self.device))
             if not self.on_device:
                 self.outputs = self.outputs.cpu()
 
@@ -114,9 +122,13 @@ class PyTorch(Engine):
                         array = arrays[f"{layer['name']}.{ours}"]
                         getattr(part, theirs).copy_(torch.from_numpy(array))
 
-    def _place(self, batch):
+    def _in_layout(self, batch):
         if "channels_last" in self.settings:
-            batch = batch.contiguous(memory_format=torch.channels_last)
+            return batch.contiguous(memory_format=torch.channels_last)
+        return batch
+
+    def _place(self, batch):
+        batch = self._in_layout(batch)
         if self.task.network["vocabulary"]:
             batch = batch.long()
         if self.on_device:

@@ -247,31 +247,13 @@ class Runner(protocol.Runner):
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
 
     def _capture(self, work):
-        """Capture `work` whole, after warm-up steps on a side stream as PyTorch's notes ask."""
         network, batch = self.task.network, self.task.batch
-        static_inputs = zeros(network, batch, self.device)
-        if self.channels_last:
-            static_inputs = static_inputs.to(memory_format=torch.channels_last)
-        static_targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long,
-                                     device=self.device)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(parallel.WARM_UP_STEPS if self.task.ranks > 1 else 3):
-                work(static_inputs, static_targets)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # NCCL's watchdog asks the device meanwhile, which "global" would refuse.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            loss = work(static_inputs, static_targets)
-
-        def replay(inputs, targets):
-            static_inputs.copy_(inputs, non_blocking=True)
-            static_targets.copy_(targets, non_blocking=True)
-            graph.replay()
-            return loss
-
-        return replay
+        inputs = self._in_layout(zeros(network, batch, self.device))
+        targets = torch.zeros(batch, *network["target_shape"], dtype=torch.long,
+                              device=self.device)
+        several = self.task.ranks > 1
+        return compiling.captured(work, (inputs, targets), parallel.WARM_UP_STEPS if several
+                                  else compiling.WARM_UP_CALLS)
 
     def _on_device(self, inputs, targets):
         return inputs.to(self.device), targets.to(self.device)

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 import networks
@@ -68,6 +69,10 @@ def test_a_file_in_bf16_has_no_operator_that_cuda_has_not_in_bf16():
     model, _ = bf16.model_of(network.to_json(), trained(network), BATCH)
     ops = [node.op_type for node in model.graph.node]
     assert "BatchNormalization" not in ops and ops.count("Conv") == sum(layer.op == "conv2d" for layer in network.layers)
+    made = {node.output[0]: node for node in model.graph.node}
+    [pool] = [node for node in model.graph.node if node.op_type == "GlobalAveragePool"]
+    cast = made[pool.input[0]]
+    assert (cast.op_type, cast.attribute[0].i) == ("Cast", TensorProto.FLOAT)
     with pytest.raises(Unsupported, match="layer lstm1: ONNX Runtime's CUDA provider has no LSTM in bf16"):
         network = networks.get("tiny_lstm")
         bf16.model_of(network.to_json(), trained(network), BATCH)
