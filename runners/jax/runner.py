@@ -1,7 +1,7 @@
 """JAX alone: pure functions over pytrees, and one jitted step whose state is donated.
 
 Images are N H W C, as in JAX's libraries. `stock` is compiled. `tuned` unrolls scans and, on a GPU,
-lets XLA write products in Triton, as JAX's GPU performance tips say (by `compiler_options`:
+lets XLA write products in Triton and record whole steps as CUDA graphs (by `compiler_options`:
 XLA_FLAGS would act on both tiers). Weights are turned at the border to how `layers` stores them. On
 several devices the same step runs in `jax.shard_map` on each one's part of the batch, and
 `lax.pmean` aggregates the gradients; or the network is divided among them (`sharding`).
@@ -26,10 +26,10 @@ from runners.jax.sharding import SPLIT, STRATEGIES, WHOLE, Division
 from runners.jax.step import Aggregation, Phase, write_step
 from runners.jax.tiers import (
     CUDNN_ATTENTION,
-    TUNED_GPU,
     UNROLL,
     UNROLLED,
     choose_style,
+    compiler_options,
     refuse_attention_in_fp16,
     tiers,
 )
@@ -104,8 +104,7 @@ class Runner(protocol.Runner):
             # check_vma would sum the gradients of replicated parameters; FB wants each device's.
             function = jax.shard_map(function, mesh=self.mesh, in_specs=takes, out_specs=gives,
                                      check_vma=False)
-        flags = {flag: True for flag in TUNED_GPU if flag in self.settings}
-        return jax.jit(function, compiler_options=flags or None, **options)
+        return jax.jit(function, compiler_options=compiler_options(self.settings), **options)
 
     def load(self, weights):
         parameters = {}

@@ -1,5 +1,9 @@
 """What each tier and precision sets in JAX, and what JAX refuses."""
 
+import functools
+import os
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -7,8 +11,17 @@ from runners.jax.layers import Style
 from runners.protocol import Unsupported
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
-# The second helps several devices alone.
-TUNED_GPU = ("xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler")
+TRITON, OVERLAP = "xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler"
+COMMAND_BUFFERS, SMALLEST = "xla_gpu_enable_command_buffer", "xla_gpu_graph_min_graph_size"
+# XLA records these in CUDA graphs by itself, and launches the others one by one.
+RECORDED = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN"
+ADDED = ("CONVOLUTION", "WHILE", "CONDITIONAL")
+GRAPHS = f"{COMMAND_BUFFERS}=+{',+'.join(ADDED)}"
+# However few kernels: XLA's own number is 5.
+SMALL_GRAPHS = f"{SMALLEST}=1"
+# Of each setting, the flag for `compiler_options`.
+FLAGS = {TRITON: (TRITON, True), OVERLAP: (OVERLAP, True), SMALL_GRAPHS: (SMALLEST, 1),
+         GRAPHS: (COMMAND_BUFFERS, ",".join((RECORDED, *ADDED)))}
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
 UNROLL = 8
 UNROLLED = f"scan unroll={UNROLL}"
@@ -16,16 +29,39 @@ CUDNN_ATTENTION = "cuDNN attention"
 
 
 def tiers(task):
-    """Return what each tier sets, as JAX's GPU performance tips name it."""
+    """Return what each tier sets, as JAX's GPU performance tips and OpenXLA's flags name it."""
     tuned = ["jax.jit"]
     if task.device == "cuda":
-        tuned += TUNED_GPU[:2 if task.devices > 1 else 1]
+        tuned.append(TRITON)
+        tuned += [OVERLAP] if task.devices > 1 else graphs()
     if any(layer["op"] == "lstm" for layer in task.network["layers"]):
         tuned.append(UNROLLED)
     if task.device == "cuda" and cudnn_attends(task):
         tuned.append(CUDNN_ATTENTION)
     return {"stock": ["jax.jit"], "compiled": ["jax.jit"], "tuned": tuned,
             "uncompiled": "JAX's operations one by one are for finding errors"}
+
+
+@functools.cache
+def graphs():
+    """Return the settings that make a step one CUDA graph; none where this XLA knows them not."""
+    options = dict(FLAGS[setting] for setting in (GRAPHS, SMALL_GRAPHS))
+    try:
+        jax.jit(lambda: 0, compiler_options=options).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return []
+    return [GRAPHS, SMALL_GRAPHS]
+
+
+def compiler_options(settings):
+    """Return XLA's flags for these settings; what XLA_FLAGS says of command buffers comes first.
+
+    A trace switches them off.
+    """
+    flags = dict(FLAGS[setting] for setting in settings if setting in FLAGS)
+    if COMMAND_BUFFERS in os.environ.get("XLA_FLAGS", ""):
+        flags.pop(COMMAND_BUFFERS, None)
+    return flags or None
 
 
 def refuse_attention_in_fp16(task):

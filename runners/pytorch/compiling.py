@@ -7,7 +7,6 @@ import torch
 
 from runners.protocol import Unsupported
 
-
 # Before a capture, as PyTorch's notes on CUDA graphs ask.
 WARM_UP_CALLS = 3
 

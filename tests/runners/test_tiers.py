@@ -23,31 +23,34 @@ for network, precision, compiles in json.loads(sys.argv[1]):
         found[-1][tuning] = tiers(task, *asks)[tuning]
 print("TIERS" + json.dumps(found))
 """
+IN_JAX = ["jax.jit", "xla_gpu_triton_gemm_any", "xla_gpu_enable_command_buffer=+CONVOLUTION,+WHILE,+CONDITIONAL",
+          "xla_gpu_graph_min_graph_size=1"]
+IN_TENSORFLOW = ["TF_GPU_THREAD_MODE=gpu_private",
+                 "XLA_FLAGS=--xla_gpu_triton_gemm_any=true --xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL "
+                 "--xla_gpu_graph_min_graph_size=1"]
 ON_A_GPU = {
     ("pytorch", "resnet50", "bf16"): {
         "stock": [], "compiled": ["torch.compile"],
         "tuned": ["torch.compile", "fused SGD", "channels_last", "CUDA graph", "cuDNN benchmark",
                   "pinned host memory"]},
     ("jax", "resnet50", "bf16"): {
-        "stock": ["jax.jit"], "tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]},
+        "stock": ["jax.jit"], "tuned": IN_JAX},
     ("jax", "lstm32", "tf32"): {
-        "tuned": ["jax.jit", "xla_gpu_triton_gemm_any", "scan unroll=8"]},
+        "tuned": [*IN_JAX, "scan unroll=8"]},
     ("jax", "gpt2_small", "bf16"): {
-        "tuned": ["jax.jit", "xla_gpu_triton_gemm_any", "cuDNN attention"]},
-    ("jax", "gpt2_small", "tf32"): {"tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]},
+        "tuned": [*IN_JAX, "cuDNN attention"]},
+    ("jax", "gpt2_small", "tf32"): {"tuned": IN_JAX},
     # cuDNN refuses its 197 tokens.
-    ("jax", "vit_b16", "bf16"): {"tuned": ["jax.jit", "xla_gpu_triton_gemm_any"]},
+    ("jax", "vit_b16", "bf16"): {"tuned": IN_JAX},
     # Keras's "auto" is XLA on a GPU, where every layer supports it.
     ("tensorflow", "resnet50", "bf16"): {
         "stock": ["XLA"], "compiled": ["XLA"], "uncompiled": [],
-        "tuned": ["XLA", "TF_GPU_THREAD_MODE=gpu_private",
-                  "XLA_FLAGS=--xla_gpu_triton_gemm_any=true"]},
+        "tuned": ["XLA", *IN_TENSORFLOW]},
     # XLA does not compile cuDNN's cell, which is broken in bf16.
     ("tensorflow", "lstm32", "tf32"): {"stock": [], "compiled": ["use_cudnn=False"]},
     ("tensorflow", "lstm32", "bf16"): {
         "stock": ["XLA", "use_cudnn=False"], "uncompiled": ["use_cudnn=False"],
-        "tuned": ["XLA", "use_cudnn=False", "unroll=True", "TF_GPU_THREAD_MODE=gpu_private",
-                  "XLA_FLAGS=--xla_gpu_triton_gemm_any=true"]},
+        "tuned": ["XLA", "use_cudnn=False", "unroll=True", *IN_TENSORFLOW]},
 }
 
 
@@ -102,3 +105,39 @@ def test_tiers_on_a_gpu(interpreter_of, framework):
     found = json.loads(done.stdout.partition("TIERS")[2])
     assert {key: {name: tiers[name] for name in expected[key]}
             for key, tiers in zip(expected, found, strict=True)} == expected
+
+
+GIVEN = """
+import json, os, types
+from runners.{framework} import {module} as tiers
+found = []
+for flags in ("", "--xla_gpu_enable_command_buffer="):
+    os.environ["XLA_FLAGS"] = flags
+    found.append({call})
+print("GIVEN" + json.dumps(found))
+"""
+
+
+def given(interpreter, **program):
+    done = subprocess.run([interpreter, "-c", GIVEN.format(**program)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.partition("GIVEN")[2])
+
+
+def test_a_trace_switches_the_command_buffers_of_tuned_jax_off(interpreter_of):
+    timed, traced = given(interpreter_of("jax"), framework="jax", module="tiers",
+                          call="tiers.compiler_options([tiers.TRITON, *tiers.graphs()])")
+    recorded = timed.pop("xla_gpu_enable_command_buffer")
+    assert recorded == "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONVOLUTION,WHILE,CONDITIONAL"
+    assert timed == traced == {"xla_gpu_triton_gemm_any": True, "xla_gpu_graph_min_graph_size": 1}
+
+
+def test_an_xla_that_cannot_record_convolutions_gets_no_flag_of_graphs(interpreter_of):
+    call = "tiers.FLAGS.update({tiers.GRAPHS: (tiers.COMMAND_BUFFERS, 'UNHEARD_OF')}) or tiers.graphs()"
+    assert given(interpreter_of("jax"), framework="jax", module="tiers", call=call) == [[], []]
+
+
+def test_a_trace_switches_the_command_buffers_of_tuned_tensorflow_off(interpreter_of):
+    call = "tiers.tuned_variables(types.SimpleNamespace(devices=1), os.environ['XLA_FLAGS'])['XLA_FLAGS']"
+    timed, traced = given(interpreter_of("tensorflow"), framework="tensorflow", module="devices", call=call)
+    # XLA takes a flag's last value.
+    assert traced == f"{timed} --xla_gpu_enable_command_buffer="
