@@ -33,7 +33,7 @@ def tiers(task):
     tuned = ["jax.jit"]
     if task.device == "cuda":
         tuned.append(TRITON)
-        tuned += [OVERLAP] if task.devices > 1 else graphs()
+        tuned += [OVERLAP] if task.devices > 1 else []
     if any(layer["op"] == "lstm" for layer in task.network["layers"]):
         tuned.append(UNROLLED)
     if task.device == "cuda" and cudnn_attends(task):
