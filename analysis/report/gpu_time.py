@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from analysis.display import palette, ranking, style
 from analysis.display.numbers import TIME_UNITS, best_unit, number, percent
-from analysis.traces.kernels import BUSY, CLASSES, IDLE
+from analysis.traces.kernels import BUSY, CLASSES, IDLE, NO_TRACE
 
 
 def by_class(kernels: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
@@ -14,6 +14,7 @@ def by_class(kernels: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     `busy` is the union of all activities, less than their sum where they overlap. `idle` is the
     rest of the timed step.
     """
+    kernels = kernels[kernels["class"] != NO_TRACE]
     seconds = kernels.pivot_table(index="trial", columns="class", values="seconds_per_step",
                                   aggfunc="sum", fill_value=0.0)
     present = [name for name in CLASSES if name in seconds]

@@ -1,7 +1,7 @@
 """JAX alone: pure functions over pytrees, and one jitted step whose state is donated.
 
 Images are N H W C, as in JAX's libraries. `stock` is compiled. `tuned` unrolls scans and, on a GPU,
-lets XLA write products in Triton and record whole steps as CUDA graphs (by `compiler_options`:
+lets XLA write products in Triton and record convolutions in CUDA graphs (by `compiler_options`:
 XLA_FLAGS would act on both tiers). Weights are turned at the border to how `layers` stores them. On
 several devices the same step runs in `jax.shard_map` on each one's part of the batch, and
 `lax.pmean` aggregates the gradients; or the network is divided among them (`sharding`).

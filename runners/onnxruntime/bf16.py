@@ -1,9 +1,11 @@
 """A network as an ONNX file in bf16, of operators that ONNX Runtime's CUDA provider has in bf16.
 
-Its batch norm, pooling and LRN read no bf16 (1.31). So a batch norm is folded into its
-convolution, as ONNX Runtime folds it in other formats; what else lacks bf16 reads float32.
+Its batch norm, pooling and LRN read no bf16 (1.31), and of this opset it has no global pooling: a
+mean replaces it. A batch norm is folded into its convolution, as ONNX Runtime folds it in other
+formats. What else lacks bf16 reads float32.
 """
 
+import numpy as np
 from onnx import TensorProto, helper
 
 from runners import int8
@@ -60,13 +62,19 @@ def in_float32(operation):
     return lowered
 
 
+def global_avg_pool(graph, layer, name, x):
+    axes = graph.constant(f"{name}.axes", np.array([2, 3]))
+    return graph.node("ReduceMean", [x, axes], name, keepdims=0)
+
+
 def lstm(graph, layer, name, x):
     raise Unsupported(f"layer {name}: ONNX Runtime's CUDA provider has no LSTM in bf16")
 
 
 OPERATIONS = {**network_file.OPERATIONS, "conv2d": conv2d, "batch_norm": batch_norm, "lstm": lstm,
+              "global_avg_pool": in_float32(global_avg_pool),
               **{name: in_float32(network_file.OPERATIONS[name])
-                 for name in ("max_pool", "avg_pool", "global_avg_pool", "lrn")}}
+                 for name in ("max_pool", "avg_pool", "lrn")}}
 
 
 def model_of(network, arrays, batch):

@@ -12,7 +12,7 @@ from runners.tensorflow import nodes
 # TensorFlow's guide to GPU performance and OpenXLA's to its flags; read at the first compilation.
 TUNED_GPU = {"TF_GPU_THREAD_MODE": "gpu_private", "XLA_FLAGS": "--xla_gpu_triton_gemm_any=true"}
 # XLA records loops in CUDA graphs too, and graphs of fewer than its own 5 kernels.
-GRAPHS = ""
+GRAPHS = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL --xla_gpu_graph_min_graph_size=1"
 STRATEGIES = {
     "nccl": tf.distribute.NcclAllReduce,
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,

@@ -23,8 +23,8 @@ for network, precision, compiles in json.loads(sys.argv[1]):
         found[-1][tuning] = tiers(task, *asks)[tuning]
 print("TIERS" + json.dumps(found))
 """
-IN_JAX = ["jax.jit", "xla_gpu_triton_gemm_any", "xla_gpu_enable_command_buffer=+CONVOLUTION,+WHILE,+CONDITIONAL",
-          "xla_gpu_graph_min_graph_size=1"]
+IN_JAX = ["jax.jit", "xla_gpu_triton_gemm_any"]
+GRAPHS = "xla_gpu_enable_command_buffer=+CONVOLUTION"
 IN_TENSORFLOW = ["TF_GPU_THREAD_MODE=gpu_private",
                  "XLA_FLAGS=--xla_gpu_triton_gemm_any=true --xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL "
                  "--xla_gpu_graph_min_graph_size=1"]
@@ -34,14 +34,14 @@ ON_A_GPU = {
         "tuned": ["torch.compile", "fused SGD", "channels_last", "CUDA graph", "cuDNN benchmark",
                   "pinned host memory"]},
     ("jax", "resnet50", "bf16"): {
-        "stock": ["jax.jit"], "tuned": IN_JAX},
+        "stock": ["jax.jit"], "tuned": [*IN_JAX, GRAPHS]},
     ("jax", "lstm32", "tf32"): {
         "tuned": [*IN_JAX, "scan unroll=8"]},
     ("jax", "gpt2_small", "bf16"): {
         "tuned": [*IN_JAX, "cuDNN attention"]},
     ("jax", "gpt2_small", "tf32"): {"tuned": IN_JAX},
     # cuDNN refuses its 197 tokens.
-    ("jax", "vit_b16", "bf16"): {"tuned": IN_JAX},
+    ("jax", "vit_b16", "bf16"): {"tuned": [*IN_JAX, GRAPHS]},
     # Keras's "auto" is XLA on a GPU, where every layer supports it.
     ("tensorflow", "resnet50", "bf16"): {
         "stock": ["XLA"], "compiled": ["XLA"], "uncompiled": [],
@@ -125,15 +125,17 @@ def given(interpreter, **program):
 
 def test_a_trace_switches_the_command_buffers_of_tuned_jax_off(interpreter_of):
     timed, traced = given(interpreter_of("jax"), framework="jax", module="tiers",
-                          call="tiers.compiler_options([tiers.TRITON, *tiers.graphs()])")
+                          call="tiers.compiler_options([tiers.TRITON, tiers.GRAPHS])")
     recorded = timed.pop("xla_gpu_enable_command_buffer")
-    assert recorded == "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONVOLUTION,WHILE,CONDITIONAL"
-    assert timed == traced == {"xla_gpu_triton_gemm_any": True, "xla_gpu_graph_min_graph_size": 1}
+    assert recorded == "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONVOLUTION"
+    assert timed == traced == {"xla_gpu_triton_gemm_any": True}
 
 
-def test_an_xla_that_cannot_record_convolutions_gets_no_flag_of_graphs(interpreter_of):
-    call = "tiers.FLAGS.update({tiers.GRAPHS: (tiers.COMMAND_BUFFERS, 'UNHEARD_OF')}) or tiers.graphs()"
-    assert given(interpreter_of("jax"), framework="jax", module="tiers", call=call) == [[], []]
+def test_an_xla_is_asked_whether_it_records_convolutions(interpreter_of):
+    known = "tiers.records_convolutions()"
+    unknown = f"tiers.FLAGS.update({{tiers.GRAPHS: (tiers.COMMAND_BUFFERS, 'UNHEARD_OF')}}) or {known}"
+    assert given(interpreter_of("jax"), framework="jax", module="tiers", call=known) == [True, True]
+    assert given(interpreter_of("jax"), framework="jax", module="tiers", call=unknown) == [False, False]
 
 
 def test_a_trace_switches_the_command_buffers_of_tuned_tensorflow_off(interpreter_of):

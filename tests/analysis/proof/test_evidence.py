@@ -182,10 +182,11 @@ def test_a_trace_that_was_cut_off_is_left_out(made, tmp_path):
 
 
 def test_the_report_says_where_the_gpus_time_goes(made, tmp_path):
-    name = made.meta["trials"][0]["trial"]
+    name, untraced = (trial["trial"] for trial in made.meta["trials"])
     folder = made.write(tmp_path / "campaign")
     rows = [product("fp32", 0.03), {"class": "reduction", "kernel": "sum", "seconds_per_step": 0.01}]
-    finished(rows, name).to_csv(folder / "kernels.csv", index=False)
+    refused = pd.DataFrame([{"trial": untraced, "class": "no trace", "reason": "no cupti"}])
+    pd.concat([finished(rows, name), refused]).to_csv(folder / "kernels.csv", index=False)
     campaign = reader.read(folder)
     measured = summary.summarise(campaign)
     times = gpu_time.by_class(campaign.kernels, measured)
