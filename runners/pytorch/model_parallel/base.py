@@ -39,8 +39,8 @@ class ModelParallel(Aggregation):
 
 def refuse(task):
     """Raise `Unsupported` for what these strategies do not train here."""
-    if task.tuning != "stock":
-        raise Unsupported(f"strategy '{task.strategy}' is eager here: its only tier is stock")
+    if task.tuning not in ("stock", "compiled"):
+        raise Unsupported(f"strategy '{task.strategy}': its tiers are stock and compiled")
     if task.precision == "fp16":
         raise Unsupported(f"strategy '{task.strategy}': the loss scale of fp16 would need every "
                           "rank's gradients; bf16 needs none")

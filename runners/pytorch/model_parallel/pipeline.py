@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from runners.protocol import Unsupported
+from runners.pytorch import compiling
 from runners.pytorch.model_parallel import divide
 from runners.pytorch.model_parallel.base import ModelParallel
 
@@ -43,7 +44,10 @@ class Pipeline(ModelParallel):
                                   "are not in the first and the last stage")
         self.ends = dist.new_group([0, task.ranks - 1])
         self.keep_own(model)
-        stage = PipelineStage(Stage(model, task), task.rank, task.ranks, self.device)
+        own = Stage(model, task)
+        if task.tuning == "compiled":
+            own = compiling.compiled(own, task.device)
+        stage = PipelineStage(own, task.rank, task.ranks, self.device)
         self.run = self.schedule(stage, self.micro_batches, loss_fn=self.loss,
                                  scale_grads=self.scale_grads)
         # Else the last stage keeps all logits; older releases do.

@@ -14,6 +14,7 @@ from harness.workers.ranks import Launch, Ranks
 from runners import divisible
 from runners.protocol import Unsupported
 from runners.pytorch.model_parallel import divide
+from tests.conftest import needs_compiler
 from tests.slow import slow_but
 
 PARALLEL = recipes.load("pytorch").parallel
@@ -98,3 +99,19 @@ def test_a_batch_goes_through_in_at_most_four_parts_a_stage(rows, stages, count)
 def test_a_batch_without_enough_parts_is_refused():
     with pytest.raises(Unsupported, match="a global batch of 2 has no 3 to 12 equal parts"):
         divide.micro_batches(2, 3)
+
+
+COMPILED = [(strategy, precision) for strategy in ("tensor", "pipeline_gpipe", "pipeline_1f1b", "fsdp")
+            for precision in ("fp32", "bf16")]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("strategy", "precision"), slow_but([("fsdp", "bf16")], COMPILED))
+def test_a_divided_network_is_the_same_when_compiled(verdict, strategy, precision):
+    found = verdict("pytorch", "tiny_gpt", devices=DEVICES, strategy=strategy, tuning="compiled", precision=precision)
+    assert (found.verdict, found.reason) == ("same", "")
+
+
+def test_a_divided_network_has_no_tuned_tier(verdict):
+    found = verdict("pytorch", "tiny_gpt", devices=DEVICES, strategy="fsdp", tuning="tuned")
+    assert (found.verdict, found.reason) == ("unsupported", "strategy 'fsdp': its tiers are stock and compiled")
