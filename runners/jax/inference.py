@@ -48,7 +48,9 @@ class Jax(Engine):
         self.position, self.outputs = 0, None
 
     def step(self):
-        batch = jax.device_put(self.next_batch(), self.device)
+        batch = self.next_batch()
+        if not self.on_device:
+            batch = jax.device_put(batch, self.device)
         self.outputs = self.run(self.parameters, self.statistics, batch)
         if not self.on_device:
             self.outputs = np.asarray(self.outputs)
