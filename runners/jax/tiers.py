@@ -14,8 +14,10 @@ DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16"
 TRITON, OVERLAP = "xla_gpu_triton_gemm_any", "xla_gpu_enable_latency_hiding_scheduler"
 COMMAND_BUFFERS = "xla_gpu_enable_command_buffer"
 GRAPHS = COMMAND_BUFFERS + "=+CONVOLUTION"
-# XLA records the others in CUDA graphs by itself. Loops too were slower in LSTM-32 (H200).
-RECORDED = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONVOLUTION"
+# An option replaces XLA's list of what it records in CUDA graphs, so its own list comes first. With
+# WHILE too LSTM-32 was slower (H200).
+RECORDED = ("FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,DYNAMIC_SLICE_FUSION,"
+            "CONVOLUTION")
 # Of each setting, the flag for `compiler_options`.
 FLAGS = {TRITON: (TRITON, True), OVERLAP: (OVERLAP, True), GRAPHS: (COMMAND_BUFFERS, RECORDED)}
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
