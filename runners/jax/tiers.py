@@ -31,8 +31,7 @@ def tiers(task):
     tuned = ["jax.jit"]
     if task.device == "cuda":
         tuned.append(TRITON)
-        # Several devices have not been measured with it.
-        if task.devices == 1 and has(task, "conv2d") and records_convolutions():
+        if has(task, "conv2d") and records_convolutions():
             tuned.append(GRAPHS)
         if task.devices > 1:
             tuned.append(OVERLAP)

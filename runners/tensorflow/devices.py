@@ -10,9 +10,12 @@ from runners.protocol import Unsupported
 from runners.tensorflow import nodes
 
 # TensorFlow's guide to GPU performance and OpenXLA's to its flags; read at the first compilation.
-TUNED_GPU = {"TF_GPU_THREAD_MODE": "gpu_private", "XLA_FLAGS": "--xla_gpu_triton_gemm_any=true"}
 # XLA records loops in CUDA graphs too, and graphs of fewer than its own 5 kernels.
-GRAPHS = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL --xla_gpu_graph_min_graph_size=1"
+TUNED_GPU = {
+    "TF_GPU_THREAD_MODE": "gpu_private",
+    "XLA_FLAGS": "--xla_gpu_triton_gemm_any=true "
+                 "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL "
+                 "--xla_gpu_graph_min_graph_size=1"}
 STRATEGIES = {
     "nccl": tf.distribute.NcclAllReduce,
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
@@ -31,7 +34,7 @@ def prepare_devices(task):
         raise Unsupported("TensorFlow sees no GPU: tf.config.list_physical_devices('GPU') is empty "
                           f"in {kind}")
     if task.device == "cuda" and task.tuning == "tuned":
-        os.environ.update(tuned_variables(task, os.environ.get("XLA_FLAGS", "")))
+        os.environ.update(tuned_variables(os.environ.get("XLA_FLAGS", "")))
     if task.device == "cuda" and len(gpus) < local:
         raise Unsupported(f"{local} devices: tf.config.list_physical_devices('GPU') has "
                           f"{len(gpus)}")
@@ -67,17 +70,13 @@ def tiers(task, compiles):
         settings += [f"{name}={value}" for name, value in lstm_options(task, tuning).items()
                      if task.device == "cuda" or name != "use_cudnn"]
     if task.device == "cuda":
-        found["tuned"] += [f"{name}={value}" for name, value in tuned_variables(task).items()]
+        found["tuned"] += [f"{name}={value}" for name, value in TUNED_GPU.items()]
     return found
 
 
-def tuned_variables(task, given=""):
-    """Return the variables of `tuned` on a GPU. Several have not been measured with graphs.
-
-    The flags already given come last and so hold: a trace gives some.
-    """
-    flags = [TUNED_GPU["XLA_FLAGS"], GRAPHS if task.devices == 1 else "", given]
-    return {**TUNED_GPU, "XLA_FLAGS": " ".join(filter(None, flags))}
+def tuned_variables(given):
+    """Return the variables of `tuned`. The flags already given come last: those of a trace hold."""
+    return {**TUNED_GPU, "XLA_FLAGS": " ".join(filter(None, [TUNED_GPU["XLA_FLAGS"], given]))}
 
 
 def lstm_options(task, tuning):

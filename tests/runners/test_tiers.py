@@ -109,7 +109,7 @@ def test_tiers_on_a_gpu(interpreter_of, framework):
 
 
 GIVEN = """
-import json, os, types
+import json, os
 from runners.{framework} import {module} as tiers
 found = []
 for flags in ("", "--xla_gpu_enable_command_buffer="):
@@ -157,7 +157,7 @@ def test_an_xla_is_asked_whether_it_records_convolutions(interpreter_of):
 
 
 def test_a_trace_switches_the_command_buffers_of_tuned_tensorflow_off(interpreter_of):
-    call = "tiers.tuned_variables(types.SimpleNamespace(devices=1), os.environ['XLA_FLAGS'])['XLA_FLAGS']"
+    call = "tiers.tuned_variables(os.environ['XLA_FLAGS'])['XLA_FLAGS']"
     timed, traced = given(interpreter_of("tensorflow"), framework="tensorflow", module="devices", call=call)
     # XLA takes a flag's last value.
     assert traced == f"{timed} --xla_gpu_enable_command_buffer="
