@@ -64,7 +64,9 @@ def notes(gap: Gap) -> list[str]:
     """Say how well the parts add up and what the traces did not know."""
     unit, scale = gap.unit
     whole, residual = gap.difference.value, gap.b.seconds(RESIDUAL) - gap.a.seconds(RESIDUAL)
-    share = f", {percent(abs(residual / whole), '.2g')} of the difference" if whole else ""
+    # Of a difference that is smaller than the residual a share says nothing.
+    share = (f", {percent(abs(residual / whole), '.2g')} of the difference"
+             if abs(residual) <= abs(whole) != 0 else "")
     verdict = {True: "within its interval", False: "outside its interval",
                None: "there is no interval"}[gap.adds_up]
     explained = number(gap.explained_seconds / scale)

@@ -1,8 +1,8 @@
 """A network as an ONNX file in bf16, of operators that ONNX Runtime's CUDA provider has in bf16.
 
-Its batch norm, pooling and LRN read no bf16 (1.31), and of this opset it has no global pooling: a
-mean replaces it. A batch norm is folded into its convolution, as ONNX Runtime folds it in other
-formats. What else lacks bf16 reads float32.
+Its batch norm, pooling and LRN read no bf16 (1.31). A batch norm is folded into its convolution,
+as ONNX Runtime folds it in other formats. What else lacks bf16 reads float32. Of this opset it has
+no pooling on CUDA in any format: a mean replaces the global one, and a session refuses MaxPool.
 """
 
 import numpy as np
