@@ -70,10 +70,6 @@ class Network:
     def has_batch_norm(self) -> bool:
         return any(layer.op == "batch_norm" for layer in self.layers)
 
-    @property
-    def has_attention(self) -> bool:
-        return any(layer.op.endswith("attention") for layer in self.layers)
-
     def layer(self, name: str) -> Layer:
         return next(layer for layer in self.layers if layer.name == name)
 
