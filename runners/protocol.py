@@ -297,14 +297,20 @@ def lowered(operations, layer):
     return operations[layer["op"]]
 
 
-def native_names(network, renamed):
-    """Map our full names to those of modules: {"batch_norm1.scale": "parts.batch_norm1.weight"}.
+def native_paths(network, renamed):
+    """Map our full names to layers and their own names: {"norm1.scale": ("norm1", "weight")}.
 
     `renamed` has a framework's names of parameters by operation, where they differ from ours.
     """
     return {layer["name"] + "." + name:
-            "parts." + layer["name"] + "." + renamed.get(layer["op"], {}).get(name, name)
+            (layer["name"], renamed.get(layer["op"], {}).get(name, name))
             for layer in network["layers"] for name in layer["parameters"]}
+
+
+def native_names(network, renamed):
+    """Map our full names to those of modules: {"norm1.scale": "parts.norm1.weight"}."""
+    return {name: "parts." + ".".join(path)
+            for name, path in native_paths(network, renamed).items()}
 
 
 def train_on_zeros(runner, task, framework, refusals, words):

@@ -4,6 +4,8 @@ As Equinox's examples write it. Its layers keep our layouts but for convolutions
 fp32 the module is cast inside the loss, all but batch norms: Equinox has no policy for that.
 """
 
+from operator import attrgetter
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -45,10 +47,7 @@ class Runner(protocol.Runner):
         self.task, self.network = task, task.network
         self.model, self.state = eqx.nn.make_with_state(Net)(task.network)
         self.fresh = self.state
-        self.paths = {
-            f"{layer['name']}.{name}":
-                (layer["name"], PARAMETER_NAMES.get(layer["op"], {}).get(name, name).split("."))
-            for layer in task.network["layers"] for name in layer["parameters"]}
+        self.paths = protocol.native_paths(task.network, PARAMETER_NAMES)
         count = sum(each.size for each in jax.tree.leaves(eqx.filter(
             self.model, eqx.is_inexact_array)))
         shapes = {name: array.shape for name, array in self.parameters().items()}
@@ -155,10 +154,8 @@ def cast(model, dtype):
 
 def found(parts, path):
     """Follow the path of a parameter: its layer, then attributes."""
-    node = parts[path[0]]
-    for attribute in path[1]:
-        node = getattr(node, attribute)
-    return node
+    layer, attributes = path
+    return attrgetter(attributes)(parts[layer])
 
 
 def squeezed(array, rank):

@@ -4,6 +4,8 @@
 graph once and not in each call. Weights are turned at the border to how NNX stores them.
 """
 
+from operator import attrgetter
+
 import flax
 import jax
 import jax.numpy as jnp
@@ -62,8 +64,9 @@ class Runner(protocol.Runner):
         self.task, self.network = task, task.network
         self.model = Net(task.network, DTYPES[task.precision], task.seed)
         self.ops = {layer["name"]: layer["op"] for layer in task.network["layers"]}
-        self.trained = {f"{layer['name']}.{name}": self._variable(layer, name)
-                        for layer in task.network["layers"] for name in layer["parameters"]}
+        paths = protocol.native_paths(task.network, PARAMETER_NAMES)
+        self.trained = {name: attrgetter(".".join(path))(self.model)
+                        for name, path in paths.items()}
         count = sum(each.size for each in jax.tree.leaves(nnx.state(self.model, nnx.Param)))
         shapes = {name: array.shape for name, array in self.parameters().items()}
         if count != sum(int(np.prod(shape)) for shape in shapes.values()):
@@ -127,12 +130,6 @@ class Runner(protocol.Runner):
 
     def _set(self, variable, array):
         variable.set_value(jax.device_put(array, self.device))
-
-    def _variable(self, layer, name):
-        found = getattr(self.model, layer["name"])
-        for part in PARAMETER_NAMES.get(layer["op"], {}).get(name, name).split("."):
-            found = getattr(found, part)
-        return found
 
     def _order(self, name, rank):
         kept = self.ops[name.partition(".")[0]] in KEPT

@@ -47,10 +47,8 @@ class Runner(protocol.Runner):
         self.model = Net(task.network)
         self.model.train()
         self.ops = {layer["name"]: layer["op"] for layer in task.network["layers"]}
-        self.names = {
-            f"{layer['name']}.{name}": PARAMETER_NAMES.get(layer["op"], {}).get(name, name)
-            for layer in task.network["layers"] for name in layer["parameters"]}
-        ours = {f"{name.partition('.')[0]}.{theirs}": name for name, theirs in self.names.items()}
+        self.paths = protocol.native_paths(task.network, PARAMETER_NAMES)
+        ours = {f"{layer}.{theirs}": name for name, (layer, theirs) in self.paths.items()}
         shapes = {ours.get(name, name): canonical(np.array(array)).shape
                   for name, array in tree_flatten(self.model.trainable_parameters())}
         protocol.assert_network(task.network, self._output_shapes(), shapes)
@@ -60,7 +58,8 @@ class Runner(protocol.Runner):
         for name, array in weights.items():
             if array.ndim == 4:
                 array = array.transpose(0, 2, 3, 1)  # (O, I, H, W) -> (O, H, W, I)
-            self._owner(name)[self.names[name]] = mx.array(np.ascontiguousarray(array))
+            layer, theirs = self.paths[name]
+            getattr(self.model, layer)[theirs] = mx.array(np.ascontiguousarray(array))
         for norm in self._batch_norms().values():
             norm.running_mean = mx.zeros(norm.running_mean.shape)
             norm.running_var = mx.ones(norm.running_var.shape)
@@ -88,8 +87,8 @@ class Runner(protocol.Runner):
         return self.last_loss.item()
 
     def parameters(self):
-        return {name: canonical(np.array(self._owner(name)[theirs]))
-                for name, theirs in self.names.items()}
+        return {name: canonical(np.array(getattr(self.model, layer)[theirs]))
+                for name, (layer, theirs) in self.paths.items()}
 
     def statistics(self):
         return {f"{name}.{kind}": np.array(array)
@@ -119,9 +118,6 @@ class Runner(protocol.Runner):
             state = [model.state, optimizer.state, mx.random.state]
             self.train = partial(mx.compile, inputs=state, outputs=state)(train)
         mx.eval(model.state, optimizer.state)
-
-    def _owner(self, name):
-        return getattr(self.model, name.partition(".")[0])
 
     def _batch_norms(self):
         return {name: getattr(self.model, name) for name, op in self.ops.items()

@@ -114,10 +114,8 @@ def make_layer(layer, input_shape, layout):
 
 def trained_parameters(net, network):
     """All that the trainer trains, by our full names or else by Gluon's own."""
-    ours = {}
-    for layer in network["layers"]:
-        for name in layer["parameters"]:
-            theirs = PARAMETER_NAMES.get(layer["op"], {}).get(name, name)
-            ours[getattr(net.parts[layer["name"]], theirs).name] = f"{layer['name']}.{name}"
+    paths = protocol.native_paths(network, PARAMETER_NAMES)
+    ours = {getattr(net.parts[layer], theirs).name: name
+            for name, (layer, theirs) in paths.items()}
     return {ours.get(parameter.name, parameter.name): parameter
             for parameter in net.collect_params().values() if parameter.grad_req != "null"}

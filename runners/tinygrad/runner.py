@@ -44,10 +44,9 @@ class Runner(protocol.Runner):
         Tensor.manual_seed(task.seed)
         self.task, self.network = task, task.network
         self.net = Net(task.network)
-        self.trained = {
-            f"{layer['name']}.{name}": getattr(self.net.parts[layer["name"]], PARAMETER_NAMES.get(
-                layer["op"], {}).get(name, name))
-            for layer in task.network["layers"] for name in layer["parameters"]}
+        paths = protocol.native_paths(task.network, PARAMETER_NAMES)
+        self.trained = {name: getattr(self.net.parts[layer], theirs)
+                        for name, (layer, theirs) in paths.items()}
         for tensor in self.trained.values():
             tensor.replace(tensor.contiguous()).realize()
         protocol.assert_network(task.network, self._output_shapes(), {
