@@ -289,6 +289,16 @@ def refuse_unknown(task, precisions=("fp32", "tf32", "bf16", "fp16"), strategies
         raise Unsupported("strategy 'nccl': NCCL moves data between GPUs")
 
 
+def refuse_all_but_fp32_on_a_cpu(task, framework, elsewhere):
+    """Raise `Unsupported` for another precision, or for another device: `elsewhere` says why."""
+    refuse_unknown(task)
+    if task.device != "cpu":
+        raise Unsupported(elsewhere)
+    if task.precision != "fp32":
+        raise Unsupported("precision '{}': {} trains in the type of its weights and has no mixed "
+                          "precision".format(task.precision, framework))
+
+
 def lowered(operations, layer):
     """Return the entry of a runner's table of operations that builds `layer`."""
     if layer["op"] not in operations:

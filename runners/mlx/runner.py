@@ -15,7 +15,6 @@ from mlx.utils import tree_flatten
 
 from runners import protocol
 from runners.mlx.layers import Net
-from runners.protocol import Unsupported
 
 TIERS = {
     "stock": [],
@@ -40,7 +39,8 @@ class Runner(protocol.Runner):
                 "libraries": {"device": str(mx.default_device())}}
 
     def __init__(self, task):
-        refuse_what_is_missing(task)
+        protocol.refuse_all_but_fp32_on_a_cpu(
+            task, "MLX", "this runner has not been tried with MLX's CUDA build")
         self.settings = protocol.settings_of(task, TIERS)
         self.network = task.network
         mx.random.seed(task.seed)
@@ -135,12 +135,3 @@ class Runner(protocol.Runner):
 def canonical(array):
     """(O, H, W, I) -> (O, I, H, W); MLX keeps our order in all other tensors."""
     return np.ascontiguousarray(array.transpose(0, 3, 1, 2)) if array.ndim == 4 else array
-
-
-def refuse_what_is_missing(task):
-    protocol.refuse_unknown(task)
-    if task.device != "cpu":
-        raise Unsupported("this runner has not been tried with MLX's CUDA build")
-    if task.precision != "fp32":
-        raise Unsupported(f"precision '{task.precision}': MLX trains in the type of its weights "
-                          "and has no mixed precision")

@@ -13,7 +13,6 @@ import pytensor.tensor as pt
 import scipy
 
 from runners import protocol
-from runners.protocol import Unsupported
 from runners.pytensor.layers import mean_loss, outputs_of
 
 TRUST = "trust_input"
@@ -41,7 +40,9 @@ class Runner(protocol.Runner):
                               "linker": str(pytensor.config.linker), "blas": _blas()}}
 
     def __init__(self, task):
-        refuse_what_is_missing(task)
+        protocol.refuse_all_but_fp32_on_a_cpu(
+            task, "PyTensor",
+            "PyTensor's own code runs on CPUs; its JAX mode has not been tried here")
         self.settings = protocol.settings_of(task, TIERS)
         network = self.network = task.network
         self.trained, self.velocities = (
@@ -97,12 +98,3 @@ class Runner(protocol.Runner):
     def parameters(self):
         return {name: np.array(held.get_value(borrow=True))
                 for name, held in self.trained.items()}
-
-
-def refuse_what_is_missing(task):
-    protocol.refuse_unknown(task)
-    if task.device != "cpu":
-        raise Unsupported("PyTensor's own code runs on CPUs; its JAX mode has not been tried here")
-    if task.precision != "fp32":
-        raise Unsupported(f"precision '{task.precision}': PyTensor trains in the type of its "
-                          "weights and has no mixed precision")

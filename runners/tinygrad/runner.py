@@ -12,7 +12,6 @@ from tinygrad import Context, Device, Tensor, TinyJit, nn
 from tinygrad.helpers import NUM_CPU_THREADS
 
 from runners import protocol
-from runners.protocol import Unsupported
 from runners.tinygrad.layers import Net
 
 TIERS = {
@@ -38,7 +37,8 @@ class Runner(protocol.Runner):
                 "libraries": {"device": Device.DEFAULT}}
 
     def __init__(self, task):
-        refuse_what_is_missing(task)
+        protocol.refuse_all_but_fp32_on_a_cpu(
+            task, "tinygrad", "this runner has not been tried with tinygrad's CUDA device")
         self.settings = protocol.settings_of(task, TIERS)
         NUM_CPU_THREADS.value = task.threads
         Tensor.manual_seed(task.seed)
@@ -126,12 +126,3 @@ def fill(tensor, array):
 
 def placed(batch):
     return [Tensor(np.ascontiguousarray(each)).realize() for each in batch]
-
-
-def refuse_what_is_missing(task):
-    protocol.refuse_unknown(task)
-    if task.device != "cpu":
-        raise Unsupported("this runner has not been tried with tinygrad's CUDA device")
-    if task.precision != "fp32":
-        raise Unsupported(f"precision '{task.precision}': tinygrad trains in the type of its "
-                          "weights and has no mixed precision")
