@@ -51,14 +51,18 @@ class Asked:
     clock: Callable[[], float] = time.monotonic
 
 
-def _asked(info: ValidationInfo) -> Asked:
-    return cast(Asked, info.context)
-
-
 class Answer(BaseModel):
     """An answer that says nothing but that it is done."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
+
+    @model_validator(mode="after")
+    def _as_asked(self, info: ValidationInfo) -> "Answer":
+        self.check(cast(Asked, info.context))
+        return self
+
+    def check(self, asked: Asked) -> None:
+        """Raise ValueError if the fields do not fit what was asked, or one another."""
 
 
 class Refusal(Answer):
@@ -106,11 +110,9 @@ class Timed(Answer):
     start: Moment
     stop: Moment
 
-    @model_validator(mode="after")
-    def _as_asked(self, info: ValidationInfo) -> "Timed":
-        _check_steps(self.steps, _asked(info))
-        _check_windows([[self.start, self.stop]], _asked(info))
-        return self
+    def check(self, asked: Asked) -> None:
+        _check_steps(self.steps, asked)
+        _check_windows([[self.start, self.stop]], asked)
 
 
 class Ran(Timed):
@@ -133,10 +135,8 @@ class Played(Answer):
     stop: Moment
     peak_memory_bytes: Count
 
-    @model_validator(mode="after")
-    def _in_time(self, info: ValidationInfo) -> "Played":
-        _check_windows([[self.start, self.stop]], _asked(info))
-        return self
+    def check(self, asked: Asked) -> None:
+        _check_windows([[self.start, self.stop]], asked)
 
 
 class Rounding(Answer):
@@ -147,12 +147,11 @@ class Rounding(Answer):
 class Transferred(Timed):
     idle_seconds: Moment
 
-    @model_validator(mode="after")
-    def _moved(self) -> "Transferred":
+    def check(self, asked: Asked) -> None:
+        super().check(asked)
         if self.idle_seconds >= self.stop - self.start:
             raise ValueError(f"idle_seconds: came {self.idle_seconds!r}, expected less than the "
                              "window")
-        return self
 
 
 class BuiltPart(Answer):
@@ -166,10 +165,8 @@ class Trained(Answer):
     hidden: Text = ""  # why running statistics cannot be read
     first_seconds: Moment = 0.0  # of the network's first step, in which some frameworks compile
 
-    @model_validator(mode="after")
-    def _as_asked(self, info: ValidationInfo) -> "Trained":
-        _check_count("losses", self.losses, _asked(info).arguments["steps"])
-        return self
+    def check(self, asked: Asked) -> None:
+        _check_count("losses", self.losses, asked.arguments["steps"])
 
 
 class Apart(Answer):
@@ -191,13 +188,11 @@ class AllApart(Answer):
 class Windows(Answer):
     windows: list[Window]
 
-    @model_validator(mode="after")
-    def _as_asked(self, info: ValidationInfo) -> "Windows":
-        arguments = _asked(info).arguments
+    def check(self, asked: Asked) -> None:
+        arguments = asked.arguments
         count = arguments["windows"] if "windows" in arguments else len(arguments["runs"])
         _check_count("windows", self.windows, count)
-        _check_windows(self.windows, _asked(info))
-        return self
+        _check_windows(self.windows, asked)
 
 
 class Candidate(Answer):
@@ -209,11 +204,9 @@ class Candidate(Answer):
     workspace_bytes: Count | None = None
     rank: Count | None = None
 
-    @model_validator(mode="after")
-    def _measurable(self) -> "Candidate":
+    def check(self, asked: Asked) -> None:
         if self.status == "ok" and self.operations is None:
             raise ValueError("operations: missing")
-        return self
 
 
 class Placed(Answer):
@@ -223,12 +216,10 @@ class Placed(Answer):
 class Called(Answer):
     called: dict[Line, Annotated[list[Text], Field(max_length=1000)]]
 
-    @model_validator(mode="after")
-    def _as_asked(self, info: ValidationInfo) -> "Called":
-        wanted = _asked(info).arguments["names"]
+    def check(self, asked: Asked) -> None:
+        wanted = asked.arguments["names"]
         if list(self.called) != list(wanted):
             raise ValueError(f"called: came {list(self.called)}, expected {list(wanted)}")
-        return self
 
 
 class Opened(Answer):
@@ -270,10 +261,8 @@ class Recorded(Answer):
     steps: Count
     wall_seconds: Moment
 
-    @model_validator(mode="after")
-    def _as_asked(self, info: ValidationInfo) -> "Recorded":
-        _check_steps(self.steps, _asked(info))
-        return self
+    def check(self, asked: Asked) -> None:
+        _check_steps(self.steps, asked)
 
 
 class Traced(Recorded):
@@ -284,14 +273,13 @@ class Traced(Recorded):
     busy_seconds: Moment
     span_seconds: Moment
 
-    @model_validator(mode="after")
-    def _refers(self) -> "Traced":
+    def check(self, asked: Asked) -> None:
+        super().check(asked)
         rows = len(self.kernels) + len(self.copies)
         for number, start, end in self.timeline:
             if number >= rows or start > end:
                 raise ValueError(f"timeline: came {[number, start, end]}, expected one of {rows} "
                                  "activities, its start and its end")
-        return self
 
 
 Name = Annotated[str | int, BeforeValidator(_flat)]
