@@ -5,9 +5,11 @@ tables, the environments and the method. It reads records and nothing else.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -116,56 +118,37 @@ def headline(trials: pd.DataFrame) -> str:
     return f"{len(trials)} trials: {said}."
 
 
+@dataclass(frozen=True)
+class Derived:
+    """What the tables and the figures of one campaign are made of."""
+
+    campaign: Campaign
+    trials: pd.DataFrame
+    speeds: pd.DataFrame
+    scaled: pd.DataFrame
+    steps: pd.DataFrame
+    # By name: the module that makes a table and a figure, and the rows that it makes them of.
+    by_module: dict[str, tuple[Any, pd.DataFrame]]
+
+
+def _derive(campaign: Campaign, trials: pd.DataFrame) -> Derived:
+    return Derived(
+        campaign, trials, ranking.relative(campaign, trials), scaling.curves(campaign, trials),
+        phases.table(campaign, trials),
+        {"speed_up": (speed_up, speed_up.by_trial(campaign, trials)),
+         "gpu_time": (gpu_time, gpu_time.by_class(campaign.kernels, trials)),
+         "limits": (roofline, roofline.by_trial(campaign, trials))})
+
+
 def _campaign(campaign: Campaign, trials: pd.DataFrame,
               slug: str) -> tuple[Section, dict[str, pd.DataFrame]]:
     """Make a campaign's section of the page and its tables; `slug` opens the names of figures."""
-    meta = campaign.meta
-    speeds = ranking.relative(campaign, trials)
-    times = gpu_time.by_class(campaign.kernels, trials)
-    scaled = scaling.curves(campaign, trials)
-    derived = {
-        "speed_up": (speed_up, speed_up.by_trial(campaign, trials)), "gpu_time": (gpu_time, times),
-        "limits": (roofline, roofline.by_trial(campaign, trials))}
-    steps, best = phases.table(campaign, trials), ranking.at_best(trials)
-    found = {"answer": tables.answer(*ranking.filled(campaign, trials, speeds)),
-             "times": tables.times(trials, speeds),
-             "memory": tables.memory(trials), "refused": tables.refused(trials),
-             "remarks": tables.remarks(trials)}
-    across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
-    more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
-            "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
-            "latency": calls.latency(trials), "requests": calls.requests(trials),
-            "scenarios": calls.scenarios(trials, campaign.scenarios),
-            "outputs": calls.outputs(trials), "quantisation": calls.quantisation(trials),
-            "loading": tables.loading(trials), "to_target": accuracy.table(campaign, trials),
-            "proof": tables.proof(trials, campaign.processes),
-            "reasons": reasons.table(campaign, speeds),
-            "strategies": scaling.winners(campaign, trials), "divided": divided.table(trials),
-            "scaling": scaling.table(scaled) if len(scaled) else scaled,
-            "phases": scaling.phase_table(steps) if len(steps) else steps,
-            **{name: part.table(rows) if len(rows) else rows
-               for name, (part, rows) in derived.items()}}
-    found |= {name: table for name, table in more.items() if len(table)}
-
-    drawn = {name: partial(part.figure, rows)
-             for name, (part, rows) in derived.items() if len(rows)}
-    first = {name: figure for name, figure in drawn.items() if name == "speed_up"}
-    figures = first | _figures(campaign, trials, speeds, scaled, steps) | drawn
+    meta, derived = campaign.meta, _derive(campaign, trials)
+    found, figures = _tables(derived), _figures(derived)
     throughout = ranking.throughout(trials)
     below = " Rows that are not ranked are listed below, with reasons."
-    unscaled, concerns = scaling.why_not(trials, scaled), provenance.concerns(meta)
-    goal = meta["suite"].get("server") or {}
-    words = {"served": f"{100 * goal.get('share', 0):.3g} %",
-             "limit": f"{goal.get('latency_seconds', 0):.3g} s",
-             "files": (meta.get("data_sets") or {}).get("files", ""),
-             "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
-             "epochs": " ".join(accuracy.sentences(campaign)),
-             "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
-             "unseen": UNSEEN if "not seen" in found.get("proof", pd.DataFrame()).values else "",
-             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
-             "unscaled": unscaled, "uncounted": divided.remark(trials),
-             "traced": " With several devices, the first was traced."
-             if (times["devices"] > 1).any() else ""}
+    unscaled, concerns = scaling.why_not(trials, derived.scaled), provenance.concerns(meta)
+    words = {**_words(derived, found), "unscaled": unscaled}
     notes = {name: ranking.SEE_FIRST if ranking.is_marked(table) else ""
              for name, table in found.items()}
     if any(notes.values()):
@@ -190,10 +173,58 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
     return Section(meta["suite"].get("title") or meta["name"], parts), found
 
 
-def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, scaled: pd.DataFrame,
-             steps: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
+def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
+    """Return the tables of the page by name: those of every campaign, and others with rows."""
+    campaign, trials, speeds = derived.campaign, derived.trials, derived.speeds
+    scaled, steps, best = derived.scaled, derived.steps, ranking.at_best(trials)
+    found = {"answer": tables.answer(*ranking.filled(campaign, trials, speeds)),
+             "times": tables.times(trials, speeds),
+             "memory": tables.memory(trials), "refused": tables.refused(trials),
+             "remarks": tables.remarks(trials)}
+    across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
+    more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
+            "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
+            "latency": calls.latency(trials), "requests": calls.requests(trials),
+            "scenarios": calls.scenarios(trials, campaign.scenarios),
+            "outputs": calls.outputs(trials), "quantisation": calls.quantisation(trials),
+            "loading": tables.loading(trials), "to_target": accuracy.table(campaign, trials),
+            "proof": tables.proof(trials, campaign.processes),
+            "reasons": reasons.table(campaign, speeds),
+            "strategies": scaling.winners(campaign, trials), "divided": divided.table(trials),
+            "scaling": scaling.table(scaled) if len(scaled) else scaled,
+            "phases": scaling.phase_table(steps) if len(steps) else steps,
+            **{name: part.table(rows) if len(rows) else rows
+               for name, (part, rows) in derived.by_module.items()}}
+    return found | {name: table for name, table in more.items() if len(table)}
+
+
+def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Return what fills the braces in the texts of `SECTIONS`."""
+    campaign, trials = derived.campaign, derived.trials
+    meta, (_, times) = campaign.meta, derived.by_module["gpu_time"]
+    goal = meta["suite"].get("server") or {}
+    return {"served": f"{100 * goal.get('share', 0):.3g} %",
+            "limit": f"{goal.get('latency_seconds', 0):.3g} s",
+            "files": (meta.get("data_sets") or {}).get("files", ""),
+            "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
+            "epochs": " ".join(accuracy.sentences(campaign)),
+            "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
+            "unseen": UNSEEN if "not seen" in found.get("proof", pd.DataFrame()).values else "",
+            "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
+            "uncounted": divided.remark(trials),
+            "traced": " With several devices, the first was traced."
+            if (times["devices"] > 1).any() else ""}
+
+
+def _figures(derived: Derived) -> dict[str, Callable[[], Figure]]:
     """Return what draws every figure that the records allow, by the names of their files."""
+    campaign, trials, speeds = derived.campaign, derived.trials, derived.speeds
+    scaled, steps = derived.scaled, derived.steps
+    drawn = {name: partial(part.figure, rows)
+             for name, (part, rows) in derived.by_module.items() if len(rows)}
     figures: dict[str, Callable[[], Figure]] = {}
+    if "speed_up" in drawn:
+        figures["speed_up"] = drawn["speed_up"]
     if len(scaled):
         figures["throughput"] = partial(scaling_plots.throughput, scaled)
         figures["efficiency"] = partial(scaling_plots.efficiency, scaled)
@@ -213,9 +244,10 @@ def _figures(campaign: Campaign, trials: pd.DataFrame, speeds: pd.DataFrame, sca
         measure = f"latency_{name}_seconds"
         if trials.loc[trials["verified"] == "yes", measure].notna().any():
             figures[f"latency_{name}"] = partial(plots.by_batch, trials, measure)
-    return figures | {name: partial(plots.by_batch, trials, measure) for name, measure in (
+    figures |= {name: partial(plots.by_batch, trials, measure) for name, measure in (
         ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
         ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}
+    return figures | drawn
 
 
 def _traffic(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
