@@ -5,6 +5,7 @@ Every key has a default, and below it a docstring that the documentation's page 
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -158,30 +159,19 @@ class Suite(Strict):
         return data
 
     @model_validator(mode="after")
-    def _know_the_networks(self) -> "Suite":
+    def _fit_together(self) -> "Suite":
         every = [*networks.names(), *networks.names(small=True)]
         for name in self.networks:
-            if name not in every:
-                near = did_you_mean(name, networks.names())
-                raise ValueError(f"networks: unknown network {name}{near}")
+            _know("networks", "network", name, every, networks.names())
         for key in ("frameworks", "networks", "devices", "nodes", "scaling", "strategies",
                     "threads", "precisions", "tunings", "data"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty; {spelling.remedy(type(self), key)}")
         for skip in self.skip:
             for key, names in (("network", every), ("framework", frameworks.names())):
-                name = getattr(skip, key)
-                if name is not None and name not in names:
-                    raise ValueError(f"skip: unknown {key} {name}{did_you_mean(name, names)}")
-        chosen = [strategy for strategy in self.strategies if strategy != "default"]
-        offered = ["default", *frameworks.strategies()] if chosen else []
-        for strategy in chosen:
-            if strategy not in offered:
-                near = did_you_mean(strategy, offered)
-                raise ValueError(f"strategies: unknown strategy {strategy}{near}")
-        if chosen and max(self.devices) * max(self.nodes) == 1:
-            raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to "
-                             "aggregate; write devices of 2 or more, or leave strategies out")
+                if (name := getattr(skip, key)) is not None:
+                    _know("skip", key, name, names)
+        self._know_the_strategies()
         if self.until:
             self._refuse_beside_until()
         if self.mode == "inference":
@@ -203,9 +193,18 @@ class Suite(Strict):
         known = ("auto", "device", "host", "real", "files", *data_sets.names())
         of_networks = [each for choice in self.networks.values() for each in choice.data]
         for data in (*self.data, *of_networks):
-            if data not in known:
-                raise ValueError(f"data: unknown data {data}{did_you_mean(data, known)}")
+            _know("data", "data", data, known)
         return self
+
+    def _know_the_strategies(self) -> None:
+        """Raise ValueError for a strategy that no framework has, or that has one device only."""
+        chosen = [strategy for strategy in self.strategies if strategy != "default"]
+        offered = ["default", *frameworks.strategies()] if chosen else []
+        for strategy in chosen:
+            _know("strategies", "strategy", strategy, offered)
+        if chosen and max(self.devices) * max(self.nodes) == 1:
+            raise ValueError(f"strategies: {', '.join(chosen)}: one device has nothing to "
+                             "aggregate; write devices of 2 or more, or leave strategies out")
 
     def _refuse_beside_until(self) -> None:
         """Raise ValueError for what is not measured while training to a target."""
@@ -239,6 +238,13 @@ class Suite(Strict):
         if count > MOST_TRIALS:
             raise ValueError(f"{count:,} combinations, at most {MOST_TRIALS:,} are planned: "
                              "shorten the lists")
+
+
+def _know(key: str, kind: str, name: str, known: Sequence[str],
+          suggested: Sequence[str] = ()) -> None:
+    """Raise ValueError for a name that is not `known`; the message lists those, or `suggested`."""
+    if name not in known:
+        raise ValueError(f"{key}: unknown {kind} {name}{did_you_mean(name, suggested or known)}")
 
 
 def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
