@@ -106,7 +106,6 @@ class Recorder(Folder):
         differently, on other data or elsewhere. Other sources of dlbench are noted with the next
         process. The recorded suite says the most processes that ever got ready at a time.
         """
-        suite, sources = now["suite"], now["data_sets"]
         try:
             campaign, again = repair.mended(folder, TABLES)
         except BadRecords as error:
@@ -114,21 +113,7 @@ class Recorder(Folder):
         if campaign.joined:
             raise WrongUse(f"{folder}: is joined from the campaigns of several nodes; resume "
                            "theirs, then `dlbench join` them again")
-        begun = campaign.meta["suite"]
-        remedy = ("resume with the suite and overrides that began this campaign, "
-                  "or begin another with --out")
-        for key in MEASURES:
-            # An older campaign lacks the keys that came later.
-            if suite[key] != (was := begun.get(key, suite[key])):
-                raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {was}: {remedy}")
-        for name, source in campaign.meta["data_sets"].items():
-            if (here := sources.get(name, "not here")) != source:
-                raise WrongUse(f"{folder}: {name} was {source}, and is {here} now: "
-                               f"put back what it was, {ANOTHER}")
-        refuse_elsewhere(folder / "campaign.json", campaign.meta, now)
-        if changed := sorted({trial["trial"] for trial in campaign.meta["trials"]} ^ set(planned)):
-            raise WrongUse(f"{folder}: the suite plans other trials now "
-                           f"({', '.join(changed[:3])} ...): {remedy}")
+        refuse_another(folder, campaign.meta, planned, now)
         packed.unpack_folder(folder)
         recorder = cls(folder)
         before = {(trial, process): why
@@ -136,7 +121,8 @@ class Recorder(Folder):
         recorder.again = {**before, **again}
         if again:
             recorder.update(repaired=[[*key, why] for key, why in recorder.again.items()])
-        most = max(begun["prepare_jobs"], suite["prepare_jobs"])
+        begun = campaign.meta["suite"]
+        most = max(begun["prepare_jobs"], now["suite"]["prepare_jobs"])
         recorder.update(suite={**begun, "prepare_jobs": most})
         if campaign.meta["source_hash"] != now["source_hash"]:
             digest = now["source_hash"][:12]
@@ -255,6 +241,26 @@ def refuse_missing(folder: Path) -> None:
     if not os.path.isfile(folder / "campaign.json"):
         raise WrongUse(f"{folder / 'campaign.json'}: no such file; name a folder that "
                        "`dlbench run` wrote, such as results/<campaign>")
+
+
+def refuse_another(folder: Path, then: Mapping[str, Any], planned: Sequence[str],
+                   now: Mapping[str, Any]) -> None:
+    """Raise WrongUse if the campaign that began as page `then` would go on as another one."""
+    suite, begun = now["suite"], then["suite"]
+    remedy = ("resume with the suite and overrides that began this campaign, "
+              "or begin another with --out")
+    for key in MEASURES:
+        # An older campaign lacks the keys that came later.
+        if suite[key] != (was := begun.get(key, suite[key])):
+            raise WrongUse(f"{folder}: {key} is {suite[key]} now and was {was}: {remedy}")
+    for name, source in then["data_sets"].items():
+        if (here := now["data_sets"].get(name, "not here")) != source:
+            raise WrongUse(f"{folder}: {name} was {source}, and is {here} now: "
+                           f"put back what it was, {ANOTHER}")
+    refuse_elsewhere(folder / "campaign.json", then, now)
+    if changed := sorted({trial["trial"] for trial in then["trials"]} ^ set(planned)):
+        raise WrongUse(f"{folder}: the suite plans other trials now "
+                       f"({', '.join(changed[:3])} ...): {remedy}")
 
 
 def refuse_elsewhere(file: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
