@@ -206,6 +206,17 @@ def read_page(file: Path, wanted: str) -> dict[str, Any]:
     return page
 
 
+def read_first(file: Path, wanted: str, schema: int, model: type[Part]) -> dict[str, Any]:
+    """Read the first page of records, of this `schema` and fit for `model`. Raises BadRecords."""
+    page = read_page(file, wanted)
+    if page.get("schema") != schema:
+        raise BadRecords(f"{file}: schema {repr(page.get('schema'))[:80]}, this dlbench reads "
+                         f"{schema}; use the dlbench that wrote it "
+                         f"({str(page.get('dlbench', 'not recorded'))[:80]})")
+    check_page(file, page, model)
+    return page
+
+
 def check_page(file: Path, page: Mapping[str, Any], model: type[Part]) -> None:
     """Raise BadRecords that names the first key of `page` whose value is not fit."""
     try:

@@ -117,7 +117,9 @@ def target_of(campaign: Campaign) -> dict[str, Any]:
 def read(folder: str | Path) -> Campaign:
     """Read the campaign in `folder`. Raises BadRecords."""
     folder = Path(folder)
-    meta = _read_meta(folder / "campaign.json")
+    meta = pages.read_first(
+        folder / "campaign.json", "name a folder that `dlbench run` wrote, such as "
+        "results/<campaign>", SCHEMA, pages.CampaignPage)
     names = {trial["trial"] for trial in meta["trials"]}
     tables = {}
     for name, columns in TABLES.items():
@@ -156,16 +158,6 @@ def _classed(kernels: pd.DataFrame) -> pd.DataFrame:
     classes = kernels["kernel"].map(lambda name: classify(name).name)
     return kernels.assign(**{"class": kernels["class"].mask(kernels["class"] == UNCLASSIFIED,
                                                             classes)})
-
-
-def _read_meta(file: Path) -> dict[str, Any]:
-    meta = pages.read_page(file, "name a folder that `dlbench run` wrote, such as "
-                                 "results/<campaign>")
-    if meta.get("schema") != SCHEMA:
-        raise BadRecords(f"{file}: schema {meta.get('schema')!r}, this dlbench reads {SCHEMA}; "
-                         f"use the dlbench that wrote it ({meta.get('dlbench', 'not recorded')})")
-    pages.check_page(file, meta, pages.CampaignPage)
-    return meta
 
 
 def _ended(traces: pd.DataFrame) -> pd.DataFrame:

@@ -86,13 +86,8 @@ def read(folder: Path) -> Records:
 
 def read_page(folder: Path) -> dict[str, Any]:
     """Read a study's first page. Raises BadRecords if it is missing or holds something else."""
-    page = folder / "study.json"
-    meta = pages.read_page(page, "name a folder that `dlbench study` wrote")
-    if meta.get("schema") != SCHEMA:
-        raise BadRecords(f"{page}: schema {repr(meta.get('schema'))[:80]}, this dlbench reads "
-                         f"{SCHEMA}; use the dlbench that wrote it")
-    pages.check_page(page, meta, pages.StudyPage)
-    return meta
+    return pages.read_first(folder / "study.json", "name a folder that `dlbench study` wrote",
+                            SCHEMA, pages.StudyPage)
 
 
 def finished(folder: Path) -> set[tuple[str, int, str]]:
