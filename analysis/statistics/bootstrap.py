@@ -81,7 +81,7 @@ def by_node(times: Sequence[Times], nodes: Sequence[str]) -> list[Times]:
     return OfNodes([np.array([np.median(each)]) for each in medians], names)
 
 
-def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFIDENCE) -> Estimate:
+def estimate(times: Sequence[Times], seed: int = SEED) -> Estimate:
     """Estimate the median over processes of each process's median window, in the unit of `times`.
 
     Raises ValueError where a process has no window or a time is not positive.
@@ -89,10 +89,7 @@ def estimate(times: Sequence[Times], seed: int = SEED, confidence: float = CONFI
     value = _centre(times)
     if len(times) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, len(times))
-    draws, = _draws(seed, times)
-    widening = calibration.one_side(len(times), confidence)
-    low, high = map(math.exp, _ends(np.log(draws / value), widening, confidence))
-    return Estimate(value, value * low, value * high, len(times))
+    return _around(value, _draws(seed, times)[0], len(times))
 
 
 def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
@@ -117,8 +114,7 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     return Estimate(value, low, high, processes)
 
 
-def quantile(times: Sequence[Times], share: float, seed: int = SEED,
-             confidence: float = CONFIDENCE) -> Estimate:
+def quantile(times: Sequence[Times], share: float, seed: int = SEED) -> Estimate:
     """Estimate the median over processes of each process's quantile of its calls.
 
     The k-th smallest of n calls, k = ceil(share n), is a process's quantile. The interval draws
@@ -138,17 +134,15 @@ def quantile(times: Sequence[Times], share: float, seed: int = SEED,
     places = _index(generator.beta(rank, size - rank + 1), size)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     draws = np.median(np.concatenate(ordered)[starts[picked] + places], axis=1)
-    widening = calibration.one_side(len(times), confidence)
-    low, high = map(math.exp, _ends(np.log(draws / value), widening, confidence))
-    return Estimate(value, value * low, value * high, len(times))
+    return _around(value, draws, len(times))
 
 
-def least_calls(share: float, confidence: float = CONFIDENCE) -> int:
-    """Return the fewest calls whose largest lies beyond the quantile with this confidence.
+def least_calls(share: float) -> int:
+    """Return the fewest calls whose largest lies beyond the quantile with `CONFIDENCE`.
 
     It is the early-stopping rule of MLPerf's LoadGen without a discarded call: 1 - share^n.
     """
-    return math.ceil(math.log(1 - confidence) / math.log(share))
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
 
 
 def step(pair: tuple[Sequence[Times], Sequence[Times]],
@@ -173,18 +167,17 @@ def step(pair: tuple[Sequence[Times], Sequence[Times]],
     return Estimate(value, value * low, value * high, min(counts))
 
 
-def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
-               confidence: float = CONFIDENCE) -> Estimate:
+def difference(times: Sequence[Times], other: Sequence[Times], seed: int = SEED) -> Estimate:
     """Estimate how much longer `times` takes than `other`, resampled independently."""
     if _on_same_nodes(times, other):
-        return _on_nodes(np.subtract, (times, other), seed, confidence)
+        return _on_nodes(np.subtract, (times, other), seed, CONFIDENCE)
     ours, theirs = _centre(times), _centre(other)
     processes = min(len(times), len(other))
     if processes < MINIMUM_PROCESSES:
         return Estimate(ours - theirs, math.nan, math.nan, processes)
     draws, other_draws = _draws(seed, times, other)
     counts = len(times), len(other)
-    low, high = _apart(draws - ours, other_draws - theirs, counts, confidence)
+    low, high = _apart(draws - ours, other_draws - theirs, counts, CONFIDENCE)
     return Estimate(ours - theirs, ours - theirs + low, ours - theirs + high, processes)
 
 
@@ -201,6 +194,13 @@ def paired(differences: Sequence[Times], seed: int = SEED,
     errors = _draws(seed, differences)[0] - value
     low, high = _ends(errors, calibration.one_side(len(differences), confidence), confidence)
     return Estimate(value, value + low, value + high, len(differences))
+
+
+def _around(value: float, draws: Times, processes: int) -> Estimate:
+    """Return the estimate of a positive value of one side from draws of it."""
+    widening = calibration.one_side(processes, CONFIDENCE)
+    low, high = map(math.exp, _ends(np.log(draws / value), widening, CONFIDENCE))
+    return Estimate(value, value * low, value * high, processes)
 
 
 def _on_same_nodes(*sides: Sequence[Times]) -> bool:

@@ -33,18 +33,15 @@ def start(environment: Environment | BuildFailed, trial: Trial, log: Path, modul
     return Worker(environment.interpreter, module, log, given, pins(trial), environment.container)
 
 
-def pins(trial: Trial, allowed: set[int] | None = None) -> str:
-    """Return a worker's cores, in the words of `runners.resources.pin`; none on GPUs.
-    """
+def pins(trial: Trial) -> str:
+    """Return a worker's cores, in the words of `runners.resources.pin`; none on GPUs."""
     if trial.device_kind != "cpu":
         return ""
     local, ranks = trial.devices // trial.nodes, max(1, trial.ranks // trial.nodes)
     threads = trial.threads * local // ranks
     if trial.nodes > 1:
         return f"{ranks}x{threads}"
-    return ";".join(",".join(map(str, share_of(rank, ranks, threads, allowed)))
-                    for rank in range(ranks))
-
+    return ";".join(",".join(map(str, share_of(rank, ranks, threads))) for rank in range(ranks))
 
 
 def variables(environment: Environment, trial: Trial) -> dict[str, str]:
