@@ -101,9 +101,9 @@ def _beyond_devices(row: Mapping[Any, Any], rows: pd.DataFrame,
                     meta: Mapping[str, Any]) -> list[str]:
     """Compare n devices with n times one; needs both intervals.
 
-    A step with the same batch on each device cannot be shorter than on one (weak scaling), a step
-    with the whole batch split cannot be shorter than its n-th part (strong). On a CPU strong
-    scaling has a wider margin, because a part of a batch may fit into a cache.
+    In weak scaling each device has the batch of one, so a step cannot be shorter than on one. In
+    strong scaling each has an n-th of it, so a step cannot be shorter than an n-th of the time. On
+    a CPU strong scaling has a wider margin, because a part of a batch may fit into a cache.
     """
     devices = row["devices"]
     if devices == 1:

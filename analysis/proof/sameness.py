@@ -1,7 +1,8 @@
 """Decides which trials are proved to train the same network; only these are ranked.
 
-A trial is verified when its proof said `same` and could have seen a runner that trains nothing, the
-framework built the right number of parameters, and the losses of its processes agree. Losses that
+A trial is verified when all of this holds: its proof said `same`, and could have seen a runner that
+trains nothing; the framework built the right number of parameters; the losses of its processes
+agree. Losses that
 differ from a peer's are a remark: each row has its own proof. In campaigns of earlier releases,
 where one worker proved a whole trial, losses had to agree with those of most peers.
 

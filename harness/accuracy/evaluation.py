@@ -95,9 +95,9 @@ class Examiner:
                 decides: bool) -> float:
         """Compare a few test outputs of a framework with the reference's; return the error.
 
-        Raises Failed if it is more than rounding to the trial's precision may do, and if so much
-        may be that it proves nothing of an accuracy that `decides`. `draw` seeds the choice of
-        outputs, which the framework does not learn.
+        Raises Failed if the error is larger than rounding to the trial's precision explains. Where
+        the accuracy `decides`, raises Failed too if rounding explains so much that the comparison
+        proves nothing. `draw` seeds the choice of outputs, which the framework does not learn.
         """
         rows = np.sort(np.random.default_rng(draw).permutation(len(outputs))[:ROWS])
         file, out = self.folder.path("rows.npz"), self.folder.path("rows-outputs.npz")

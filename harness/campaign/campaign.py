@@ -89,8 +89,8 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
 def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> None:
     """Run a campaign into `folder`; `listener` hears of its progress.
 
-    Raises WrongUse, before anything starts, if the folder or the machine is not fit for it, and
-    SideFailed, before anything is timed, if a side of a comparison cannot run.
+    Raises WrongUse if the folder or the machine is not fit for it; nothing has started then. Raises
+    SideFailed if a side of a comparison cannot run; nothing has been timed then.
     """
     refuse = refuse_missing if resume else refuse_existing
     refuse(folder)

@@ -7,8 +7,9 @@ them (`prepare_jobs`). Traces and profiles are made in the same way after the gr
 A process, trace or profile that runs out of memory beside others runs once more, alone; this
 includes a part of its step. After that as many processes get ready at a time as had room before, or
 half as many if all had, and no worker is kept.
-No further process of a trial is started if the trial was refused, its loss diverged, or its first
-process timed out or gave no answer to its check: the next one would do the same.
+
+No further process of a trial starts where it would end alike: the trial was refused, its loss
+diverged, or its first process timed out or gave no answer to its check.
 """
 
 import contextlib

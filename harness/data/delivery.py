@@ -1,8 +1,8 @@
 """Compares the mini-batches that a framework's loader delivered with the driver's own decode.
 
-The driver knows which sample must stand at which place of the order, so a label beside another
-image, a sample that comes twice or never, swapped channels and a dropped last batch all show. The
-reason names the first fault that explains what came.
+The driver knows which sample belongs at each place of the order. So these faults show: a label
+beside another image, a sample that comes twice or never, swapped channels, a dropped last batch.
+The reason names the first fault that explains what came.
 """
 
 from collections.abc import Iterable, Mapping

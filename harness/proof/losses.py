@@ -1,9 +1,9 @@
 """Tells a loss that has left those of its peers: other frameworks on the same network and batches.
 
 They begin with the same weights and see the same batches, so their losses stay close until rounding
-has grown. A loss is away if it is farther from all of at least two peers, at the same step, than
-half of its own first loss and five times as far as the peers are from one another, in two windows
-in a row. Only processes whose proof said "same" are peers.
+has grown. A loss is judged by two peers or more, at the same step. It is away if its distance from
+the nearest peer is more than half of its own first loss, and more than five times the spread of the
+peers, in two windows in a row. Only processes whose proof said "same" are peers.
 """
 
 from collections import defaultdict

@@ -1,8 +1,9 @@
 """Finds what a campaign's files have lost, so that resuming measures it again.
 
-A line that is cut or holds no number where one belongs is left out, and so is every process whose
-rows are not whole then: its windows do not follow one another, fewer are timed than asked for, or
-its counters end before its windows. Of a trace, all rows go. Nothing here changes a file.
+A line is left out if it is cut, or holds no number where one belongs. A process is left out if its
+rows are then not whole: its windows do not follow one another, fewer are timed than asked for, or
+its counters end before its windows. A trace that lost a row is left out whole. Nothing here changes
+a file.
 """
 
 import csv

@@ -72,9 +72,8 @@ class Sampler:
     def recording(self, gpus: int, nodes: int = 1) -> Iterator[None]:
         """Record one process on the host and the first `gpus` GPUs until the block is left.
 
-        With several `nodes`, the same of each other node too.
-
-        A source that still owes an answer is left out: its late answer would enter these totals.
+        With several `nodes`, the same of each other node too. A source that still owes an answer
+        is left out: its late answer would enter these totals.
         """
         own = {"host", *(f"gpu{number}" for number in range(gpus))}
         names = own if nodes == 1 else {source.name for source in self.sources

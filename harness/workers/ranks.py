@@ -1,9 +1,9 @@
 """The ranks of a trial with a process for each device, seen from the driver as one worker.
 
-The framework's own launcher starts them, so ranks speak on a Unix socket, and on TCP from other
-nodes of a cluster, whose clocks have nothing in common. Each command goes to all,
-and their answers become one: a window lasts from the first start to the last stop, a loss is the
-mean. A rank that dies, hangs or disagrees is one `Failed` that names it; if one refuses, all do.
+The framework's own launcher starts them, so ranks speak on a socket: a Unix socket on one node, TCP
+on several, whose clocks have nothing in common. Each command goes to all ranks, and their answers
+become one: a window lasts from the first start to the last stop, a loss is the mean. A rank that
+dies, hangs or disagrees is one `Failed` that names it; if one refuses, all do.
 """
 
 import contextlib

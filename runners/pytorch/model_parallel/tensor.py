@@ -1,8 +1,8 @@
 """Tensor parallelism: ranks divide each product, by PyTorch's DTensor and `parallelize_module`.
 
-Of a pair of dense layers the first has its outputs divided, the second its inputs (`divisible`),
-so one all-reduce of activations follows the pair in the forward pass, and one of their gradients
-precedes it in the backward pass. An embedding with a tied head is divided by words, and the loss
+Dense layers are divided in pairs (`divisible`): the first by outputs, the second by inputs. The
+forward pass then needs one all-reduce of activations, behind the pair. The backward pass needs one
+of their gradients, before the pair. An embedding with a tied head is divided by words, and the loss
 is computed from divided logits. All ranks see the whole global batch.
 """
 
