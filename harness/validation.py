@@ -29,6 +29,7 @@ class Strict(BaseModel):
 
 
 Model = TypeVar("Model", bound=BaseModel)
+KINDS = {"NoneType": "empty", "list": "a list", "str": "a text"}  # what a file of YAML may hold
 
 
 def load_yaml(path: Path, model: type[Model]) -> Model:
@@ -51,8 +52,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except plain_yaml.NotPlain as error:
         raise WrongUse(f"{short(path)}: not valid YAML: {brief(str(error), 200)}") from None
     if not isinstance(data, dict):
-        raise WrongUse(f"{short(path)}: must be a mapping of keys to values, "
-                       f"is {type(data).__name__}")
+        kind = KINDS.get(type(data).__name__, "a single value")
+        raise WrongUse(f"{short(path)}: must be a mapping of keys to values, is {kind}")
     return data
 
 

@@ -46,8 +46,8 @@ def test_a_good_file_becomes_its_model(tmp_path):
      "FILE: spare.front.inchs: unknown key; did you mean inches? Known: inches, tyre"),
     ("name: 2.13\n",
      'FILE: name: input should be a valid string, is 2.13; YAML reads it as a number or a truth value, so put it in "quotes"'),
-    ("- red\n", "FILE: must be a mapping of keys to values, is list"),
-    ("", "FILE: must be a mapping of keys to values, is NoneType"),
+    ("- red\n", "FILE: must be a mapping of keys to values, is a list"),
+    ("", "FILE: must be a mapping of keys to values, is empty"),
 ])
 def test_a_fault_names_the_file_the_key_and_the_remedy(tmp_path, text, expected):
     assert message(written(tmp_path, text)) == expected

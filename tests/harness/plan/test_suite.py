@@ -161,7 +161,7 @@ def test_a_wrong_override_is_refused_with_file_key_and_remedy(load, tmp_path, ov
     ("batches: [2]\nbatch: 4", "{file}: batch: batches is written twice"),
     ("networks: {fcn5: {batch: 2, batches: 4}}", "{file}: batches: batches is written twice"),
     ("{1: 2}", "{file}: "),
-    ("- fcn5", "{file}: must be a mapping of keys to values, is list"),
+    ("- fcn5", "{file}: must be a mapping of keys to values, is a list"),
     ("processes: 3\nprocesses: 5", "{file}: not valid YAML: "),
     ("title: [", "{file}: not valid YAML: "),
 ])
