@@ -8,11 +8,12 @@ import faulthandler
 import signal
 import sys
 import tempfile
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -173,6 +174,8 @@ def main() -> None:
     from analysis.records.text import BadRecords
 
     _end_as_by_ctrl_c()
+    if not sys.warnoptions:
+        warnings.showwarning = _show_warning
     # A crash in a native library, such as NVML, then prints where. It needs an open stderr.
     with suppress(RuntimeError, OSError, ValueError):
         faulthandler.enable()
@@ -225,6 +228,12 @@ def _refuse_odd_words(words: list[str]) -> None:
         if printable(word) != word or "\n" in word:
             raise WrongUse(f"word {number} of the command line, {brief(ascii(word), 60)}: "
                            "has characters that cannot be printed; remove them")
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                  file: TextIO | None = None, line: str | None = None) -> None:
+    """Print a warning as dlbench prints faults: without the source line that gave it."""
+    print(f"dlbench: warning: {printable(str(message))}", file=file or sys.stderr)
 
 
 def _end(message: str, code: int = 2) -> NoReturn:
