@@ -79,7 +79,8 @@ def _leftovers(campaign: Campaign) -> Iterator[Finding]:
     for file, kept in (("processes.csv", campaign.processes), ("windows.csv", campaign.windows)):
         rows, whole = count_rows(campaign.folder / file)
         if rows != len(kept) or not whole:
-            yield Finding(file, "", "", f"{len(kept)} rows of finished processes", f"{rows} rows")
+            yield Finding(file, "", "", f"{len(kept)} rows of finished processes",
+                          f"{rows} rows{'' if whole else ' and an unfinished line'}")
 
 
 def _processes(campaign: Campaign) -> Iterator[Finding]:
