@@ -115,7 +115,7 @@ def headline(trials: pd.DataFrame) -> str:
               "measured but not verified": ((status == "ok") & ~verified).sum(),
               "unsupported": (status == "unsupported").sum(), "failed": (status == "failed").sum()}
     said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return f"{len(trials)} trials: {said}."
+    return f"{len(trials)} trial{'s' if len(trials) != 1 else ''}: {said}."
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def audit(folders: Annotated[list[Path], typer.Argument(
     Exit 1 if something differs.
     """
     from analysis.audit import audit
+    from harness.cli.progress import count
     from harness.records import signature
 
     total = 0
@@ -65,7 +66,7 @@ def audit(folders: Annotated[list[Path], typer.Argument(
             findings.append(audit.Finding(
                 signature.SIGNATURE, "", "", f"a signer of {signed_by}", fault))
         total += len(findings)
-        say(f"{folder}: {f'{len(findings)} findings' if findings else 'all holds'}")
+        say(f"{folder}: {count(len(findings), 'finding') if findings else 'all holds'}")
         for file, row, column, expected, found in findings:
             place = ", ".join(filter(None, [file, row, column]))
             say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
