@@ -111,6 +111,8 @@ def read_text(file: Path) -> str:
         if os.path.islink(found):
             raise BadRecords(f"{found}: a link to nothing; restore it from a copy") from None
         raise
+    except NotADirectoryError:
+        raise BadRecords(f"{found.parent}: is a file; name the folder of the records") from None
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
         raise BadRecords(f"{found}: cannot be read ({why}); restore it from a copy") from None

@@ -21,6 +21,9 @@ def report(
     """Make tables, plots and a page from the records of campaigns or of a study."""
     from analysis.studies import kinds
 
+    for folder in folders:
+        if folder.is_file():
+            raise WrongUse(f"{folder}: is a file; name the folder of the records")
     out = out or (folders[0] if len(folders) == 1 else folders[0].parent / "report")
     if len(folders) > 1 or not (folders[0] / "study.json").is_file():
         write_report(folders, out)
