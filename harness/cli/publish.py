@@ -92,7 +92,7 @@ def _replaced(out: Path) -> Iterator[Path]:
 
     If the block fails, `out` stays as it is.
     """
-    with (lock.writing(out),
+    with (lock.writing(out, measures=False),
           TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as beside):
         made, before = Path(beside, "made"), Path(beside, "before")
         made.mkdir()
@@ -137,7 +137,7 @@ def export(
                        f"{', '.join(exports.TOOLS)}")
     out = out or folder.with_name(f"{folder.name}-{to}")
     campaign = reader.read(folder)
-    with lock.writing(out):
+    with lock.writing(out, measures=False):
         out.mkdir(parents=True, exist_ok=True)
         try:
             say(exports.TOOLS[to](campaign, out))

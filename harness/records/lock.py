@@ -35,17 +35,18 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raise WrongUse if the block cannot write into `folder`."""
+def writing(folder: Path, measures: bool = True) -> Iterator[None]:
+    """Raise WrongUse if the block cannot write into `folder`; what it measures can be resumed."""
     try:
         yield
     except OSError as error:
         place = str(error.filename or folder)
         if error.errno in NO_ROOM or not place.startswith(str(folder)):
             raise
-        raise WrongUse(f"{brief(place, 200)} cannot be written ({error.strerror}): name another "
-                       "folder with --out, or mend it and go on with --resume, which keeps what "
-                       "was finished") from None
+        resume = (", or mend it and go on with --resume, which keeps what was finished"
+                  if measures else "")
+        raise WrongUse(f"{brief(place, 200)} cannot be written ({error.strerror}): "
+                       f"name another folder with --out{resume}") from None
 
 
 def is_held(folder: Path) -> bool:
@@ -64,7 +65,7 @@ def probe(folder: Path) -> None:
     """Raise WrongUse if `folder` cannot be made and written; leave an existing one as it is."""
     if folder.is_file():
         raise WrongUse(f"{brief(str(folder), 200)}: is a file; name a folder with --out")
-    with writing(folder), contextlib.ExitStack() as stack:
+    with writing(folder, measures=False), contextlib.ExitStack() as stack:
         stack.callback(_remove_empty, _make(folder))
         with tempfile.TemporaryFile(dir=folder):
             pass
