@@ -47,8 +47,8 @@ LONGEST_WORD = 2000  # of the command line
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    networks: Annotated[str, typer.Option(
-        help="Names with commas. Default: all published ones.")] = ""
+    networks: Annotated[str | None, typer.Option(
+        help="Names with commas. Default: all published ones.")] = None
     frameworks: Annotated[str, typer.Option(
         help="Names or releases with commas.")] = "pytorch,tensorflow"
     out: Annotated[Path | None, typer.Option(
@@ -126,10 +126,12 @@ def verify(options: VerifyOptions) -> None:
 
     wanted = {
         "frameworks": words(options.frameworks), "device": options.device,
-        "networks": words(options.networks) or networks.names(large=False),
+        "networks": (networks.names(large=False) if options.networks is None
+                     else words(options.networks)),
         "precisions": options.precision,
         "tunings": options.tuning, "mode": options.mode,
-        "devices": [int(word) if word.isdecimal() else word for word in words(options.devices)],
+        "devices": [int(word) if word.removeprefix("-").isdecimal() else word
+                    for word in words(options.devices)],
         "interpreters": named(options.interpreter)}
     if options.out:
         lock.probe_file("--out", options.out)
