@@ -96,6 +96,11 @@ def compare(options: CompareOptions) -> None:
     from harness.cli.comparisons.outputs import Outputs
 
     wanted = rules.read(options.fail_on_regression, options.threshold or [], options.rules)
+    # Read before anything is measured, which takes minutes to hours.
+    known = judge(options.calibration) if options.calibration else None
+    if known and not known.same:
+        raise WrongUse(f"--calibration {options.calibration}: compares {known.a.name} with "
+                       f"{known.b.name}; name a comparison of a release with itself")
     with Outputs(options.json, options.markdown).opened() as outputs:
         try:
             found, folder = _measure(options)
@@ -105,10 +110,6 @@ def compare(options: CompareOptions) -> None:
             raise typer.Exit(outcome.EXIT_CODES[outcome.NOT_RUN]) from None
         if found is None:
             return
-        known = judge(options.calibration) if options.calibration else None
-        if known and not known.same:
-            raise WrongUse(f"--calibration {options.calibration}: compares {known.a.name} with "
-                           f"{known.b.name}; name a comparison of a release with itself")
         if known:
             verdicts.refuse_other_hardware(known.a, found.a)
         found = replace(found, rules=wanted, calibration=known)
