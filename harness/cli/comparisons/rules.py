@@ -64,7 +64,7 @@ def share_of(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share < 10:
-        raise WrongUse(f"{text}: {SHARE}")
+        raise WrongUse(f"{text or 'nothing'}: {SHARE}")
     return share
 
 
