@@ -7,6 +7,7 @@ the commit that publishes a campaign is the outer seal.
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 MANIFEST = "SHA256SUMS"
@@ -14,6 +15,8 @@ SIGNATURE = f"{MANIFEST}.sig"
 # Names the driver that measures into a folder; a killed one leaves it.
 LOCK = ".lock"
 PAGES = ("campaign.json", "study.json")
+# What reports write, and the caveats that people write: the rest are raw records.
+OF_REPORTS = ("report.md", "report.html", "tables", "plots", "trials.csv", "caveats.csv")
 CHECKOUT = Path(__file__).resolve().parents[2]
 SOURCE_FOLDERS = ("configs", "networks", "runners", "harness", "analysis")
 SOURCE_KINDS = (".py", ".yaml", ".j2")
@@ -21,8 +24,26 @@ SOURCE_KINDS = (".py", ".yaml", ".j2")
 
 def write_manifest(folder: str | Path) -> Path:
     """Write the hash of every file in `folder`, logs too, into its SHA256SUMS; return its path."""
+    return _write(Path(folder), {})
+
+
+def renew_manifest(folder: str | Path) -> Path:
+    """Write SHA256SUMS as `write_manifest` does, but leave the hashes of raw records as they are.
+
+    So a report of damaged records does not hide the damage.
+    """
     manifest = Path(folder) / MANIFEST
-    lines = [f"{sha256(Path(folder) / name)}  {name}\n" for name in _names(Path(folder))]
+    text = manifest.read_text(encoding="utf-8", errors="replace") if manifest.is_file() else ""
+    listed = (line.partition("  ") for line in text.splitlines())
+    return _write(Path(folder), {name: digest for digest, _, name in listed
+                                 if name and name.partition("/")[0] not in OF_REPORTS})
+
+
+def _write(folder: Path, known: Mapping[str, str]) -> Path:
+    """Write SHA256SUMS with the hashes that are `known`, also of files that are gone."""
+    manifest = folder / MANIFEST
+    names = sorted({*_names(folder), *known})
+    lines = [f"{known.get(name) or sha256(folder / name)}  {name}\n" for name in names]
     unfinished = manifest.with_name(f".{MANIFEST}.{os.getpid()}")
     unfinished.write_text("".join(lines), encoding="utf-8")
     unfinished.replace(manifest)

@@ -17,6 +17,7 @@ from analysis.report import report
 from analysis.trials import summary
 from harness.campaign import campaign
 from harness.campaign.events import Listener
+from harness.cli import reports
 from harness.machine import hardware
 from harness.plan.suite import Suite
 from tests.slow import slow_where
@@ -116,6 +117,18 @@ def test_one_digit_edited_anywhere_is_caught_by_its_hash(folder):
     assert {"windows.csv", "processes.csv", "trials.csv", "campaign.json", "report.md", "report.html", "tables/times.csv",
             "SHA256SUMS"} <= seen
     assert manifest.check_manifest(folder) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_report_does_not_hide_damaged_records(folder, damage):
+    logs = sorted((folder / "logs").iterdir())
+    file = logs[0]
+    if damage == "cut":
+        file.write_bytes(file.read_bytes() + b"later\n")
+    else:
+        file.unlink()
+    reports.write_report([folder], folder)
+    assert [name for name, _, _ in manifest.check_manifest(folder)] == [f"logs/{file.name}"]
 
 
 def test_a_file_that_is_gone_and_one_that_came_are_named(folder):
