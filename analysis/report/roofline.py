@@ -112,16 +112,16 @@ def table(limits: pd.DataFrame) -> pd.DataFrame:
 def figure(limits: pd.DataFrame) -> Figure:
     """Draw a bar a row: its limit and its losses, up to its step, which is 100 %."""
     limits = limits.reset_index(drop=True)
-    # A part below its limit has a negative loss, which is taken off the bar of the limit.
-    excess = limits[[*LOST]].clip(upper=0).sum(axis=1).to_numpy()
-    parts = {}
-    for name in (COMPUTE, MEMORY, *LOST, UNKNOWN):
-        seconds = limits[name].fillna(0.0).clip(lower=0).to_numpy(float)
-        if name in (COMPUTE, MEMORY):
-            cut = np.minimum(seconds, -excess)
-            seconds, excess = seconds - cut, excess + cut
-        if seconds.any():
-            parts[name] = 100 * seconds / limits["step_seconds"].to_numpy(float)
+    shown = limits[[COMPUTE, MEMORY, *LOST, UNKNOWN]].fillna(0.0).astype(float)
+    # A part below its limit has a negative loss. The largest loss gives it up, so that the limit's
+    # share is the table's.
+    lost = shown[[*LOST]].to_numpy()
+    excess = lost.clip(max=0.0).sum(axis=1)
+    lost = lost.clip(min=0.0)
+    lost[np.arange(len(lost)), lost.argmax(axis=1)] += excess
+    shown[[*LOST]] = lost.clip(min=0.0)
+    shares = 100 * shown.div(limits["step_seconds"].astype(float), axis=0)
+    parts = {name: shares[name].to_numpy() for name in shares if shares[name].any()}
     figure, axes = style.bars(ranking.labels(limits))
     style.stack(axes, parts, COLOURS)
     axes.set_xlim(0, 100)

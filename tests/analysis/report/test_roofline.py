@@ -56,6 +56,17 @@ def test_a_row_without_a_trace_has_lost_to_nobody_knows_what(h200):
     assert "lost, not traced" in roofline.table(found).columns
 
 
+def test_the_figure_shows_the_limit_of_the_table_beside_a_negative_loss(h200):
+    found = roofline.by_trial(h200, summary.summarise(h200))
+    found.loc[0, ["idle", "layout"]] += [-1e-3, 1e-3]
+    axes = roofline.figure(found).axes[0]
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    for name in (COMPUTE, MEMORY):
+        assert widths.get(name, [0, 0]) == pytest.approx((100 * found[name] / found["step_seconds"]).tolist())
+    assert sum(values[0] for values in widths.values()) == pytest.approx(100)
+    assert min(map(min, widths.values())) >= 0
+
+
 def test_a_campaign_without_a_bandwidth_has_no_limits():
     campaign = reader.read(RECORDED)
     assert roofline.by_trial(campaign, summary.summarise(campaign)).empty
