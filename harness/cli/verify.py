@@ -116,7 +116,8 @@ def matrix(rows: list[dict[str, Any]]) -> Table:
         cells = {_name(row): row for row in rows if row["network"] == network}
         table.add_row(network, *(_cell(cells[name], what) for name in names))
     same = [row for row in rows if row["verdict"] == "same"]
-    errors = {name: [row[f"{what}_error"] for row in same if _name(row) == name] for name in names}
+    errors = {name: [error for row in same if _name(row) == name
+                     and not math.isnan(error := row[f"{what}_error"])] for name in names}
     table.add_section()
     largest = [f"{max(errors[name]):.1e}" if errors[name] else "-" for name in names]
     table.add_row("largest", *largest)
@@ -136,15 +137,17 @@ def _line(row: dict[str, Any]) -> str:
     if "output_error" in row:
         return (f"{text}  {row['parameters']:>11,} parameters, outputs off by "
                 f"{row['output_error']:.1e}, {row['output_limit']:.1e} allowed  {reason}").rstrip()
-    text += (f"  {row['parameters']:>11,} parameters, relative errors: "
-             f"loss {row['loss_error']:.1e}, gradient {row['gradient_error']:.1e}, "
-             f"trajectory {row['trajectory_error']:.1e}")
-    if row["copies_error"] == row["copies_error"]:
-        text += f", copies {row['copies_error']:.1e}"
+    # With dropout only the scale of gradients is compared, which leaves no distance.
+    errors = [f"{name} {error:.1e}" for name in ("loss", "gradient", "trajectory", "copies")
+              if not math.isnan(error := row[f"{name}_error"])]
+    text += f"  {row['parameters']:>11,} parameters"
+    if errors:
+        text += f", relative errors: {', '.join(errors)}"
     return f"{text}  {reason}".rstrip()
 
 
 def _cell(row: dict[str, Any], what: str) -> str:
     if row["verdict"] == "same":
-        return f"{row[f'{what}_error']:.1e}"
+        error = row[f"{what}_error"]
+        return "same" if math.isnan(error) else f"{error:.1e}"
     return f"[{COLOURS[row['verdict']]}]{row['verdict']}"

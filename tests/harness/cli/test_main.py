@@ -92,6 +92,12 @@ def test_the_doctor_answers_in_json(dlbench):
     assert json.loads(answer.out)["machine"]["cpu"]["allowed"] >= 1
 
 
+def test_verify_leaves_out_the_distance_that_dropout_hides(dlbench):
+    answer = dlbench("verify", "--frameworks", "reference", "--networks", "tiny_dropout", *HERE)
+    assert (answer.code, answer.err) == (0, "")
+    assert "nan" not in answer.out and re.search(r"parameters, relative errors: loss \S+, trajectory", answer.out)
+
+
 def test_verify_writes_its_stable_columns(dlbench, tmp_path):
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "reference", "--networks", "tiny_fcn,tiny_lstm", "--out", str(out), *HERE)
