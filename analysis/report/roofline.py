@@ -121,7 +121,7 @@ def figure(limits: pd.DataFrame) -> Figure:
     lost[np.arange(len(lost)), lost.argmax(axis=1)] += excess
     shown[[*LOST]] = lost.clip(min=0.0)
     shares = 100 * shown.div(limits["step_seconds"].astype(float), axis=0)
-    parts = {name: shares[name].to_numpy() for name in shares if shares[name].any()}
+    parts = {str(name): share.to_numpy() for name, share in shares.items() if share.any()}
     figure, axes = style.bars(ranking.labels(limits))
     style.stack(axes, parts, COLOURS)
     axes.set_xlim(0, 100)
