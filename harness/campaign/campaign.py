@@ -111,6 +111,7 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
                 if _run_processes(plan, session, recorder):
                     _measure_peaks_again(plan, session, recorder)
         recorder.update(finished=now())
+        listener.end()
         manifest.write_manifest(folder)
 
 

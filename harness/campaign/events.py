@@ -69,3 +69,6 @@ class Listener:
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
         """Hear that a process has finished, the `number`-th of the `total` known so far."""
+
+    def end(self) -> None:
+        """Hear that the records are complete. What it leaves in their folder is hashed next."""

@@ -29,9 +29,10 @@ Line = dict[str, Any]
 
 
 class EventFile(Listener):
-    """Writes what it hears, and passes it on. A context manager: the file goes when it is left.
+    """Writes what it hears, and passes it on. A context manager.
 
-    It begins once the campaign has its first page, with what the records hold already.
+    The file goes at the campaign's end, or when the context is left before. It begins once the
+    campaign has its first page, with what the records hold already.
     """
 
     def __init__(self, folder: Path, title: str, inner: Listener):
@@ -45,11 +46,7 @@ class EventFile(Listener):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.file:
-            self._write({"event": "end"})
-            self.file.close()
-            self.path.unlink(missing_ok=True)
-            self.file = None
+        self._remove()
 
     def watch(self, event: Event) -> None:
         trial = {key: getattr(event.trial, key) for key in TRIAL}
@@ -70,6 +67,17 @@ class EventFile(Listener):
     def done(self, outcome: Outcome, number: int, total: int) -> None:
         self._write({**_ended(outcome.row), "number": number, "total": total, "time": time.time()})
         self.inner.done(outcome, number, total)
+
+    def end(self) -> None:
+        self._remove()
+        self.inner.end()
+
+    def _remove(self) -> None:
+        if self.file:
+            self._write({"event": "end"})
+            self.file.close()
+            self.path.unlink(missing_ok=True)
+            self.file = None
 
     def _write(self, line: Mapping[str, Any]) -> None:
         begun = self.path.parent.is_dir() and (self.folder / "campaign.json").is_file()

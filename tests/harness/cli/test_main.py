@@ -194,6 +194,8 @@ def test_a_run_that_succeeds_leaves_records_a_table_and_a_page(dlbench, stand_in
     assert answer.out.splitlines()[0] == f"small: 1 trial, 1 process, records in {tmp_path / 'out'}"
     assert f"Page: {tmp_path / 'out' / 'report.html'}" in answer.out
     assert reader.read(tmp_path / "out").processes["status"].tolist() == ["ok"]
+    audited = dlbench("audit", str(tmp_path / "out"))
+    assert (audited.code, "all holds" in audited.out) == (0, True), audited.out
     again = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
     assert (again.code, again.out, built) == (2, "", ["one"])
     assert "holds a campaign already: go on with --resume" in again.err

@@ -62,6 +62,15 @@ def test_events_are_written_passed_on_and_gone_at_the_end(folder):
     assert not (folder / event_file.NAME).exists()
 
 
+def test_no_events_are_left_to_be_hashed_when_the_campaign_ends(folder):
+    (folder / "campaign.json").write_text("{}")
+    with EventFile(folder, "A title", Listener()) as events:
+        events.note("running")
+        assert lines_of(folder)
+        events.end()
+        assert not (folder / event_file.NAME).exists()
+
+
 def test_the_host_and_what_is_not_measured_are_left_out():
     rows = [{"device": "host", "seconds": 1.0, "power_watts": 5.0},
             {"device": "gpu1", "seconds": 1.0, "power_watts": math.nan, "sm_mhz": None}]
