@@ -46,9 +46,12 @@ def pack_folder(folder: Path) -> None:
     """Compress the campaigns and studies in `folder` and renew their SHA256SUMS.
 
     HTML pages and PNG plots go: `report.md` and the SVG plots that it shows stay. Nothing outside
-    of `homes_of` and the folders that hold them changes.
+    of `homes_of` and the folders that hold them changes. Raises BadRecords, before anything
+    changes, if a raw record is damaged: the new hashes would hide it.
     """
     homes = homes_of(folder)
+    for home in homes:
+        _refuse_damaged(home)
     around = {folder, *(home.parent for home in homes if home != folder)}
     pages = [*(file for each in around for file in each.glob("*")),
              *(file for home in homes for file in home.rglob("*"))]
@@ -65,7 +68,11 @@ def pack_folder(folder: Path) -> None:
 
 
 def unpack_folder(folder: Path) -> None:
-    """Restore the plain files of a campaign or study, so that it can be appended to."""
+    """Restore the plain files of a campaign or study, so that it can be appended to.
+
+    SHA256SUMS goes: rows that are added would differ from it, and the end writes it anew.
+    """
+    (folder / manifest.MANIFEST).unlink(missing_ok=True)
     for name in RAW_TABLES:
         unpack(folder / name)
     if (folder / LOGS).exists():
@@ -140,6 +147,16 @@ def text_table(file: Path) -> pd.DataFrame:
     if not found.exists():
         return pd.DataFrame()
     return pd.read_csv(found, dtype=str, keep_default_na=False)
+
+
+def _refuse_damaged(home: Path) -> None:
+    faults = manifest.check_manifest(home) if (home / manifest.MANIFEST).is_file() else []
+    for name, expected, found in faults:
+        raw = (name.removesuffix(SUFFIX) in (*RECORDS, "processes.csv", *RAW_TABLES)
+               or name.startswith("logs/") or name == LOGS)
+        if raw and expected.startswith("SHA-256"):
+            raise BadRecords(f"{home / name}: its hash in {manifest.MANIFEST} does not hold "
+                             f"({found}); restore it from a copy before it is packed")
 
 
 def _packed(file: Path) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.records import manifest, packed, reader
+from analysis.records import packed, reader
 from analysis.records.columns import TABLES as KINDS
 from analysis.records.columns import WHOLE_NUMBERS
 from analysis.records.tables import fault_of
@@ -115,8 +115,6 @@ class Recorder(Folder):
                            "theirs, then `dlbench join` them again")
         refuse_another(folder, campaign.meta, planned, now)
         packed.unpack_folder(folder)
-        # Rows that are added now would differ from it; the end writes it anew.
-        (folder / manifest.MANIFEST).unlink(missing_ok=True)
         recorder = cls(folder)
         before = {(trial, process): why
                   for trial, process, why in campaign.meta.get("repaired", [])}

@@ -120,7 +120,7 @@ def run(options: RunOptions) -> None:
 def verify(options: VerifyOptions) -> None:
     """Prove that frameworks train the same networks as the NumPy reference.
 
-    Exit 1 if one is different or failed.
+    Exit 1 if one is different or failed, or if none could be proven.
     """
     from harness.cli import verify
 
@@ -138,7 +138,10 @@ def verify(options: VerifyOptions) -> None:
     rows = verify.verify(wanted, console, options.jobs)
     if options.out:
         verify.write(rows, options.out)
-    if any(row["verdict"] in ("different", "failed") for row in rows):
+    verdicts = {row["verdict"] for row in rows}
+    if verdicts <= {"unsupported"}:
+        say("Nothing was proven: no row can run here.")
+    if verdicts <= {"unsupported"} or verdicts & {"different", "failed"}:
         raise typer.Exit(1)
 
 
@@ -224,6 +227,9 @@ def _run_app() -> None:
 def _refuse_odd_words(words: list[str]) -> None:
     """Raise WrongUse for words that no option takes and that could not be shown in a message."""
     for number, word in enumerate(words, start=1):
+        if not word.strip(" ,"):
+            raise WrongUse(f"word {number} of the command line, {word!r}: names nothing; write a "
+                           "value, or leave the option before it out")
         if len(word) > LONGEST_WORD:
             raise WrongUse(f"word {number} of the command line has {len(word):,} characters; "
                            f"at most {LONGEST_WORD:,} are read")

@@ -24,6 +24,8 @@ def report(
     for folder in folders:
         if folder.is_file():
             raise WrongUse(f"{folder}: is a file; name the folder of the records")
+        if folders.count(folder) > 1:
+            raise WrongUse(f"{folder}: is named twice; name it once")
     out = out or (folders[0] if len(folders) == 1 else folders[0].parent / "report")
     if len(folders) > 1 or not (folders[0] / "study.json").is_file():
         write_report(folders, out)
@@ -105,6 +107,10 @@ def write_report(folders: list[Path], out: Path) -> set[str]:
     with writing(out):
         for folder in folders:
             campaign = reader.read(folder)
+            planned = any(trial["status"] == "planned" for trial in campaign.trials)
+            if campaign.meta.get("finished") and planned and campaign.processes.empty:
+                raise WrongUse(f"{folder / 'processes.csv'}: has no row, though the campaign has "
+                               "finished; restore the file from a copy, or measure again")
             console.print(report.terminal_table(campaign))
             statuses |= set(summary.summarise(campaign)["status"])
             if out == folder:

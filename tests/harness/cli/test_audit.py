@@ -13,11 +13,13 @@ import pytest
 
 from analysis.audit import audit
 from analysis.records import manifest, packed, reader
+from analysis.records.text import BadRecords
 from analysis.report import report
 from analysis.trials import summary
 from harness.campaign import campaign
 from harness.campaign.events import Listener
 from harness.cli import reports
+from harness.errors import WrongUse
 from harness.machine import hardware
 from harness.plan.suite import Suite
 from tests.slow import slow_where
@@ -129,6 +131,20 @@ def test_a_report_does_not_hide_damaged_records(folder, damage):
         file.unlink()
     reports.write_report([folder], folder)
     assert [name for name, _, _ in manifest.check_manifest(folder)] == [f"logs/{file.name}"]
+
+
+def test_a_finished_campaign_without_its_processes_is_not_reported(folder):
+    (folder / "processes.csv").unlink()
+    with pytest.raises(WrongUse, match=r"processes\.csv: has no row, though the campaign has finished; restore"):
+        reports.write_report([folder], folder)
+
+
+def test_damaged_records_are_not_packed(folder):
+    flip(folder / "windows.csv", 200)
+    before = manifest.check_manifest(folder)
+    with pytest.raises(BadRecords, match=r"windows\.csv: its hash in SHA256SUMS does not hold .*; restore it"):
+        packed.pack_folder(folder)
+    assert [name for name, _, _ in before] == ["windows.csv"] and manifest.check_manifest(folder) == before
 
 
 def test_a_file_that_is_gone_and_one_that_came_are_named(folder):

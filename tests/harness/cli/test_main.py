@@ -122,11 +122,11 @@ def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path)
     assert (rows["broken"]["reason"], rows["broken"]["gradient_error"]) == ("crashed: RuntimeError: the third step is broken", "")
 
 
-def test_what_cannot_be_verified_is_unsupported_and_no_failure(dlbench, stand_in, tmp_path):
+def test_where_no_row_can_be_verified_nothing_is_proven(dlbench, stand_in, tmp_path):
     built = stand_in(one="reference")
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--device", "cuda", "--out", str(out))
-    assert (answer.code, answer.err, built) == (0, "", [])
+    assert (answer.code, answer.err, built) == (1, "", [])
     assert out.read_text() == f"{COLUMNS}\none,tiny_fcn,,,,,unsupported,NumPy computes on the CPU\n"
 
 
@@ -152,7 +152,8 @@ def test_a_framework_that_refuses_before_its_first_answer_is_unsupported_in_its_
     stand_in(one="processes.wire:Refuses")
     out = tmp_path / "file.csv"
     answer = dlbench("verify", "--frameworks", "one", "--networks", "tiny_fcn", "--out", str(out))
-    assert (answer.code, answer.err) == (0, "")
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.out.endswith("Nothing was proven: no row can run here.\n")
     assert out.read_text().endswith(",unsupported,this wheel needs AVX-512 [see the release notes]\n")
     assert "unsupported  this wheel needs AVX-512 [see the release notes]\n" in answer.out
 
@@ -256,6 +257,8 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),
     (["report", "{empty}"], "dlbench: {empty}/campaign.json: no such file; name a folder that `dlbench run` wrote, such as "),
     (["compare", "jax==0.9.2"], "dlbench: jax==0.9.2: name the other side too, as in `dlbench compare jax==0.9.2 "),
+    (["study", "gemm", "--networks", " ,"], "dlbench: word 4 of the command line, ' ,': names nothing; write a value, or "),
+    (["report", "{empty}", "{empty}"], "dlbench: {empty}: is named twice; name it once"),
     (["env", "build", "torch"], "dlbench: unknown framework torch; did you mean pytorch? "),
     (["data", "fetch", "mnits"], "dlbench: "),
 ])
