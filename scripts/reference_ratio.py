@@ -42,6 +42,7 @@ from harness.errors import WrongUse
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
 from harness.validation import validate
+from runners.wire import OUT_OF_MEMORY
 
 LOOPS = Path(__file__).resolve().parent / "reference_loops"
 # Framework: the folder of its loops, and the loop's tier for each of ours.
@@ -100,8 +101,8 @@ class Loops:
 class Loop:
     """A loop's process. It gets ready at once, and is timed when `windows` asks."""
 
-    def __init__(self, command: Sequence[str], log: Path):
-        self.log = log
+    def __init__(self, command: list[str], log: Path):
+        self.command, self.log = command, log
         inherited = {name: value for name, value in os.environ.items()
                      if name not in ("PYTHONPATH", "PYTHONHOME")}
         with log.open("w") as errors:
@@ -169,17 +170,18 @@ class TakingTurns(Notes):
 
     def __init__(self, plan: Plan, loops: Loops, folder: Path):
         self.loops, self.folder = loops, folder
-        self.seed = plan.suite.seed
+        self.seed, self.side_by_side = plan.suite.seed, plan.suite.prepare_jobs > 1
         self.started: dict[tuple[str, int], Loop] = {}
         self.looped: set[tuple[str, int]] = set()
+        # Loops that lacked memory beside others, and their commands.
+        self.again: dict[tuple[str, int], list[str]] = {}
 
     def watch(self, event: Event) -> None:
         """Start the loop of a process that starts; time it first where the draw says so."""
         super().watch(event)
         key = event.trial.trial, event.process
         if event.phase == "starting" and key not in self.looped | set(self.started):
-            log = self.folder / "logs" / f"{key[0]}-loop-{key[1]}.log"
-            self.started[key] = Loop(self.loops.command(event.trial), log)
+            self.started[key] = Loop(self.loops.command(event.trial), self._log(key))
         elif event.phase not in GETTING_READY:
             for loop in list(self.started.values()):
                 loop.wait()
@@ -196,11 +198,17 @@ class TakingTurns(Notes):
             self._time_loop(key)
         elif loop := self.started.pop(key, None):
             loop.end()
+        while self.again and not self.started:
+            key, command = self.again.popitem()
+            self._record(key, *Loop(command, self._log(key)).windows())
 
     def close(self) -> None:
         """End the loops that were not timed."""
         for loop in self.started.values():
             loop.end()
+
+    def _log(self, key: tuple[str, int]) -> Path:
+        return self.folder / "logs" / f"{key[0]}-loop-{key[1]}.log"
 
     def _time_loop(self, key: tuple[str, int]) -> None:
         """Time a loop, unless it was timed beside this process."""
@@ -209,6 +217,14 @@ class TakingTurns(Notes):
             return
         self.looped.add(key)
         windows, reason = loop.windows()
+        if self.side_by_side and any(sign in reason.lower() for sign in OUT_OF_MEMORY):
+            self.note("  its loop lacked memory beside others: it runs again alone")
+            self.again[key] = loop.command
+        else:
+            self._record(key, windows, reason)
+
+    def _record(self, key: tuple[str, int], windows: Sequence[Mapping[str, float]],
+                reason: str) -> None:
         self.note(f"  its loop: {len(windows)} windows {reason}".rstrip())
         same = {"trial": key[0], "process": key[1]}
         rows = [{**same, "window": place, **window} for place, window in enumerate(windows)]
@@ -216,7 +232,10 @@ class TakingTurns(Notes):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 if no row is slower than its loop, 1 otherwise, 2 for wrong use."""
+    """Measure and print; 0 if no row is slower than its loop, 1 otherwise, 2 for wrong use.
+
+    After an interruption it is 130.
+    """
     options = _arguments(words)
     console = Console()
     folder = options.out or Path("results") / f"reference-{datetime.now():%Y-%m-%d-%H%M%S}"
@@ -227,8 +246,7 @@ def main(words: Sequence[str] | None = None) -> int:
                       options.seconds, options.window_seconds, options.window_steps, options.mode)
         for trial in plan.planned:
             loops.command(trial)
-        with contextlib.closing(TakingTurns(plan, loops, folder)) as turns:
-            campaign.run(plan, folder, turns)
+        stopped = _measure(plan, folder, loops)
         raw = times(folder)
         (folder / "raw_times.json").write_text(json.dumps(raw, indent=1))
         found = ratios(folder, raw)
@@ -239,7 +257,22 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     console.print(table(found))
     console.print(f"Records: {folder}", highlight=False)
+    if stopped:
+        return 130
     return 1 if any(row.get("verdict") == SLOWER or row["reason"] for row in found) else 0
+
+
+def _measure(plan: Plan, folder: Path, loops: Loops) -> bool:
+    """Run both sides; return whether the user interrupted it, which loses nothing measured."""
+    with contextlib.closing(TakingTurns(plan, loops, folder)) as turns:
+        try:
+            campaign.run(plan, folder, turns)
+        except KeyboardInterrupt:
+            if not (folder / "campaign.json").is_file():
+                sys.exit(130)
+            print("reference_ratio: interrupted; what was measured so far:", file=sys.stderr)
+            return True
+    return False
 
 
 def times(folder: Path) -> dict[str, dict[str, list[Any]]]:

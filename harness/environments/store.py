@@ -192,6 +192,8 @@ def sharing(ready: Mapping[str, "Environment | BuildFailed"],
 def existing(framework: str, interpreter: Path, device: Device) -> Environment:
     """Describe an interpreter that has the framework; its release is what is installed there."""
     described = recipes.load(framework)
+    # Programs are asked in other folders. A link stays: behind it a virtual environment is lost.
+    interpreter = interpreter.expanduser().absolute()
     answer = probe.ask([str(interpreter), "-c", probe.PROGRAM])
     release = probe.release(described.distributions, answer["packages"])
     if release is None:

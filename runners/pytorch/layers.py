@@ -16,55 +16,66 @@ PARAMETER_NAMES = {
 }
 
 
-class Net(nn.Module):
-    """The network's layers by name; an output is freed after its last use, as in written code."""
+class Net(torch.fx.GraphModule):
+    """The network's layers by name, and `forward` as somebody would write it, a line a layer.
+
+    A loop over the layers would cost `torch.compile` all of them where one breaks its graph, as
+    `nn.LSTM` does (torch 2.13). An output is freed after its last use.
+    """
 
     def __init__(self, network):
-        super().__init__()
-        self.parts = nn.ModuleDict()
-        # Of each part: its name, its inputs, and those of them that no later part uses.
-        self.wiring = []
+        parts = nn.ModuleDict()
         shapes = {"input": network["input_shape"]}
-        layers = network["layers"]
-        for number, layer in enumerate(layers):
-            name, inputs = layer["name"], layer["inputs"]
-            self.parts[name] = make_layer(layer, shapes[inputs[0]])
+        for layer in network["layers"]:
+            name = layer["name"]
+            parts[name] = make_layer(layer, shapes[layer["inputs"][0]])
             if "tied" in layer["attributes"]:
-                self.parts[name].weight = self.parts[layer["attributes"]["tied"]].weight
+                parts[name].weight = parts[layer["attributes"]["tied"]].weight
             shapes[name] = layer["output_shape"]
-            later = {source for other in layers[number + 1:] for source in other["inputs"]}
-            self.wiring.append((name, inputs, set(inputs) - later))
-
-    def forward(self, x):
-        values = {"input": x}
-        for part, (name, inputs, done) in zip(self.parts.values(), self.wiring, strict=True):
-            values[name] = part(*[values[source] for source in inputs])
-            for source in done:
-                del values[source]
-        return values[name]
+        wiring = {layer["name"]: layer["inputs"] for layer in network["layers"]}
+        super().__init__({f"parts.{name}": part for name, part in parts.items()}, written(wiring))
+        self.parts, self.wiring = parts, wiring
 
 
-class OneBiasLSTM(nn.LSTM):
-    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained."""
+def written(wiring):
+    """Return the graph that calls parts in turn, of {part: its inputs, "input" or other parts}."""
+    graph = torch.fx.Graph()
+    values = {"input": graph.placeholder("x")}
+    for name, inputs in wiring.items():
+        values[name] = graph.call_module(f"parts.{name}", tuple(values[each] for each in inputs))
+    graph.output(values[name])
+    return graph
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+
+class OneBiasLSTM(nn.RNNBase):
+    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained.
+
+    It is not an `nn.LSTM`: `torch.compile` leaves all of a network that holds one uncompiled (torch
+    2.13), the products with 10,000 words too.
+    """
+
+    def __init__(self, inputs, units):
+        super().__init__("LSTM", inputs, units, batch_first=True)
         self.bias_hh_l0.requires_grad_(False).zero_()
 
     def forward(self, x):
-        if (x.is_cuda and torch.is_autocast_enabled("cuda")
-                and torch.get_autocast_dtype("cuda") == torch.bfloat16):
-            return self._in_bf16(x)
-        return super().forward(x)[0]  # (B, T, F) -> (B, T, H)
+        return recurrent(x, self._flat_weights, self.training)  # (B, T, F) -> (B, T, H)
 
-    def _in_bf16(self, x):
-        """Cast to bf16 here: autocast hands fp16 to cuDNN's cells (torch 2.11)."""
-        zero = x.new_zeros(1, x.shape[0], self.hidden_size, dtype=torch.bfloat16)  # (1, B, H)
-        weights = [weight.bfloat16() for weight in self._flat_weights]
-        # The call of `nn.LSTM.forward`, without autocast's own casts.
-        with torch.autocast("cuda", enabled=False):
-            return torch._VF.lstm(x.bfloat16(), (zero, zero), weights, True, 1, 0.0, self.training,
-                                  False, True)[0]
+
+@torch.compiler.disable
+def recurrent(x, weights, training):
+    """Call what `nn.LSTM.forward` calls, in the precision of autocast."""
+    in_bf16 = (x.is_cuda and torch.is_autocast_enabled("cuda")
+               and torch.get_autocast_dtype("cuda") == torch.bfloat16)
+    # Autocast hands fp16 to cuDNN's cells (torch 2.11): cast here, and without it.
+    kind = torch.bfloat16 if in_bf16 else x.dtype
+    units = weights[1].shape[1]  # the hidden weights are (4 H, H)
+    zero = x.new_zeros(1, x.shape[0], units, dtype=kind)  # (1, B, H)
+    if not in_bf16:
+        return torch._VF.lstm(x, (zero, zero), weights, True, 1, 0.0, training, False, True)[0]
+    with torch.autocast("cuda", enabled=False):
+        return torch._VF.lstm(x.bfloat16(), (zero, zero), [each.bfloat16() for each in weights],
+                              True, 1, 0.0, training, False, True)[0]
 
 
 class Function(nn.Module):
@@ -94,7 +105,7 @@ LAYERS = {
         shape[0], eps=a["epsilon"], momentum=1 - a["running"]),
     "flatten": lambda a, shape: nn.Flatten(),
     "embedding": lambda a, shape: nn.Embedding(a["vocabulary"], a["units"]),
-    "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"], batch_first=True),
+    "lstm": lambda a, shape: OneBiasLSTM(shape[-1], a["units"]),
     # It divides alpha by the size itself.
     "lrn": lambda a, shape: nn.LocalResponseNorm(a["size"], a["alpha"], a["beta"]),
     "concat": lambda a, shape: Function(lambda *images: torch.cat(images, dim=1)),

@@ -100,6 +100,35 @@ def test_a_loop_that_fails_is_a_reason_and_no_ratio(tmp_path):
     assert found["reason"].tolist() == ["crashed: the loop ended with 1: no flax here"]
 
 
+def test_a_loop_that_lacked_memory_beside_others_runs_again_alone(tmp_path):
+    beside = tmp_path / "beside"
+    short = f"""
+import pathlib
+beside = pathlib.Path({str(beside)!r})
+if not beside.exists():
+    beside.touch()
+    raise MemoryError("CUDA out of memory")
+""" + LOOP.replace("FACTOR", "1")
+    code, found = run(tmp_path, short, 3, "--prepare-jobs", "3")
+    assert (code, found["reason"].tolist(), found["processes"].tolist()) == (0, [""], [3])
+    assert set(pd.read_csv(tmp_path / "out" / "loops.csv")["process"]) == {0, 1, 2}
+
+
+def test_an_interruption_keeps_the_ratio_of_what_was_measured(tmp_path, monkeypatch, capsys):
+    recorded, whole = [], reference_ratio.TakingTurns.done
+
+    def interrupted(turns, outcome, number, total):
+        whole(turns, outcome, number, total)
+        recorded.append(number)
+        if number == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(reference_ratio.TakingTurns, "done", interrupted)
+    code, found = run(tmp_path, LOOP.replace("FACTOR", "1"), 5)
+    assert (code, found["processes"].tolist(), len(recorded)) == (130, [3], 3)
+    assert "interrupted; what was measured so far" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("said", "reason"), [
     ("", "protocol: the loop timed no window"), ("x", "protocol: the loop answered 'x"),
     (json.dumps({"steps": 3}), "protocol: the loop answered")])

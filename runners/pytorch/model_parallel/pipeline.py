@@ -16,6 +16,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from runners.protocol import Unsupported
 from runners.pytorch import compiling
+from runners.pytorch.layers import written
 from runners.pytorch.model_parallel import divide
 from runners.pytorch.model_parallel.base import ModelParallel
 
@@ -64,8 +65,9 @@ class Pipeline(ModelParallel):
         def source(name):
             return "input" if name == before else name
 
-        model.wiring = [(name, [source(each) for each in inputs], {source(each) for each in done})
-                        for name, inputs, done in model.wiring if name in own]
+        model.wiring = {name: [source(each) for each in inputs]
+                        for name, inputs in model.wiring.items() if name in own}
+        model.graph = written(model.wiring)
         for head, table in self.tables.items():
             if head in own and table not in own:
                 # A copy of its own.

@@ -340,6 +340,13 @@ def test_this_interpreter_is_described_by_the_real_probe():
     assert found.python == sys.version.split()[0]
 
 
+def test_an_interpreter_may_be_named_from_here(monkeypatch):
+    here = Path(sys.executable)
+    monkeypatch.chdir(here.parent.parent)
+    found = store.existing("reference", Path(here.parent.name, here.name), "cpu")
+    assert found.interpreter == here
+
+
 def test_an_interpreter_without_the_framework_is_refused(machine):
     with pytest.raises(WrongUse, match="has none of tensorflow, tensorflow-cpu"):
         store.existing("tensorflow", interpreters.find([PYTHON]).path, "cpu")

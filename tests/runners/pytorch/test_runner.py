@@ -1,6 +1,9 @@
 """PyTorch's runner trains the reference's networks, and faults planted in its real code are caught and named."""
 
+import json
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,8 @@ import networks
 from harness.data import arrays
 from harness.workers.worker import Unsupported, Worker
 from tests.conftest import TASK, needs_compiler
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
@@ -102,6 +107,28 @@ def test_torch_compile_without_a_compiler_is_unsupported_with_a_remedy(interpret
         worker.ask("build", 120, **task)
         with pytest.raises(Unsupported, match=r"C\+\+ compiler on CPUs, and no-such-compiler was not found: apt-get"):
             worker.ask("build", 120, **{**task, "tuning": "compiled"})
+
+
+COMPILED = """
+import json, sys, torch
+from runners.pytorch.layers import Net
+
+graphs = []
+def recorded(graph, examples):
+    graphs.extend(node.name for node in graph.graph.nodes if node.op.startswith("call"))
+    return graph
+words = torch.zeros(2, 5, dtype=torch.long)
+torch.compile(Net(json.loads(sys.argv[1])), backend=recorded)(words).sum().backward()
+print(*graphs)
+"""
+
+
+def test_an_lstm_that_breaks_the_graph_leaves_the_other_layers_to_the_compiler(interpreter_of):
+    network = networks.get("tiny_lstm").to_json()
+    said = subprocess.run([interpreter_of("pytorch"), "-c", COMPILED, json.dumps(network)], cwd=ROOT, text=True,
+                          stdout=subprocess.PIPE, timeout=120, check=True).stdout.split()
+    assert [layer["op"] for layer in network["layers"]] == ["embedding", "lstm", "lstm", "dense"]
+    assert said == ["parts_embedding1", "parts_dense1"]
 
 
 def add_relu_to_the_logits(network):
