@@ -35,11 +35,23 @@ def table(times: pd.DataFrame) -> pd.DataFrame:
 
 @style.styled
 def figure(times: pd.DataFrame) -> Figure:
-    """Draw a bar a trial, stacked by class, up to its timed step."""
-    unit, scale = best_unit(times["step_seconds"], TIME_UNITS)
+    """Draw a bar a trial, as long as its timed step and stacked by the classes' shares.
+
+    The slowest trial of each network and setting has the full width: milliseconds and microseconds
+    on one axis would leave the latter as dots.
+    """
+    present = [name for name in CLASSES if name in times]
+    # Kernels that overlap, or that the trace slowed down, sum to more than the step.
+    shown = (times["step_seconds"] - times[IDLE]) / times[present].sum(axis=1)
+    slowest = times.groupby(ranking.ACROSS_TIERS, dropna=False)["step_seconds"].transform("max")
     figure, axes = style.bars(ranking.labels(times))
-    parts = {name: times[name] / scale for name in (*CLASSES, IDLE) if name in times}
-    style.stack(axes, parts, palette.KERNELS)
-    axes.set_xlabel(f"time in a mini-batch ({unit})")
+    style.stack(axes, {**{name: 100 * times[name] * shown / slowest for name in present},
+                       IDLE: 100 * times[IDLE] / slowest}, palette.KERNELS)
+    unit, scale = best_unit(times["step_seconds"], TIME_UNITS)
+    for row, (seconds, longest) in enumerate(zip(times["step_seconds"], slowest, strict=True)):
+        axes.text(100 * seconds / longest + 1, row, f"{number(seconds / scale)} {unit}",
+                  va="center")
+    axes.set_xlim(0, 115)
+    axes.set_xlabel("time in a mini-batch, the slowest row of each network and setting = 100")
     style.finish(figure, "Where the GPU's time goes", columns=6)
     return figure

@@ -196,9 +196,16 @@ def test_the_report_says_where_the_gpus_time_goes(made, tmp_path):
 
     table = gpu_time.table(times)
     assert table[["busy per mini-batch (ms)", "matrix product", "reduction"]].values.tolist() == [["40.0", "75.0 %", "25.0 %"]]
-    bars = gpu_time.figure(times).axes[0].patches
-    assert [bar.get_width() for bar in bars] == pytest.approx([30, 10, 1000 * (step - 0.04)])
-    assert [bar.get_x() for bar in bars] == pytest.approx([0, 30, 40])
+    axes = gpu_time.figure(times).axes[0]
+    busy = 100 * 0.04 / step  # of a bar of 100
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.75 * busy, 0.25 * busy, 100 - busy])
+    assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 0.75 * busy, busy])
+    assert [each.get_text() for each in axes.texts] == [f"{1000 * step:.1f} ms"]
+
+    # A step of half that time whose kernels overlap: half as long a bar, and the same shares.
+    faster = times.assign(step_seconds=0.03, busy=0.03, idle=0.0)
+    axes = gpu_time.figure(pd.concat([times.assign(step_seconds=0.06, idle=0.02), faster])).axes[0]
+    assert [bar.get_width() for bar in axes.patches[1::2]] == pytest.approx([37.5, 12.5, 0])
 
     written = {path.name for path in report.write([folder], tmp_path / "report")}
     assert {"gpu_time.csv", "gpu_time.svg", "gpu_time.png"} <= written
