@@ -148,6 +148,8 @@ def live(
 
     if not (folder / "campaign.json").is_file() and not folder.is_dir():
         raise WrongUse(f"{folder}: no such campaign; name the folder that dlbench run writes")
+    if not (folder / "campaign.json").is_file():
+        print(f"{folder}: holds no campaign yet; the page waits for one", file=sys.stderr)
     colours = {name: colour for name, (colour, _) in palette.FRAMEWORKS.items()}
     try:
         server.serve(folder, {"colours": colours}, port, say)

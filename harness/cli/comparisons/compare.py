@@ -82,6 +82,8 @@ class BisectOptions(FollowingReleases):
         help="With commas, from a fast one to a slow one.")]
     network: Annotated[str, typer.Option(help="The workload to follow.")]
     threshold: Annotated[str, typer.Option(help="The slowdown that counts, as in 3%.")] = "0%"
+    dry_run: Annotated[bool, typer.Option(
+        "--dry-run", help="Print the plan of one comparison and how many there may be.")] = False
 
 
 def compare(options: CompareOptions) -> None:
@@ -191,6 +193,14 @@ def bisect(options: BisectOptions) -> None:
     ends = request_of(listed[-1])
     plan = _prepare(ends, options.allow_dirty)
     bisection.refuse_several(plan.suite, [each for each in plan.trials if each.side == "A"])
+    if options.dry_run:
+        from harness.cli.plan_table import print_plan
+        from harness.cli.progress import count
+
+        print_plan(plan)
+        most = count(1 + (len(listed) - 2).bit_length(), "comparison")
+        say(f"The search takes at most {most} like this one, and more where one is inconclusive.")
+        return
     steps: list[Step] = []
 
     def measure(release: str, attempt: int, cut: float) -> "Step":

@@ -263,6 +263,13 @@ def test_an_interval_may_ask_for_more_processes_with_each_attempt(bisect, planne
     assert [(suite.processes, suite.processes_most) for suite in suites] == list(zip([6, 12, 24], most, strict=True))
 
 
+@pytest.mark.parametrize(("releases", "most"), [("1.0,1.1", "1 comparison"), ("1.0,1.1,1.2,1.3", "3 comparisons")])
+def test_a_dry_run_says_how_many_comparisons_there_may_be_and_measures_nothing(bisect, planned, tmp_path, releases, most):
+    code, out, error = bisect(*WORDS, "--releases", releases, "--dry-run", "--out", "out")
+    assert (code, error, f"at most {most} like this one" in out, "Nothing was started." in out) == (0, "", True, True)
+    assert planned[1] == [] and not (tmp_path / "out").exists()
+
+
 def test_a_search_that_ends_in_wrong_use_keeps_the_comparisons_it_made(bisect, planned, tmp_path):
     shown, _ = planned
     shown["1.2"] = (1.3, 1.2, 1.4)

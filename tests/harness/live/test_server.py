@@ -112,6 +112,15 @@ def test_wrong_use_is_told_in_a_message(words, said, monkeypatch, capsys):
     assert "Traceback" not in process.stderr
 
 
+def test_a_folder_without_a_campaign_is_said_to_hold_none_yet(tmp_path, monkeypatch, capsys):
+    served = []
+    monkeypatch.setattr(server, "serve", lambda folder, *rest: served.append(folder))
+    progress.live(PUBLISHED)
+    assert capsys.readouterr().err == ""
+    progress.live(tmp_path)
+    assert served == [PUBLISHED, tmp_path] and "holds no campaign yet; the page waits for one" in capsys.readouterr().err
+
+
 def test_a_missing_library_and_a_server_that_does_not_start_are_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "harness.live.server", None)
     monkeypatch.delattr("harness.live.server", raising=False)
