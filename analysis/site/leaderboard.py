@@ -106,8 +106,9 @@ class Board:
     weak: str = f"{100 * WEAK:g} %"
 
     @property
-    def ranked(self) -> int:
-        return sum(len(line.ranked) for line in self.lines)
+    def compared(self) -> int:
+        """How many rows are ranked beside another one."""
+        return sum(len(line.ranked) for line in self.lines if len(line.ranked) > 1)
 
     @property
     def summary(self) -> str:
@@ -122,7 +123,7 @@ class Board:
 
 
 def boards(campaigns: Sequence[Published]) -> list[Board]:
-    """Return the boards of campaigns that compare frameworks, the one with most ranks first."""
+    """Return the boards of campaigns that compare frameworks, the one that compares most rows first."""
     found: dict[Key, dict[tuple[Any, ...], list[Line]]] = {}
     for published in campaigns:
         if (published.campaign.folder / "compare.csv").exists():
@@ -137,8 +138,8 @@ def boards(campaigns: Sequence[Published]) -> list[Board]:
         names = _in_order(cell.framework for line in lines for cell in line.cells if cell)
         lines.sort(key=lambda line: (-len(line.ranked), line.network, line.setting))
         made.append(Board(*key, names, [_spread(line, names) for line in lines]))
-    made = [board for board in made if board.ranked]
-    return sorted(made, key=lambda board: (not board.hardware.startswith("NVIDIA"), -board.ranked))
+    made = [board for board in made if any(line.ranked for line in board.lines)]
+    return sorted(made, key=lambda board: (not board.hardware.startswith("NVIDIA"), -board.compared))
 
 
 def filters(made: Sequence[Board]) -> dict[str, list[str]]:

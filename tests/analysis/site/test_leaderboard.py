@@ -48,6 +48,21 @@ def test_a_weak_proof_and_one_of_the_first_edition_say_so(board, proof, badge, w
     assert {(cell.badge, cell.weak) for cell in line(published).ranked} == {(badge, weak)}
 
 
+def test_the_board_that_compares_most_rows_comes_first(draw_records, tmp_path):
+    made = draw_records(networks=())
+    for batch in (64, 128, 256, 512):
+        made.add_trial("pytorch", "fcn5", batch, precision="tf32")
+        made.add_trial("jax", "fcn5", batch, precision="tf32")
+    for framework in ("pytorch", "jax", "tensorflow"):
+        made.add_trial(framework, "fcn5", 512, precision="bf16")
+    folder = made.write(tmp_path / "campaign")
+    names = [trial["trial"] for trial in made.meta["trials"]]
+    alone = [name for name in names if name.startswith("jax") and "tf32" in name][:3]
+    (folder / caveats.FILE).write_text("trial,what,since,ranking\n" + "".join(f"{name},slow,2026-11-22,ranked\n" for name in alone))
+    # Five rows of tf32 are ranked, of which two are beside each other.
+    assert [each.precision for each in leaderboard.boards([grids.read(folder)])] == ["bf16", "tf32"]
+
+
 def test_a_row_that_is_not_proven_or_has_a_caveat_is_never_ranked(board, tmp_path):
     def fault(made):
         for row in made.processes_of("jax-1.0-fcn5-512-fp32-stock"):
