@@ -123,7 +123,7 @@ class Board:
 
 
 def boards(campaigns: Sequence[Published]) -> list[Board]:
-    """Return the boards of campaigns that compare frameworks, the one that compares most rows first."""
+    """Return the boards of campaigns that compare frameworks; those with most rows come first."""
     found: dict[Key, dict[tuple[Any, ...], list[Line]]] = {}
     for published in campaigns:
         if (published.campaign.folder / "compare.csv").exists():
@@ -139,7 +139,8 @@ def boards(campaigns: Sequence[Published]) -> list[Board]:
         lines.sort(key=lambda line: (-len(line.ranked), line.network, line.setting))
         made.append(Board(*key, names, [_spread(line, names) for line in lines]))
     made = [board for board in made if any(line.ranked for line in board.lines)]
-    return sorted(made, key=lambda board: (not board.hardware.startswith("NVIDIA"), -board.compared))
+    return sorted(made,
+                  key=lambda board: (not board.hardware.startswith("NVIDIA"), -board.compared))
 
 
 def filters(made: Sequence[Board]) -> dict[str, list[str]]:
