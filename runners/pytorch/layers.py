@@ -20,7 +20,8 @@ class Net(torch.fx.GraphModule):
     """The network's layers by name, and `forward` as somebody would write it, a line a layer.
 
     A loop over the layers would cost `torch.compile` all of them where one breaks its graph, as
-    `nn.LSTM` does (torch 2.13). An output is freed after its last use.
+    `nn.LSTM` does (torch 2.13). An output is freed after its last use. `torch.fx` gives each
+    instance its `forward`, so one that a subclass defines never runs.
     """
 
     def __init__(self, network):

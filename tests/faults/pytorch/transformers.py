@@ -58,18 +58,11 @@ class Stale(Net):
         head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
 
 
-class OneUse(Net):
-    """The table gets no gradient from the head."""
+class OneUse(nn.Linear):
+    """A head that gives the table no gradient."""
 
     def forward(self, x):
-        head = self.parts["tied_dense1"]
-        table = head.weight
-        del head.weight
-        head.weight = table.detach()
-        logits = super().forward(x)
-        del head.weight
-        head.weight = table
-        return logits
+        return F.linear(x, self.weight.detach())
 
 
 class Apart(Net):
@@ -91,4 +84,5 @@ NextWord = with_attention(Ahead)
 DroppedHead = with_attention(Dropped)
 Untied = planted(Runner, runner, Net=Apart)
 StaleHead = planted(Runner, runner, Net=Stale)
-HeadApart = planted(Runner, runner, Net=OneUse)
+HeadApart = with_layer("tied_dense", lambda layer, shape: OneUse(
+    shape[-1], layer["attributes"]["units"], bias=False))
