@@ -13,7 +13,7 @@ import pandas as pd
 
 import networks
 from analysis.aggregation import overlap
-from analysis.aggregation.what_if import OTHER_LINKS
+from analysis.aggregation.what_if import OTHER_LINKS, Link
 from analysis.records.reader import Campaign
 from analysis.trials import summary
 
@@ -24,29 +24,19 @@ MLPERF_MINUTES = {8: 13.466, 64: 2.664, 512: 0.509, 768: 0.369, 3584: 0.183}
 
 
 @dataclass(frozen=True)
-class Link:
-    """Seconds of latency a message, and bytes a second in each direction of each device."""
-
-    latency_seconds: float
-    bytes_per_second: float
-
-
-@dataclass(frozen=True)
 class Cluster:
     """Nodes of `per_node` devices; `inner` joins those of a node and `outer` joins nodes."""
 
     per_node: int = 8
-    inner: Link = Link(*OTHER_LINKS["NVLink 4"])
-    outer: Link = Link(*OTHER_LINKS["400 Gb/s InfiniBand"])
+    inner: Link = OTHER_LINKS["NVLink 4"]
+    outer: Link = OTHER_LINKS["400 Gb/s InfiniBand"]
 
 
 def ring_seconds(size: float, devices: int, cluster: Cluster) -> float:
     """Reduce-scatter in each node, ring all-reduce of each shard over nodes, gather in each node.
     """
     local, nodes, shard = _split(size, devices, cluster)
-    messages = 2 * (nodes - 1)
-    return _within(size, local, cluster) + messages * (
-        cluster.outer.latency_seconds + shard / nodes / cluster.outer.bytes_per_second)
+    return cluster.inner.ring_seconds(local, size) + cluster.outer.ring_seconds(nodes, shard)
 
 
 def tree_seconds(size: float, devices: int, cluster: Cluster) -> float:
@@ -55,11 +45,9 @@ def tree_seconds(size: float, devices: int, cluster: Cluster) -> float:
     Each moves half the shard up and down, so all bytes pass twice and latency counts levels.
     """
     local, nodes, shard = _split(size, devices, cluster)
-    if nodes == 1:
-        return _within(size, local, cluster)
-    return _within(size, local, cluster) + 2 * (
-        math.ceil(math.log2(nodes)) * cluster.outer.latency_seconds
-        + shard / cluster.outer.bytes_per_second)
+    between = 2 * (math.ceil(math.log2(nodes)) * cluster.outer.latency_seconds
+                   + shard / cluster.outer.bytes_per_second) if nodes > 1 else 0.0
+    return cluster.inner.ring_seconds(local, size) + between
 
 
 TOPOLOGIES: dict[str, Callable[[float, int, Cluster], float]] = {
@@ -98,9 +86,3 @@ def _split(size: float, devices: int, cluster: Cluster) -> tuple[int, int, float
     """Return devices a node, nodes, and the bytes that each device sends between nodes."""
     local = min(devices, cluster.per_node)
     return local, math.ceil(devices / local), size / local
-
-
-def _within(size: float, local: int, cluster: Cluster) -> float:
-    messages = 2 * (local - 1)
-    return messages * (cluster.inner.latency_seconds
-                       + size / local / cluster.inner.bytes_per_second)

@@ -224,13 +224,10 @@ def _rate(seconds_per_byte: float) -> float:
 
 def table(fits: Sequence[Fit]) -> pd.DataFrame:
     """Return the fits as rows of fits.csv."""
-    rows = []
-    for each in fits:
-        row = {name: value for name, value in asdict(each).items() if name not in SWEPT}
-        row["covariance"] = " ".join(f"{value:.6g}" for value in row["covariance"])
-        rows.append(row)
     columns = [name for name in Fit.__dataclass_fields__ if name not in SWEPT]
-    return pd.DataFrame(rows, columns=columns)
+    rows = pd.DataFrame([asdict(each) for each in fits], columns=columns)
+    return rows.assign(covariance=[" ".join(f"{value:.6g}" for value in each.covariance)
+                                   for each in fits])
 
 
 def refused(windows: pd.DataFrame) -> pd.DataFrame:

@@ -1,9 +1,9 @@
 """When aggregation hides behind the backward pass: the layer-wise model of Shi and Chu.
 
-The sum of a layer's gradients may start once they are ready and the link is free (Shi, Wang, Chu
-and Li 2018, "A DAG model of synchronous stochastic gradient descent in distributed deep learning",
-arXiv 1805.03812). A layer's share of the measured backward pass follows its multiply-adds
-(networks/work.py), so layers without products count as free, which they are not.
+The sum of a layer's gradients may start once they are ready and the link is free. A layer's share
+of the measured backward pass follows its multiply-adds (networks/work.py), so layers without
+products count as free, which they are not. Source: Shi, Wang, Chu and Li 2018, "A DAG model of
+synchronous stochastic gradient descent in distributed deep learning", arXiv 1805.03812.
 """
 
 from collections.abc import Callable, Sequence

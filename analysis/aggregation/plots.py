@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from analysis.aggregation.links import GROUP, Fit
 from analysis.aggregation.predictions import FURTHER, TRIAL, WORKLOAD, telling
 from analysis.display import palette, style
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit
+from analysis.display.numbers import BYTE_UNITS, ENDS, TIME_UNITS, best_unit
 from analysis.display.ranking import one_setting
 from analysis.display.style import one_two_five, styled
 
@@ -169,8 +169,7 @@ def _points(number: int) -> dict[str, Any]:
 def _intervals(axes: Axes, rows: pd.DataFrame, column: str, scale: float, place: Any,
                **look: Any) -> None:
     """Draw a column's values with their intervals, each at its row's place."""
-    value, low, high = (rows[f"{column}{end}"].to_numpy(float) / scale
-                        for end in ("", "_low", "_high"))
+    value, low, high = (rows[f"{column}{end}"].to_numpy(float) / scale for end in ENDS)
     # Matplotlib asks arrays of one number whether they are finite, which NumPy 2.2 deprecates.
     axes.errorbar(value, place, xerr=[(value - low).tolist(), (high - value).tolist()], **look)
 
@@ -181,7 +180,7 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def _workload(row: "pd.Series[Any]", table: pd.DataFrame) -> str:
-    """Network and batch, the framework, and what else differs between panels."""
+    """Name a panel by network, batch, framework, and what else differs between panels."""
     varying = [one_setting(column, row[column])
                for column in ("release", "precision", "tuning", *FURTHER)
                if table[column].nunique() > 1]
@@ -198,7 +197,7 @@ def _rows(table: pd.DataFrame, settings: Sequence[str]) -> list[str]:
 
 
 def _room(labels: Iterable[str], characters: int) -> float:
-    """Inches for labels longer than the `characters` that a figure's usual width has room for."""
+    """Return the inches that labels of more than `characters` need beyond the usual width."""
     return 0.065 * max(0, max(map(len, labels)) - characters)
 
 

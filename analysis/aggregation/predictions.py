@@ -5,7 +5,7 @@ docs/reference/records.md explains their columns.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,29 +16,30 @@ from analysis.aggregation import links, overlap, times
 from analysis.aggregation.links import Fit
 from analysis.records.reader import Campaign
 from analysis.records.study_reader import NODES, ONE_BY_ONE, own_sum
-from analysis.statistics.bootstrap import Estimate
+from analysis.statistics.bootstrap import NOT_MEASURED, Estimate
 from analysis.strategies import table as strategies
 from analysis.strategies.facts import Leg, Work
 from analysis.trials import phases, summary
 from networks import work
 
-# predicted where no campaign is given
+# Predicted where no campaign is given.
 NETWORKS = ("fcn5", "alexnet", "resnet50", "lstm32")
-# the columns of what_if.csv that name a workload: the first ones, and others among the last
+# The columns of what_if.csv that name a workload: its first ones, and some of its last ones.
 WORKLOAD = ["framework", "release", "network", "batch", "precision", "tuning"]
 FURTHER = ["data", "threads", "side"]
-# in which trials of one network may differ
+# Trials of one network may differ in these.
 SETTINGS = ["batch", "global_batch", "release", "precision", "tuning", *FURTHER]
-# what tables and plots say of every trial
+# Tables and plots name every trial by these.
 TRIAL = ["framework", "network", "devices", "strategy", "wire"]
 COUNTED = ("nvlink_bytes_per_step", "pcie_rx_bytes_per_step", "pcie_tx_bytes_per_step")
 APART_BY: Mapping[str, tuple[str, ...]] = {"NCCL_P2P_DISABLE": ("1",),
                                            "NCCL_P2P_LEVEL": ("LOC", "0")}
 MEASURED = ("measured_seconds", "measured_seconds_low", "measured_seconds_high", "error",
             "swept_error", *COUNTED)
-# No line describes a link if, for one transfer, the line and the measured points differ by more
-# than this factor, or the fastest and the slowest process of the sweep by more than the next one.
+# No line describes a link if one transfer takes more times as long by the line as by the measured
+# points, or by these as by the line.
 NO_LINE = 2.0
+# Nor does one if it takes so many times as long in the slowest process as in the fastest.
 APART = 3.0
 
 
@@ -57,7 +58,7 @@ def forced_apart(variables: Mapping[str, str]) -> str:
 def of_networks(fits: Sequence[Fit]) -> pd.DataFrame:
     """Predict each strategy for `NETWORKS` on the groups of devices whose links were measured."""
     groups = dict.fromkeys((each.wire, each.devices) for each in fits if each.devices > 1)
-    # "all_reduce" and "nccl" are other frameworks' words for ddp's
+    # "all_reduce" and "nccl" are what other frameworks call ddp.
     known = [name for name, each in strategies.STRATEGIES.items()
              if each.legs and name not in ("all_reduce", "nccl")]
     return pd.DataFrame([
@@ -117,7 +118,7 @@ def overlaps(campaign: Campaign, fits: Sequence[Fit]) -> pd.DataFrame:
         waits = strategies.of(strategy).after_backward
         for grouping in ("whole",) if waits else overlap.GROUPINGS:
             found = overlapped(trial["network"], backward, grouping,
-                             _seconds(strategy, devices, chosen))
+                               _seconds(strategy, devices, chosen))
             exposed = found.exposed_seconds + copies_seconds(trial, chosen)
             step = alone_seconds(parts) + exposed
             rows.append({
@@ -158,13 +159,13 @@ def telling(table: pd.DataFrame, shown: Sequence[str],
 
 
 def several(campaign: Campaign) -> list[dict[str, Any]]:
-    """The verified trials on several devices."""
+    """Return the verified trials on several devices."""
     against = _against(campaign)
     return [trial for trial in _ran(campaign) if not against[trial["trial"]]]
 
 
 def _named(campaign: Campaign, trial: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that say of which trial a row is."""
+    """Return the columns that name the trial of a row."""
     return {"campaign": campaign.meta["name"],
             **{column: trial[column]
                for column in ("trial", "framework", "network", "devices", "strategy")},
@@ -172,11 +173,11 @@ def _named(campaign: Campaign, trial: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_legs(trial: Mapping[str, Any], gradients: Work, chosen: Mapping[str, Fit]) -> list[Leg]:
-    """The legs of a framework whose own sum over nodes was swept; none where it was not.
+    """Return the legs of a framework whose own sum over nodes was swept; [] where it was not.
 
     TensorFlow and Paddle pack all gradients into one message. XLA sums each tensor by itself, and
-    small messages wait while large ones are sent: eight of 340 KB together took 25 to 31 ms at
-    1 Gbit/s and at 200 Mbit/s, so all of them count as one leg (two nodes, jax 0.10.2, gloo).
+    small messages wait while large ones are sent, so all of them count as one leg. (Eight of 340 KB
+    together took 25 to 31 ms at 1 Gbit/s and at 200 Mbit/s: two nodes, jax 0.10.2, gloo.)
     """
     link = own_sum(trial["framework"])
     if link not in chosen or trial.get("nodes", 1) == 1:
@@ -188,22 +189,23 @@ def own_legs(trial: Mapping[str, Any], gradients: Work, chosen: Mapping[str, Fit
 
 def _predicted(strategy: str, gradients: Work, chosen: Mapping[str, Fit],
                own: Sequence[Leg] = ()) -> dict[str, Any]:
+    """Return the columns of a prediction; `own` legs take the place of the strategy's."""
     known = strategies.of(strategy)
-    legs = list(own) or (known.legs(gradients) if known.legs else [Leg("unknown", 0, 0)])
-    formula = known.textbook(gradients) if not own else []
-    by_link = _by_link(legs).items() if known.legs or own else ()
+    legs = list(own) or (known.legs(gradients) if known.legs else [])
+    formula = [] if own else known.textbook(gradients)
+    missing = "" if own else times.missing(strategy, chosen)
+    remarks = () if missing else (_of_others(legs, gradients.devices, chosen),
+                                  _beyond(legs, chosen), _no_line(legs, chosen))
     return {
         "gradient_bytes": gradients.size_bytes,
-        **times.total(legs, chosen).columns("predicted_seconds"),
-        "legs": "; ".join(f"{link} {times.total(own, chosen).value:.3g}"
-                          for link, own in by_link),
+        **(times.total(legs, chosen) if legs else NOT_MEASURED).columns("predicted_seconds"),
+        "legs": "; ".join(f"{link} {times.total(of_link, chosen).value:.3g}"
+                          for link, of_link in _by_link(legs).items()),
         "residual": max((chosen[leg.link].residual for leg in legs if leg.link in chosen),
                         default=math.nan),
-        "swept_seconds": times.swept(legs, chosen),
+        "swept_seconds": times.swept(legs, chosen) if legs else math.nan,
         "textbook_seconds": times.total(formula, chosen).value if formula else math.nan,
-        "reason": (not own and times.missing(strategy, chosen)) or "; ".join(filter(None, [
-            _of_others(legs, gradients.devices, chosen), _beyond(legs, chosen),
-            _no_line(legs, chosen)])),
+        "reason": missing or "; ".join(filter(None, remarks)),
         "wire_bytes": strategies.wire_bytes(strategy, gradients),
         "host_bytes": strategies.host_bytes(strategy, gradients),
     }
@@ -240,17 +242,17 @@ def _no_line(legs: Sequence[Leg], chosen: Mapping[str, Fit]) -> str:
 
 
 def _largest(legs: Sequence[Leg]) -> float:
-    """Bytes of the largest message."""
+    """Return the bytes of the largest message."""
     return max(leg.size_bytes / leg.messages for leg in legs)
 
 
 def alone_seconds(parts: Mapping[str, Estimate]) -> float:
-    """Seconds of a step without aggregation."""
+    """Return the seconds of a step without aggregation."""
     return parts["forward"].value + parts["backward"].value + max(0.0, parts["update"].value)
 
 
 def copies_seconds(trial: Mapping[str, Any], chosen: Mapping[str, Fit]) -> float:
-    """Seconds in which stock DistributedDataParallel copies gradients to its buckets and back."""
+    """Return how long stock DistributedDataParallel copies gradients to its buckets and back."""
     if (not strategies.of(trial["strategy"]).bucketed or trial["tuning"] != "stock"
             or "device_copy" not in chosen):
         return 0.0
@@ -272,34 +274,35 @@ def _work(network: str, devices: int, strategy: str) -> Work:
     return Work(work.parameter_bytes(described), devices, tuple(each.size_bytes for each in sent))
 
 
-def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Any:
+def _seconds(strategy: str, devices: int, chosen: Mapping[str, Fit]) -> Callable[[float], float]:
     return lambda size: times.predict(strategy, Work(size, devices), chosen).value
 
 
 def overlapped(network: str, backward_seconds: float, grouping: str,
-             seconds_of: Any) -> overlap.Overlap:
+               seconds_of: Callable[[float], float]) -> overlap.Overlap:
+    """Model how a network's backward pass hides messages; `seconds_of` takes their bytes."""
     sent = overlap.gradients(networks.get(network), backward_seconds, grouping)
     return overlap.overlap(sent, backward_seconds, seconds_of)
 
 
 def _ran(campaign: Campaign) -> list[dict[str, Any]]:
-    """The trials on several devices in which at least one process succeeded."""
+    """Return the trials on several devices in which at least one process succeeded."""
     ok = set(campaign.processes.loc[campaign.processes["status"] == "ok", "trial"])
     return [trial for trial in campaign.trials if trial["devices"] > 1 and trial["trial"] in ok]
 
 
 def _against(campaign: Campaign) -> dict[str, str]:
-    """Why each trial is not verified; empty where it is."""
+    """Return why each trial is not verified; empty where it is."""
     rows = _derived(campaign)
     return dict(rows["reason"].where(rows["verified"] != "yes", ""))
 
 
 @lru_cache(maxsize=8)
 def _derived(campaign: Campaign) -> pd.DataFrame:
-    """The rows of trials.csv, by trial. They take seconds, and three tables need them."""
+    """Return the rows of trials.csv by trial; cached, because three tables need them."""
     return summary.summarise(campaign).set_index("trial")
 
 
 def further(trial: Mapping[str, Any]) -> dict[str, Any]:
-    """The `FURTHER` columns of a trial; only comparisons name a side."""
+    """Return the `FURTHER` columns of a trial; only comparisons name a side."""
     return {column: trial.get(column, "") for column in FURTHER}

@@ -3,7 +3,9 @@
 The tables of numbers lie beside it as fits.csv, predictions.csv, overlap.csv and what_if.csv.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from analysis.display.numbers import (
     BYTE_UNITS,
     TIME_UNITS,
     best_unit,
+    cell,
     number,
-    with_span,
     with_unit,
 )
 from analysis.display.page import Facts, Figure, Page, Section, Table, Text, tabled
@@ -129,21 +131,17 @@ def few(windows: pd.DataFrame) -> str:
 
 def fitted(fits: Sequence[links.Fit]) -> pd.DataFrame:
     """List latency and bandwidth of every link with their intervals and the fit's residuals."""
-    rows = []
-    for each in fits:
-        latencies = (each.latency_seconds, each.latency_seconds_low, each.latency_seconds_high)
-        rates = (each.bytes_per_second, each.bytes_per_second_low, each.bytes_per_second_high)
-        most = max((size / seconds for size, seconds in each.points), default=float("nan"))
-        worst = _percent(each.worst, sign=True)
-        rows.append({
-            "link": each.link, "wire": each.wire, "devices": each.devices,
-            "latency (us)": with_span(*(value / 1e-6 for value in latencies)),
-            "floor (us)": number(1e6 * each.floor_seconds) if each.floor_seconds else "",
-            "GB/s": with_span(*(value / 1e9 for value in rates)),
-            "most measured (GB/s)": number(most / 1e9),
-            "residual, root mean square": _percent(each.residual),
-            "worst residual": f"{worst} at {with_unit(each.worst_bytes, BYTE_UNITS)}"})
-    return pd.DataFrame(rows)
+    return pd.DataFrame([{
+        "link": row["link"], "wire": row["wire"], "devices": row["devices"],
+        "latency (us)": cell(row, "latency_seconds", 1e-6),
+        "floor (us)": number(1e6 * row["floor_seconds"]) if row["floor_seconds"] else "",
+        "GB/s": cell(row, "bytes_per_second", 1e9),
+        "most measured (GB/s)": number(max(
+            (size / seconds for size, seconds in row["points"]), default=math.nan) / 1e9),
+        "residual, root mean square": _percent(row["residual"]),
+        "worst residual": f"{_percent(row['worst'], sign=True)} at "
+                          f"{with_unit(row['worst_bytes'], BYTE_UNITS)}",
+    } for row in map(asdict, fits)])
 
 
 def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
@@ -153,15 +151,13 @@ def predicted_table(predicted: pd.DataFrame) -> pd.DataFrame:
     """
     rows, settings = [], predictions.telling(predicted, TRIAL)
     for row in predicted.to_dict("records"):
-        cells = {**_trial(row, settings), "predicted": _interval(row, "predicted_seconds")}
-        if "error" in row:
-            cells |= {"measured": _interval(row, "measured_seconds"),
-                      "error": _percent(row["error"], sign=True),
-                      "by measured points": with_unit(row["swept_seconds"], TIME_UNITS),
-                      "their error": _percent(row["swept_error"], sign=True)}
-        else:
-            cells |= _parts(row)
-        rows.append({**cells, "remark": row["reason"]})
+        compared = {"measured": _interval(row, "measured_seconds"),
+                    "error": _percent(row["error"], sign=True),
+                    "by measured points": with_unit(row["swept_seconds"], TIME_UNITS),
+                    "their error": _percent(row["swept_error"], sign=True),
+                    } if "error" in row else _parts(row)
+        rows.append({**_trial(row, settings), "predicted": _interval(row, "predicted_seconds"),
+                     **compared, "remark": row["reason"]})
     return _without_empty(pd.DataFrame(rows))
 
 
@@ -282,7 +278,8 @@ def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
 def _interval(row: dict[Any, Any], name: str) -> str:
     """Return a time with its interval, both in the unit of the time."""
     value, low, high = (row[f"{name}{end}"] for end in numbers.ENDS)
-    interval = numbers.span(*(end / best_unit([value], TIME_UNITS)[1] for end in (low, high)))
+    _, scale = best_unit([value], TIME_UNITS)
+    interval = numbers.span(low / scale, high / scale)
     return with_unit(value, TIME_UNITS) + (f" ({interval})" if interval else "")
 
 

@@ -108,12 +108,10 @@ def _campaign(folder: Path) -> list[Finding]:
             findings += _rows(campaign, trials)
             findings += _pages(campaign, trials)
     except BadRecords as error:
-        found = str(error)
-        findings.append(Finding(folder.name, "", "", "records that can be read", found))
+        findings.append(Finding(folder.name, "", "", "records that can be read", str(error)))
     except Exception as error:  # whatever such values do to the code that derives from them
-        found = f"{type(error).__name__}: {error}"
-        expected = "values of docs/reference/records.md"
-        findings.append(Finding("campaign.json", "", "", expected, found))
+        findings.append(Finding("campaign.json", "", "", "values of docs/reference/records.md",
+                                f"{type(error).__name__}: {error}"))
     return findings
 
 
@@ -130,15 +128,15 @@ def _study(folder: Path) -> list[Finding]:
             return findings + _aggregation(folder)
         if name not in kinds.STUDIES:
             return findings  # only its hashes can be checked
-        findings += [Finding(*fault) for fault in study_reader.faults(study_reader.read(folder))]
+        findings += itertools.starmap(Finding, study_reader.faults(study_reader.read(folder)))
         with tempfile.TemporaryDirectory(prefix="dlbench-audit-") as made:
             kinds.write(folder, Path(made), plots=False)
             for path in sorted(Path(made).glob("tables/*")):
                 name = f"tables/{path.name.removesuffix(packed.SUFFIX)}"
                 findings += _compare(folder, name, packed.read_text(path), _cells)
     except Exception as error:  # whatever such values do to the code that derives from them
-        found = f"{type(error).__name__}: {error}"
-        findings.append(Finding("study.json", "", "", "records that can be read", found))
+        findings.append(Finding("study.json", "", "", "records that can be read",
+                                f"{type(error).__name__}: {error}"))
     return findings
 
 
@@ -192,11 +190,11 @@ def _compare(folder: Path, name: str, expected: str,
 def _cells(name: str, expected: str, found: str) -> Iterator[Finding]:
     """Compare two CSV texts cell by cell; numbers may differ by rounding."""
     wanted, present = (list(csv.reader(io.StringIO(text))) for text in (expected, found))
-    none: list[str] = []
-    header = wanted[0] if wanted else none
-    lines = itertools.zip_longest(wanted, present, fillvalue=none)
+    header = wanted[0] if wanted else []
+    lines = itertools.zip_longest(wanted, present)
     for number, (ours, theirs) in enumerate(lines, start=1):
-        for column, mine, other in itertools.zip_longest(header, ours, theirs, fillvalue=""):
+        cells = itertools.zip_longest(header, ours or [], theirs or [], fillvalue="")
+        for column, mine, other in cells:
             if not _same(mine, other):
                 yield Finding(name, f"line {number}", column, mine, other)
 

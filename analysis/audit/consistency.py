@@ -6,7 +6,7 @@ found here (docs/method/statistics.md).
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -51,14 +51,9 @@ def _environments(campaign: Campaign) -> Iterator[Finding]:
     """Every trial that was measured names an environment with its Python and all packages."""
     measured = set(campaign.processes[campaign.processes["status"] == "ok"]["trial"])
     environments = campaign.meta["environments"]
-    names = {(f"{trial['framework']}=={trial['release']}"
-              + reader.FOR_FILES * (reader.reads_files(trial) and f"{trial['framework']}=="
-                                    f"{trial['release']}{reader.FOR_FILES}" in environments),
-              trial.get("side", ""))
-             for trial in campaign.trials if trial["trial"] in measured}
-    # A side of a comparison may have its own.
-    for name in sorted({own if (own := f"{name} of {side}") in environments else name
-                        for name, side in names}):
+    names = {_environment(trial, environments) for trial in campaign.trials
+             if trial["trial"] in measured}
+    for name in sorted(names):
         environment = environments.get(name)
         if environment is None:
             yield Finding("campaign.json", name, "environments",
@@ -74,6 +69,15 @@ def _environments(campaign: Campaign) -> Iterator[Finding]:
                               repr(package))
 
 
+def _environment(trial: dict[str, Any], environments: Collection[str]) -> str:
+    """Name a trial's environment; one that trains from files, or a side, may have its own."""
+    name = f"{trial['framework']}=={trial['release']}"
+    if reader.reads_files(trial) and name + reader.FOR_FILES in environments:
+        name += reader.FOR_FILES
+    of_side = f"{name} of {trial.get('side', '')}"
+    return of_side if of_side in environments else name
+
+
 def _leftovers(campaign: Campaign) -> Iterator[Finding]:
     """Rows that readers leave out: of a finished campaign there are none."""
     for file, kept in (("processes.csv", campaign.processes), ("windows.csv", campaign.windows)):
@@ -85,8 +89,9 @@ def _leftovers(campaign: Campaign) -> Iterator[Finding]:
 
 def _processes(campaign: Campaign) -> Iterator[Finding]:
     for row in rows_of(campaign.processes) if campaign.joined else ():
-        node, stride = row["process"] // campaign.joined["stride"], campaign.joined["stride"]
-        if campaign.joined["nodes"][node:node + 1] != [row["node"]]:
+        stride, nodes = campaign.joined["stride"], campaign.joined["nodes"]
+        node = row["process"] // stride
+        if nodes[node:node + 1] != [row["node"]]:
             yield Finding("processes.csv", place_of(row), "node",
                           f"the node of processes from {node * stride} on", row["node"])
     planned = {trial["trial"]: trial for trial in campaign.trials}

@@ -60,15 +60,14 @@ def _latencies(campaign: Campaign) -> Iterator[Finding]:
         windows = campaign.rows("windows", trial["trial"])
         for row in rows_of(windows[windows["window"] >= 0]):
             nanoseconds = known.get((row["process"], row["window"]), "").split()
+            seconds = 1e-9 * sum(map(float, nanoseconds))
             place = f"{place_of(row)} window {row['window']}"
             if len(nanoseconds) != row["steps"]:
                 yield Finding("latencies.csv", place, "nanoseconds", f"{row['steps']} calls",
                               str(len(nanoseconds)))
-            elif not math.isclose(1e-9 * sum(map(float, nanoseconds)), row["seconds"],
-                                  rel_tol=SUM_OF_CALLS):
+            elif not math.isclose(seconds, row["seconds"], rel_tol=SUM_OF_CALLS):
                 yield Finding("latencies.csv", place, "nanoseconds",
-                              f"calls of {row['seconds']:.6g} s together",
-                              f"{1e-9 * sum(map(float, nanoseconds)):.6g} s")
+                              f"calls of {row['seconds']:.6g} s together", f"{seconds:.6g} s")
 
 
 def _server(campaign: Campaign) -> Iterator[Finding]:
@@ -97,28 +96,15 @@ def _scenarios(campaign: Campaign) -> Iterator[Finding]:
 def _accuracy(campaign: Campaign) -> Iterator[Finding]:
     """Epochs follow one another, each with its window, and a process ends where it should."""
     until = reader.target_of(campaign)
-    if not until:
-        return
-    for process in rows_of(campaign.processes):
+    for process in rows_of(campaign.processes) if until else ():
         epochs, windows = (campaign.rows(table, process["trial"])
                            for table in ("accuracy", "windows"))
         timed = rows_of(windows[(windows["window"] >= 0)
                                 & (windows["process"] == process["process"])])
         rows = rows_of(epochs[epochs["process"] == process["process"]])
-        step, seconds = 0, 0.0
-        for number, row in enumerate(rows):
-            wanted: dict[str, Any] = {"epoch": number + 1,
-                                      "seed": campaign.meta["seed"] + process["process"]}
-            if number < len(timed):
-                # Two steps of an epoch are not in its window.
-                whole = timed[number]["steps"] + 2
-                step, seconds = step + whole, seconds + timed[number]["step_seconds"] * whole
-                wanted |= {"step": step, "seconds": seconds}
-            yield from (Finding("accuracy.csv", f"{place_of(row)} epoch {row['epoch']}", column,
-                                f"{value:.12g}", f"{row[column]:.12g}")
-                        for column, value in wanted.items()
-                        if not math.isclose(row[column], value, rel_tol=1e-9))
-            if row["test_accuracy"] >= until["target"] and number + 1 < len(rows):
+        yield from _epochs(rows, timed, campaign.meta["seed"] + process["process"])
+        for row in rows[:-1]:
+            if row["test_accuracy"] >= until["target"]:
                 yield Finding("accuracy.csv", f"{place_of(row)} epoch {row['epoch']}",
                               "test_accuracy", "no further epoch at the target",
                               str(row["test_accuracy"]))
@@ -131,6 +117,23 @@ def _accuracy(campaign: Campaign) -> Iterator[Finding]:
         if not last >= until["target"]:
             yield Finding("accuracy.csv", place_of(process), "test_accuracy",
                           f"{until['target']:g} or more at last", str(last))
+
+
+def _epochs(rows: list[dict[str, Any]], timed: list[dict[str, Any]], seed: int
+            ) -> Iterator[Finding]:
+    """Each epoch of a process has its number and seed, and the steps and seconds of its windows."""
+    step, seconds = 0, 0.0
+    for number, row in enumerate(rows):
+        wanted: dict[str, float] = {"epoch": number + 1, "seed": seed}
+        if number < len(timed):
+            # Two steps of an epoch are not in its window.
+            whole = timed[number]["steps"] + 2
+            step, seconds = step + whole, seconds + timed[number]["step_seconds"] * whole
+            wanted |= {"step": step, "seconds": seconds}
+        for column, value in wanted.items():
+            if not math.isclose(row[column], value, rel_tol=1e-9):
+                yield Finding("accuracy.csv", f"{place_of(row)} epoch {row['epoch']}", column,
+                              f"{value:.12g}", f"{row[column]:.12g}")
 
 
 def _in_itself(rows: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -167,8 +170,23 @@ def _off(row: dict[str, Any], column: str, expected: str) -> Finding:
 
 def _loading(campaign: Campaign) -> Iterator[Finding]:
     """Training from files has as many windows of each part, and they take what they took."""
+    planned = campaign.meta["suite"].get("windows")
     for trial in filter(reader.reads_files, campaign.trials):
-        yield from (Finding("loading.csv", *fault) for fault in loading.faults(campaign, trial))
+        rows = campaign.rows("loading", trial["trial"])
+        for process in rows_of(campaign.ok_rows("processes", trial["trial"])):
+            for part in loading.PARTS.values():
+                own = rows[(rows["process"] == process["process"]) & (rows["variant"] == part)]
+                timed = int((own["window"] >= 0).sum())
+                if (own["reason"] == "").all() and timed != planned:
+                    yield Finding("loading.csv", place_of(process), part, f"{planned} windows",
+                                  str(timed))
+        for row in rows_of(rows[rows["window"] >= 0]):
+            taken = row["stop"] - row["start"]
+            if not (row["steps"] > 0 and taken > 0 and math.isclose(
+                    row["seconds"], taken, rel_tol=1e-9, abs_tol=CLOCK_SECONDS)):
+                yield Finding("loading.csv", f"{place_of(row)} {row['variant']} window "
+                              f"{row['window']:.0f}", "seconds", f"{taken:.12g}",
+                              f"{row['seconds']:.12g}")
 
 
 CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy, _loading)

@@ -14,7 +14,7 @@ from analysis.compare import rules, verdicts
 from analysis.compare.rules import Rules
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, NOT_COMPARED, SLOWER, TOO_FEW, Side
 from analysis.display import ranking
-from analysis.display.numbers import number, percent
+from analysis.display.numbers import ENDS, number, percent
 from analysis.statistics.bootstrap import CONFIDENCE
 
 ORDER = (SLOWER, FASTER, NO_DIFFERENCE, TOO_FEW, NOT_COMPARED)
@@ -178,7 +178,7 @@ def _beyond(row: "pd.Series[Any]", limits: Sized) -> str:
 
 def ratio_text(row: "pd.Series[Any]", column: str = "ratio") -> str:
     """Write a ratio of a row with its interval."""
-    value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
+    value, low, high = (row[f"{column}{end}"] for end in ENDS)
     if pd.isna(value):
         return ""
     return f"{value:.3f}" + ("" if pd.isna(low) else f" ({low:.3f} to {high:.3f})")

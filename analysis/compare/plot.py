@@ -72,19 +72,17 @@ def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str) -> Figure:
 def _release(axes: Axes, place: int, row: "pd.Series[Any]") -> None:
     """Draw a release's ratio and interval; where it changed, in colour and with the change."""
     colour = COLOURS.get(row["verdict"], COLOURS[NO_DIFFERENCE])
-    value, low, high = (float(row[column]) for column in ("ratio", "ratio_low", "ratio_high"))
-    reach = None if np.isnan(low) else [[value - low], [high - value]]
-    axes.errorbar(place, value, yerr=reach, fmt="o", color=colour, elinewidth=1.6, capsize=3,
-                  markersize=6, zorder=3)
+    axes.errorbar(place, row["ratio"], yerr=_reach(row), fmt="o", color=colour, elinewidth=1.6,
+                  capsize=3, markersize=6, zorder=3)
     if row["verdict"] in (SLOWER, FASTER):
-        axes.annotate(f"{100 * (row['change'] - 1):+.2g} %", (place, value), (-6, 6), color=colour,
-                      textcoords="offset points", ha="right", fontsize=8, fontweight="bold")
+        axes.annotate(f"{100 * (row['change'] - 1):+.2g} %", (place, row["ratio"]), (-6, 6),
+                      color=colour, textcoords="offset points", ha="right", fontsize=8,
+                      fontweight="bold")
 
 
 def _row(axes: Axes, position: int, row: "pd.Series[Any]") -> None:
     """Draw a ratio, its interval, its threshold, and its verdict at the right edge."""
-    value, low, high = (float(row[column]) for column in ("ratio", "ratio_low", "ratio_high"))
-    axes.errorbar(value, position, xerr=[[value - low], [high - value]], fmt="o", elinewidth=2,
+    axes.errorbar(row["ratio"], position, xerr=_reach(row), fmt="o", elinewidth=2,
                   color=COLOURS[row["verdict"]], capsize=4, markersize=6, zorder=3)
     if not np.isnan(row["threshold"]):
         axes.plot([1 + row["threshold"]] * 2, [position - 0.5, position + 0.5], linewidth=0.8,
@@ -92,3 +90,9 @@ def _row(axes: Axes, position: int, row: "pd.Series[Any]") -> None:
     said = row["verdict"] + ", acknowledged" * bool(row["acknowledged"])
     axes.text(1.01, position, said, transform=axes.get_yaxis_transform(), va="center",
               fontsize=8)
+
+
+def _reach(row: "pd.Series[Any]") -> list[list[float]] | None:
+    """Return how far a ratio's interval reaches to either side; None without an interval."""
+    value, low, high = (float(row[column]) for column in ("ratio", "ratio_low", "ratio_high"))
+    return None if np.isnan(low) else [[value - low], [high - value]]

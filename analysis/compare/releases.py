@@ -12,7 +12,7 @@ class Range(NamedTuple):
     high: Version
 
     def holds(self, release: str) -> bool:
-        """Whether a release lies in the range. A release that is no version lies in none."""
+        """Return whether a release lies in the range; one that is no version lies in none."""
         try:
             version = Version(release)
         except InvalidVersion:

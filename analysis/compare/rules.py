@@ -24,7 +24,7 @@ class Acknowledged:
     until: date
 
     def covers(self, row: "pd.Series[Any]") -> bool:
-        """Whether the regression is that of a compared row."""
+        """Return whether a compared row has this regression."""
         return ((row["framework_b"], row["network"]) == (self.framework, self.network)
                 and self.releases.holds(str(row["release_b"])))
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.display.ranking import NO_DIFFERENCE, SLOWER, TOO_FEW
+from analysis.display.ranking import ACROSS_TIERS, NO_DIFFERENCE, SLOWER, TOO_FEW
 from analysis.proof import sameness
 from analysis.records.reader import Campaign
 from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
 from analysis.trials import summary
 
-WORKLOAD = ["network", "batch", "devices", "device_kind", "threads", "precision", "data"]
+WORKLOAD = ACROSS_TIERS
 # These belong to the workload where a side has several.
 CONTESTANT = ["framework", "tuning"]
 SEVERAL = ["strategy", "global_batch"]
@@ -76,10 +76,11 @@ def repeats_of(campaign: Campaign) -> list[Campaign]:
     own = campaign.meta["suite"]["processes"]
     each = own // count
     # Each node of a joined campaign has its own numbers, `stride` apart.
-    stride, nodes = campaign.joined.get("stride", own), len(campaign.joined.get("nodes", "1"))
+    nodes = len(campaign.joined["nodes"]) if campaign.joined else 1
+    starts = [node * campaign.joined.get("stride", own) for node in range(nodes)]
     trials = [{**trial, "processes_planned": each * nodes} for trial in campaign.trials]
     planned = replace(campaign, meta={**campaign.meta, "trials": trials})
-    return [_processes(planned, [node * stride + number for node in range(nodes)
+    return [_processes(planned, [start + number for start in starts
                                  for number in range(first, first + each)])
             for first in range(0, count * each, each)]
 
@@ -91,19 +92,19 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
     """
     _refuse_other_modes(a, b)
     keys = _keys(a.rows, b.rows)
-    ours, theirs = (_by_workload(side.name, side.rows, keys) for side in (a, b))
-    rows = [_pair(dict(zip(keys, key, strict=True)), (a, ours[0].get(key)), (b, theirs[0].get(key)))
-            for key in {**ours[0], **theirs[0]}]
-    rows += [_refused(letter, row, keys) for letter, (_, spare) in (("a", ours), ("b", theirs))
+    (ours, spare_a), (theirs, spare_b) = (
+        _by_workload(side.name, side.rows, keys) for side in (a, b))
+    rows = [_pair(dict(zip(keys, key, strict=True)), (a, ours.get(key)), (b, theirs.get(key)))
+            for key in {**ours, **theirs}]
+    rows += [_refused(letter, row, keys) for letter, spare in (("a", spare_a), ("b", spare_b))
              for row in spare]
-    confidence = family_confidence(sum(row["verdict"] == "" for row in rows))
-    campaigns = [summary.without_diverged(side.campaign) for side in (b, a)]
-    for row in rows:
-        if not row["verdict"]:
-            times = [summary.times_of(each, row[f"trial_{letter}"])
-                     for each, letter in zip(campaigns, "ba", strict=True)]
-            found = bootstrap.ratio(times[0], times[1], confidence=confidence)
-            row |= {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
+    open_rows = [row for row in rows if not row["verdict"]]
+    confidence = family_confidence(len(open_rows))
+    of_a, of_b = (summary.without_diverged(side.campaign) for side in (a, b))
+    for row in open_rows:
+        found = bootstrap.ratio(summary.times_of(of_b, row["trial_b"]),
+                                summary.times_of(of_a, row["trial_a"]), confidence=confidence)
+        row |= {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
     columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS),
                *(["caveat"] if any("caveat" in row for row in rows) else [])]
     table = pd.DataFrame(rows, columns=columns).assign(repeat=0)
@@ -136,8 +137,9 @@ def verdict(ratio: bootstrap.Estimate) -> str:
 
 def visible(ratio: bootstrap.Estimate) -> float:
     """Return the smallest difference, as a share, that an interval of this width would show."""
-    widest = max(ratio.value / ratio.low, ratio.high / ratio.value) if ratio.has_interval else None
-    return widest - 1 if widest else float("nan")
+    if not ratio.has_interval:
+        return float("nan")
+    return max(ratio.value / ratio.low, ratio.high / ratio.value) - 1
 
 
 def _refuse_other_modes(a: Side, b: Side) -> None:
@@ -160,7 +162,7 @@ def refuse_other_hardware(a: Side, b: Side) -> None:
 
 
 def _hardware(machine: Mapping[str, Any]) -> dict[str, Any]:
-    cpu, gpus = machine.get("cpu", {}), machine.get("gpus") or ()
+    cpu, gpus = machine.get("cpu") or {}, machine.get("gpus") or ()
     return {"processor": cpu.get("model"), "cores": cpu.get("allowed") or cpu.get("logical"),
             "GPUs": ", ".join(str(gpu.get("name")) for gpu in gpus) or "none",
             "driver": ", ".join(sorted({str(gpu.get("driver")) for gpu in gpus})) or "none"}
@@ -229,26 +231,17 @@ def _refused(letter: str, found: Any, keys: Sequence[str]) -> dict[str, Any]:
 def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) -> dict[str, Any]:
     """Put both sides of a workload into a row; `verdict` stays empty if they may be compared."""
     row = {**workload, "verdict": "", "reason": "", "losses": "", "refusal": ""}
-    reasons = []
-    kinds = set()
-    for letter, (side, found) in (("a", a), ("b", b)):
-        if found is None:
-            reasons.append(f"{letter.upper()}: {side.name} has no such workload")
-            kinds.add(ABSENT)
-            continue
+    present = {letter: found for letter, (_, found) in (("a", a), ("b", b)) if found is not None}
+    for letter, found in present.items():
         row |= {f"{column}_{letter}": found[column] for column in OF_A_SIDE}
-        if found["caveat"]:
-            row["caveat"] = "; ".join(filter(None, [
-                row.get("caveat"), f"{letter.upper()}: {found['caveat']}"]))
-        if found["status"] != "ok" or found["verified"] != "yes":
-            state = "not verified" if found["status"] == "ok" else found["status"]
-            reasons.append(f"{letter.upper()}: {state}: {found['reason']}")
-            kinds.add({"ok": DOUBTFUL, "failed": FAILED}.get(found["status"], ABSENT))
-    rows = [found for _, found in (a, b) if found is not None]
-    if all(len({found[key] for found in rows}) > 1 for key in ("framework", "tuning")):
-        reasons.append(f"A is {rows[0]['tuning']} and B is {rows[1]['tuning']}: "
-                       "two frameworks compare within a tier only")
-        kinds.add(ABSENT)
+    caveats = [f"{letter.upper()}: {found['caveat']}" for letter, found in present.items()
+               if found["caveat"]]
+    row |= {"caveat": "; ".join(caveats)} if caveats else {}
+    doubts = [*_doubts("A", *a), *_doubts("B", *b)]
+    if all(len({found[key] for found in present.values()}) > 1 for key in CONTESTANT):
+        doubts.append((ABSENT, f"A is {a[1]['tuning']} and B is {b[1]['tuning']}: "
+                       "two frameworks compare within a tier only"))
+    kinds, reasons = {kind for kind, _ in doubts}, [reason for _, reason in doubts]
     if row.get("processes_a") and row.get("processes_b"):
         unlike = sameness.unlike(row["strategy_a"], row["strategy_b"])
         row["losses"] = "" if unlike else _losses(a[0].campaign, b[0].campaign, row)
@@ -256,15 +249,26 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
         if unlike or (row["losses"] != "agree" and not proven):
             reasons = reasons or [unlike or row["losses"]]
             kinds.add(ABSENT if unlike else DIFFERENT)
-    if [_is_different(*each) for each in (a, b)] == [False, True]:
+    if _is_different(*b) and not _is_different(*a):
         kinds.add(DIFFERENT)
     refusal = next((kind for kind in (DIFFERENT, FAILED, DOUBTFUL, ABSENT) if kind in kinds), "")
     return row | ({"verdict": NOT_COMPARED, "reason": "; ".join(reasons), "refusal": refusal}
                   if reasons else {})
 
 
+def _doubts(letter: str, side: Side, found: Any) -> list[tuple[str, str]]:
+    """Return (refusal, reason) where a side has no workload, or none that may be compared."""
+    if found is None:
+        return [(ABSENT, f"{letter}: {side.name} has no such workload")]
+    if found["status"] == "ok" and found["verified"] == "yes":
+        return []
+    state = "not verified" if found["status"] == "ok" else found["status"]
+    kind = {"ok": DOUBTFUL, "failed": FAILED}.get(found["status"], ABSENT)
+    return [(kind, f"{letter}: {state}: {found['reason']}")]
+
+
 def _is_different(side: Side, found: Any) -> bool:
-    """Whether the proof says that a side trains something else."""
+    """Return whether the proof says that a side trains something else."""
     if found is None:
         return False
     checks = side.campaign.rows("processes", found["trial"])["check"]

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.statistics.bootstrap import Estimate
+
 Units = tuple[tuple[str, float], ...]  # from the largest down
 
 TIME_UNITS: Units = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
@@ -36,6 +38,11 @@ def with_span(value: float, low: float, high: float) -> str:
     return number(value) + (f" ({span(low, high)})" if span(low, high) else "")
 
 
+def estimate(found: Estimate) -> str:
+    """Write an estimate with its interval where it has one."""
+    return with_span(found.value, found.low, found.high)
+
+
 def cell(row: Any, name: str, scale: float = 1.0) -> str:
     """Write the value of a row's column NAME over `scale`, with its interval where it has one."""
     return with_span(*(row[f"{name}{end}"] / scale for end in ENDS))
@@ -50,6 +57,11 @@ def with_unit(value: float, units: Units) -> str:
 def signed(value: float) -> str:
     """Write a difference, with its sign also where that is a plus."""
     return f"+{number(value)}" if value > 0 else number(value)
+
+
+def error(value: float) -> str:
+    """Write an error as in 1.2e-05; nothing for a missing one."""
+    return "" if pd.isna(value) else f"{value:.1e}"
 
 
 def percent(share: float, digits: str = ".3g") -> str:

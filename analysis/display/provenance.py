@@ -20,7 +20,7 @@ def environments(meta: Meta, file: str) -> list[Details]:
     """List the packages of each environment, folded; `file` holds them."""
     return [Details(f"Environment of {name}: {each['release']}, Python {each['python']}",
                     "\n".join(each.get("packages") or ()), f"`{file}`")
-            for name, each in meta.get("environments", {}).items()]
+            for name, each in (meta.get("environments") or {}).items()]
 
 
 def concerns(meta: Meta) -> list[Part]:
@@ -31,7 +31,7 @@ def concerns(meta: Meta) -> list[Part]:
 def facts(meta: Meta) -> list[tuple[str, str]]:
     """List what was run, on what and when, as (name, value); what was not recorded is left out."""
     machine = meta["machine"]
-    cpu, memory, system = (machine.get(part, {}) for part in ("cpu", "memory", "system"))
+    cpu, memory, system = (machine.get(part) or {} for part in ("cpu", "memory", "system"))
     size = memory.get("total_bytes")
     processor = [cpu.get("model"), _count(cpu, "physical", "cores"),
                  _count(cpu, "logical", "hardware threads")]

@@ -50,27 +50,28 @@ def relative(campaign: Campaign, trials: pd.DataFrame, keys: Sequence[str] = tup
     campaign, crowded = without_diverged(campaign), company.crowded(campaign)
     ranked = trials.assign(contestant=contestants(trials))[trials["verified"] == "yes"]
     columns = [*GROUP, "contestant", "framework", "strategy", "trial"]
-    found = []
+    found: list[dict[Any, Any]] = []
     for _, group in ranked.groupby(list(keys), sort=False, dropna=False):
-        group = group.sort_values("step_seconds")
-        best = times(campaign, group["trial"].iloc[0])
+        first, *others = group.sort_values("step_seconds")[columns].to_dict("records")
+        best = times(campaign, first["trial"])
         # Which row is the fastest is chosen from the same times, so all pairs are compared.
         pairs = max(1, math.comb(len(group), 2))
-        for place, (_, trial) in enumerate(group.iterrows()):
-            ratio = bootstrap.ratio(best, times(campaign, trial["trial"]), comparisons=pairs)
-            if place == 0:
-                ratio, verdict = bootstrap.Estimate(1.0, 1.0, 1.0, ratio.processes), FASTEST
-            elif crowded & {group["trial"].iloc[0], trial["trial"]}:
-                verdict = CROWDED
-            elif not ratio.has_interval:
-                verdict = TOO_FEW
-            else:
-                verdict = NO_DIFFERENCE if ratio.contains(1.0) else SLOWER
-            found.append({**trial[columns], **ratio.columns("relative_speed"), "verdict": verdict})
-        others = found[len(found) - len(group) + 1:]
-        if others and all(row["verdict"] == CROWDED for row in others):
-            found[-len(group)]["verdict"] = CROWDED
+        slower: list[dict[Any, Any]] = []
+        for other in others:
+            ratio = bootstrap.ratio(best, times(campaign, other["trial"]), comparisons=pairs)
+            verdict = CROWDED if crowded & {first["trial"], other["trial"]} else _verdict(ratio)
+            slower.append({**other, **ratio.columns("relative_speed"), "verdict": verdict})
+        alone = bool(slower) and all(row["verdict"] == CROWDED for row in slower)
+        itself = bootstrap.Estimate(1.0, 1.0, 1.0, len(best)).columns("relative_speed")
+        found.append({**first, **itself, "verdict": CROWDED if alone else FASTEST})
+        found += slower
     return pd.DataFrame(found, columns=[*columns, *SPEEDS, "verdict"])
+
+
+def _verdict(ratio: bootstrap.Estimate) -> str:
+    if not ratio.has_interval:
+        return TOO_FEW
+    return NO_DIFFERENCE if ratio.contains(1.0) else SLOWER
 
 
 def filled(campaign: Campaign, trials: pd.DataFrame,
@@ -81,14 +82,13 @@ def filled(campaign: Campaign, trials: pd.DataFrame,
     A row may stand in several tiers, so its trial is not unique among them.
     """
     same = trials["reason"].str.extract(SAME_TIER)[0].where(trials["status"] == "unsupported")
-    names, rows = contestants(trials), trials.assign(same="").to_dict("records")
+    names, workloads = contestants(trials), trials[ACROSS_TIERS]
+    rows = trials.assign(same="").to_dict("records")
     for place, tier in enumerate(same):
         if pd.isna(tier):
             continue
         alike = (names == names.iloc[place]) & (trials["tuning"] == tier)
-        alike &= trials["status"] == "ok"
-        for column in ACROSS_TIERS:
-            alike &= trials[column] == trials[column].iloc[place]
+        alike &= (trials["status"] == "ok") & (workloads == workloads.iloc[place]).all(axis=1)
         if alike.any():
             found = trials[alike].to_dict("records")[0]
             rows[place] = {**found, "tuning": trials["tuning"].iloc[place], "same": tier}

@@ -27,9 +27,9 @@ ALLOWED = {
 MIXED = ("bf16", "fp16")
 # Share of the product time of known arithmetic that mixed precision must spend in the declared one.
 MOST = 0.5
-# What decides a row's arithmetic. Its trace speaks for rows that differ in nothing of this.
+# What decides a row's arithmetic: a trace holds for all rows that are equal in these.
 ALIKE = ("framework", "release", "network", "device_kind", "precision", "tuning")
-# Share of the product time without known arithmetic from which a reader is told.
+# A report says if kernels without a known arithmetic take a larger share of the product time.
 SILENT = 0.1
 
 
@@ -61,20 +61,22 @@ def contradicted(campaign: Campaign) -> dict[str, list[str]]:
     One traced process speaks for its trial. A trial without a trace is judged by traced ones that
     are `ALIKE`, since neither the batch nor the devices decide the arithmetic.
     """
-    traces = {trial["trial"]: campaign.rows("kernels", trial["trial"]) for trial in campaign.trials}
-    own = {trial["trial"]: reasons_against(trial, traces[trial["trial"]])
-           for trial in campaign.trials}
-    first: dict[tuple[str, ...], list[str]] = {}
+    found: dict[str, list[str]] = {}
+    of_alike: dict[tuple[str, ...], list[str]] = {}
+    untraced = []
     for trial in campaign.trials:
-        if name := own[trial["trial"]] and trial["trial"]:
-            said = [f"{reason} (in the trace of {name})" for reason in own[name]]
-            first.setdefault(tuple(trial[key] for key in ALIKE), said)
-    return {trial["trial"]: own[trial["trial"]] if _is_traced(traces[trial["trial"]]) else
-            first.get(tuple(trial[key] for key in ALIKE), []) for trial in campaign.trials}
+        name, kernels = trial["trial"], campaign.rows("kernels", trial["trial"])
+        found[name] = reasons_against(trial, kernels)
+        if found[name]:
+            said = [f"{reason} (in the trace of {name})" for reason in found[name]]
+            of_alike.setdefault(_alike(trial), said)
+        if not kernels["class"].isin(names.CLASSES).any():
+            untraced.append(trial)
+    return found | {trial["trial"]: of_alike.get(_alike(trial), []) for trial in untraced}
 
 
-def _is_traced(kernels: pd.DataFrame) -> bool:
-    return bool(kernels["class"].isin(names.CLASSES).any())
+def _alike(trial: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(trial[key] for key in ALIKE)
 
 
 def reasons_against(trial: Mapping[str, Any], kernels: pd.DataFrame) -> list[str]:

@@ -86,12 +86,15 @@ def _saving(convolution: Mapping[Any, Any]) -> float:
 
 
 def _beyond_peak(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:
-    precisions = [row["precision"], *filter(None, [WIDER.get(row["precision"])])]
-    peak = max((peak_of(row, meta, precision) or 0.0 for precision in precisions), default=0.0)
+    own = peak_of(row, meta)
+    if not own:
+        return []
+    wider = WIDER.get(row["precision"])
+    peak = max(own, (peak_of(row, meta, wider) or 0.0) if wider else 0.0)
     least = (least_flops(row["network"], row["batch"], row.get("mode", ""))
              or row["flops_per_step"] / row["devices"])
     reached = least / _slow_end(row)
-    if not peak_of(row, meta) or reached <= PEAK_MARGIN * peak:
+    if reached <= PEAK_MARGIN * peak:
         return []
     return [f"implausible: at least {reached:.3g} FLOP/s, and this machine's {row['precision']} "
             f"peak is {peak:.3g}: work or a synchronisation is missing"]
@@ -109,8 +112,7 @@ def _beyond_devices(row: Mapping[Any, Any], rows: pd.DataFrame,
     if devices == 1:
         return []
     alike = rows[(rows["status"] == "ok") & (rows["devices"] == 1)]
-    for column in SAME:
-        alike = alike[alike[column] == row[column]]
+    alike = alike[(alike[SAME] == pd.Series(row)[SAME]).all(axis=1)]
     margin = CACHES_MARGIN if row["device_kind"] == "cpu" else SCALING_MARGIN
     most = {"batch": (1, devices * SCALING_MARGIN, ""),
             "global_batch": (devices, _computing(row, meta) * margin, " with the whole batch")}
@@ -135,15 +137,13 @@ def _computing(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> float:
 
 
 def _beyond_link(row: Mapping[Any, Any], meta: Mapping[str, Any]) -> list[str]:
-    links = []
-    for gpu in meta["machine"].get("gpus") or ():
-        # The maximum, because an idle link steps down to save power.
-        generation = gpu.get("pcie_generation_max") or gpu.get("pcie_generation")
-        if generation in LANE_BYTES_PER_SECOND and gpu.get("pcie_width"):
-            links.append(LANE_BYTES_PER_SECOND[generation] * gpu["pcie_width"])
-    if not links:
+    # The maximum of the generation, because an idle link steps down to save power.
+    lanes = [(gpu.get("pcie_generation_max") or gpu.get("pcie_generation"), gpu.get("pcie_width"))
+             for gpu in meta["machine"].get("gpus") or ()]
+    most = row["devices"] * max((LANE_BYTES_PER_SECOND.get(generation, 0.0) * (width or 0)
+                                 for generation, width in lanes), default=0.0)
+    if not most:
         return []
-    most = max(links) * row["devices"]
     faults = []
     for column, direction in (("pcie_rx_bytes_per_step", "received"),
                               ("pcie_tx_bytes_per_step", "sent")):

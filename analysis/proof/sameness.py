@@ -2,9 +2,9 @@
 
 A trial is verified when all of this holds: its proof said `same`, and could have seen a runner that
 trains nothing; the framework built the right number of parameters; the losses of its processes
-agree. Losses that
-differ from a peer's are a remark: each row has its own proof. In campaigns of earlier releases,
-where one worker proved a whole trial, losses had to agree with those of most peers.
+agree. Losses that differ from a peer's are a remark, because each row has its own proof. In
+campaigns of earlier releases one worker proved a whole trial. There losses have to agree with those
+of most peers.
 
 Peers have equal network, global batch, device kind, precision and data. With batch norm they have
 equal devices too, because each device normalises its own samples. With a lossy strategy, peers also
@@ -42,35 +42,15 @@ class Judged:
 
 def judge(campaign: Campaign) -> dict[str, Judged]:
     """Judge each trial with an ok process."""
+    finished = set(campaign.processes.loc[campaign.processes["status"] == "ok", "trial"])
+    trials = [trial for trial in campaign.trials if trial["trial"] in finished]
+    losses = {trial["trial"]: _losses(campaign, trial["trial"]) for trial in trials}
+    judged = {trial["trial"]: _alone(campaign, trial, losses[trial["trial"]]) for trial in trials}
+    if target_of(campaign):
+        return judged
     each = campaign.proves_each_process
-    finished = campaign.processes[campaign.processes["status"] == "ok"]
-    trials = {trial["trial"]: trial for trial in campaign.trials
-              if trial["trial"] in set(finished["trial"])}
-    ok = campaign.windows.merge(finished[["trial", "process"]], on=["trial", "process"])
-    windows = dict(list(ok.groupby("trial")))
-    judged: dict[str, Judged] = {}
-    curves = {}
-    for name, trial in trials.items():
-        losses = _losses(windows.get(name, ok.iloc[:0]))
-        curves[name] = losses.median(axis=1)
-        processes = campaign.rows("processes", name)
-        proven = processes[processes["status"] == "ok"]
-        if infers(trial):
-            # It has no loss. The limit that its proof had says what it could see.
-            judged[name] = Judged([*_check(processes), *_parameters(proven, trial)], [])
-            continue
-        if target_of(campaign):
-            # Each process is a seed of its own, so their losses need not agree.
-            judged[name] = Judged([*(_check(processes) or _unproven(proven)),
-                                   *_parameters(proven, trial)], [])
-            continue
-        compared = not (each and trial.get("dropout"))
-        reasons = [*(_check(processes) or (_unproven(proven) if each else [])),
-                   *_parameters(proven, trial), *(_processes(losses, trial) if compared else [])]
-        judged[name] = Judged(reasons, [*(_dropout(compared) if trial.get("dropout") else []),
-                                        *_not_compared(proven)])
-    alike = [] if target_of(campaign) else trials.values()
-    for peers in _groups(trial for trial in alike if not infers(trial)):
+    curves = {name: own.median(axis=1) for name, own in losses.items()}
+    for peers in _groups(trial for trial in trials if not infers(trial)):
         sound = [trial for trial in peers if not judged[trial["trial"]].reasons
                  and not (each and trial.get("dropout"))]
         apart = _disagreements(sound, curves)
@@ -83,13 +63,34 @@ def judge(campaign: Campaign) -> dict[str, Judged]:
     return judged
 
 
+def _alone(campaign: Campaign, trial: Mapping[str, Any], losses: pd.DataFrame) -> Judged:
+    """Judge a trial without its peers: its proof, its parameters, its processes' losses."""
+    processes = campaign.rows("processes", trial["trial"])
+    proven = processes[processes["status"] == "ok"]
+    reasons = _check(processes)
+    if infers(trial):
+        # It has no loss. The limit that its proof had says what it could see.
+        return Judged([*reasons, *_parameters(proven, trial)], [])
+    each, dropout = campaign.proves_each_process, bool(trial.get("dropout"))
+    if not reasons and (each or target_of(campaign)):
+        reasons = _unproven(proven)
+    reasons = [*reasons, *_parameters(proven, trial)]
+    if target_of(campaign):
+        # Each process is a seed of its own, so their losses need not agree.
+        return Judged(reasons, [])
+    compared = not (each and dropout)
+    return Judged([*reasons, *(_processes(losses, trial) if compared else [])],
+                  [*(_dropout(compared) if dropout else []), *_not_compared(proven)])
+
+
 def loss_curve(campaign: Campaign, trial: str) -> Curve:
     """Return the median loss over a trial's processes that ended well, by step."""
-    return _losses(campaign.ok_rows("windows", trial)).median(axis=1)
+    return _losses(campaign, trial).median(axis=1)
 
 
-def _losses(windows: pd.DataFrame) -> pd.DataFrame:
-    """Return a trial's losses: a row a step and a column a process."""
+def _losses(campaign: Campaign, trial: str) -> pd.DataFrame:
+    """Return the losses of processes that ended well: a row a step and a column a process."""
+    windows = campaign.ok_rows("windows", trial)
     return windows.pivot_table(index="last_step", columns="process", values="loss")
 
 
@@ -228,9 +229,9 @@ def _remarks(peers: Sequence[Mapping[str, Any]],
     labels = {trial["trial"]: _label(trial) for trial in peers}
     remarks = {}
     for name, texts in found.items():
-        apart = {other: text for other, text in texts.items() if text}
+        apart = [(other, text) for other, text in texts.items() if text]
         if apart:
-            other, text = next(iter(apart.items()))
+            other, text = apart[0]
             several = f"{len(apart)} of {len(peers) - 1} peers, such as " if len(apart) > 1 else ""
             remarks[name] = f"losses do not agree with those of {several}{labels[other]}: {text}"
     return remarks
@@ -246,16 +247,12 @@ def _outvoted(peers: Sequence[Mapping[str, Any]],
                 if 2 * sum(not text for text in texts.values()) > len(peers)}
     labels = {trial["trial"]: _label(trial) for trial in peers}
     reasons = {}
-    for name, texts in found.items():
-        if name in believed:
-            continue
-        other, text = next((other, text) for other, text in texts.items() if text)
-        if believed:
-            reasons[name] = (f"strays from {len(believed)} of its {len(peers)} peers, "
-                             f"such as {labels[other]}: {text}")
-        else:
-            reasons[name] = (f"disagrees with {labels[other]}, "
-                             f"and nothing says which is right: {text}")
+    for name in found.keys() - believed:
+        other, text = next((other, text) for other, text in found[name].items() if text)
+        reasons[name] = (
+            f"strays from {len(believed)} of its {len(peers)} peers, such as {labels[other]}: "
+            f"{text}" if believed else
+            f"disagrees with {labels[other]}, and nothing says which is right: {text}")
     return reasons
 
 

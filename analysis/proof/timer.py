@@ -79,7 +79,7 @@ def _edges(counters: pd.DataFrame | None) -> dict[Any, list[float]]:
 
 
 def _median(values: np.ndarray) -> float:
-    """The median as pandas has it: of the values that are known, nan without any."""
+    """Return the median of the known values; nan without any."""
     known = values[~np.isnan(values)]
     return float(np.median(known)) if len(known) else np.nan
 
@@ -92,7 +92,7 @@ def _paces(processes: Sequence[pd.DataFrame]) -> str:
             return (f"timer: windows of {steps} {'step' if steps == 1 else 'steps'} are "
                     f"{slowest:.3g} times as fast a step as the timed ones, in every process: "
                     "a synchronisation may be missing")
-    lengths = list(map(_length, processes))
+    lengths = [int(each["steps"][each["window"] >= 0].iloc[0]) for each in processes]
     halves = [each.get(length // 2, np.nan) for length, each in zip(lengths, found, strict=True)]
     if min(lengths) >= 4 and max(halves) < SLOWER:
         return (f"timer: twice the steps take only {2 * max(halves):.3g} times as long or less, "
@@ -101,13 +101,8 @@ def _paces(processes: Sequence[pd.DataFrame]) -> str:
 
 
 def _pauses(found: Sequence[tuple[float, float]]) -> str:
-    if min(found) < (WAITING_SECONDS, 0.0) or min(share for _, share in found) < WAITING:
+    seconds, share = map(min, zip(*found, strict=True))
+    if seconds < WAITING_SECONDS or share < WAITING:
         return ""
-    share = min(share for _, share in found)
     return (f"timer: after each window the worker is busy for {100 * share:.0f} % of the window's "
             "time and more, in every process: a synchronisation may be missing")
-
-
-def _length(process: pd.DataFrame) -> int:
-    """The steps of the first timed window."""
-    return int(process["steps"].to_numpy()[process["window"].to_numpy() >= 0][0])

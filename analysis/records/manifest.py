@@ -105,15 +105,12 @@ def unexpected(folder: Path) -> list[tuple[str, str, str]]:
             found = "neither a file nor a folder"
         elif path.name.startswith(".") and name != LOCK:
             found = "a hidden file"
-        elif path.name == MANIFEST and path.parent != folder and not _holds_records(path.parent):
+        elif path.name == MANIFEST and path.parent != folder and not any(
+                (path.parent / page).is_file() for page in PAGES):
             found = "another manifest"
         if found:
             faults.append((name, "nothing of this name, or a regular file", found))
     return faults
-
-
-def _holds_records(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in PAGES)
 
 
 def _names(folder: Path) -> list[str]:

@@ -5,9 +5,9 @@ left out. Nothing here computes.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from analysis.records.text import BadRecords
 from analysis.traces.kernels import LAST_ROWS, UNCLASSIFIED, classify
 
 SCHEMA = 1
-# A resumed process repeats rows: all from the first one on in these tables, by what counts them;
-# in those, by what tells a process's rows apart.
+# A resumed process repeats rows. In the tables of `COUNTED` it begins again with its first row: the
+# column counts its rows. In those of `KEYS` it repeats single rows, which the columns tell apart.
 COUNTED = {"windows": "window", "network": "window", "latencies": "window", "accuracy": "epoch"}
 KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "server": ("rate",),
         "scenarios": ("scenario",)}
@@ -29,38 +29,34 @@ KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "serv
 FOR_FILES = " with its loader of files"
 
 
-def _empty(name: str) -> pd.DataFrame:
-    return pd.DataFrame(columns=list(TABLES[name]))
-
-
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """One execution of a suite. Nothing changes it, so what follows from it may be kept.
+    """One execution of a suite. It never changes, so what is derived from it may be cached.
 
-    `processes` has a row per finished process; `windows`, `counters`, `phases`, of several nodes
-    `network`, of inference `latencies` and `server`, of training to a target `accuracy` and from
-    image files `loading` hold the rows of these processes. `kernels` holds the trace of each trial
-    and `operators` its profile on a CPU, with the same columns. In campaigns of earlier releases
-    one worker proved all processes of a trial: they have no `proves_each_process`. Those without
-    `tells_settings` do not say what a tier sets.
+    `processes` has a row per finished process. `kernels` holds the trace of each trial, `operators`
+    its profile on a CPU. The other tables hold rows of finished processes: `network` of several
+    nodes, `latencies`, `server` and `scenarios` of inference, `accuracy` of training to a target,
+    `loading` of training from image files. In campaigns of earlier releases one worker proved all
+    processes of a trial (`proves_each_process`), or runners do not say what a tier sets
+    (`tells_settings`).
     """
 
     folder: Path
     meta: dict[str, Any]
     processes: pd.DataFrame
     windows: pd.DataFrame
-    counters: pd.DataFrame = field(default_factory=partial(_empty, "counters"))
-    kernels: pd.DataFrame = field(default_factory=partial(_empty, "kernels"))
-    operators: pd.DataFrame = field(default_factory=partial(_empty, "operators"))
-    phases: pd.DataFrame = field(default_factory=partial(_empty, "phases"))
-    network: pd.DataFrame = field(default_factory=partial(_empty, "network"))
-    latencies: pd.DataFrame = field(default_factory=partial(_empty, "latencies"))
-    server: pd.DataFrame = field(default_factory=partial(_empty, "server"))
-    scenarios: pd.DataFrame = field(default_factory=partial(_empty, "scenarios"))
-    accuracy: pd.DataFrame = field(default_factory=partial(_empty, "accuracy"))
-    loading: pd.DataFrame = field(default_factory=partial(_empty, "loading"))
-    proves_each_process: bool = False
-    tells_settings: bool = False
+    counters: pd.DataFrame
+    kernels: pd.DataFrame
+    operators: pd.DataFrame
+    phases: pd.DataFrame
+    network: pd.DataFrame
+    latencies: pd.DataFrame
+    server: pd.DataFrame
+    scenarios: pd.DataFrame
+    accuracy: pd.DataFrame
+    loading: pd.DataFrame
+    proves_each_process: bool
+    tells_settings: bool
 
     @property
     def trials(self) -> list[dict[str, Any]]:
@@ -120,25 +116,16 @@ def read(folder: str | Path) -> Campaign:
     meta = pages.read_first(
         folder / "campaign.json", "name a folder that `dlbench run` wrote, such as "
         "results/<campaign>", SCHEMA, pages.CampaignPage)
-    names = {trial["trial"] for trial in meta["trials"]}
-    tables = {}
-    for name, columns in TABLES.items():
-        file = folder / f"{name}.csv"
-        tables[name] = read_table(file, columns, LATE.get(name, ()))
-        unknown = sorted(set(tables[name]["trial"]) - names)
-        if unknown:
-            raise BadRecords(
-                f"{file}: column trial: {unknown[0]} is no trial of campaign.json; "
-                "the files belong to different campaigns: restore them from one copy")
-    # A resumed campaign may repeat a failed process.
-    processes = tables["processes"].drop_duplicates(["trial", "process"], keep="last")
-    proves_each_process = set(STRENGTH) <= set(processes)
-    tells_settings = "settings" in processes
-    tables["processes"] = processes.reset_index(drop=True)
+    trials = {trial["trial"] for trial in meta["trials"]}
+    tables = {name: _of_trials(folder / f"{name}.csv", name, trials) for name in TABLES}
+    known = set(tables["processes"])
     for name, late in LATE.items():
         tables[name] = tables[name].assign(**{
             column: "" if TABLES[name][column] is str else math.nan
             for column in late if column not in tables[name]})
+    # A resumed campaign may repeat a failed process.
+    tables["processes"] = tables["processes"].drop_duplicates(
+        ["trial", "process"], keep="last", ignore_index=True)
     for name, counter in COUNTED.items():
         tables[name] = _last_attempt(tables[name], counter)
     for name, key in KEYS.items():
@@ -149,8 +136,19 @@ def read(folder: str | Path) -> Campaign:
             tables[name] = tables[name].merge(finished, on=["trial", "process"], how="inner")
     tables["operators"] = _ended(tables["operators"])
     tables["kernels"] = _classed(_ended(tables["kernels"]))
-    return Campaign(folder, meta, **tables, proves_each_process=proves_each_process,
-                    tells_settings=tells_settings)
+    return Campaign(folder, meta, **tables, proves_each_process=set(STRENGTH) <= known,
+                    tells_settings="settings" in known)
+
+
+def _of_trials(file: Path, name: str, trials: Collection[str]) -> pd.DataFrame:
+    """Read one of `TABLES`. Raises BadRecords if it names a trial that campaign.json lacks."""
+    table = read_table(file, TABLES[name], LATE.get(name, ()))
+    unknown = sorted(set(table["trial"]).difference(trials))
+    if unknown:
+        raise BadRecords(
+            f"{file}: column trial: {unknown[0]} is no trial of campaign.json; "
+            "the files belong to different campaigns: restore them from one copy")
+    return table
 
 
 def _classed(kernels: pd.DataFrame) -> pd.DataFrame:

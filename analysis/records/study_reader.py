@@ -131,15 +131,17 @@ def in_order(records: Records, rows: pd.DataFrame) -> pd.DataFrame:
 def with_points(records: Records, column: str) -> pd.DataFrame:
     """Return the measurements that have a text in `column`, with their point's columns."""
     raw = records.measurements
-    return raw[raw[column] != ""].merge(records.points, left_on="point", right_index=True)
+    return raw[raw[column] != ""].merge(records.points.reset_index(), on="point")
 
 
-def ratio(records: Records, point: str, candidate: str, other: str) -> bootstrap.Estimate:
-    """Estimate how many times as long `candidate` takes as `other`; nan if one was not measured."""
-    rows = records.measurements
-    rows = rows[(rows["point"] == point) & (rows["status"] == "ok")]
-    times, others = (list(rows.loc[rows["candidate"] == name, "seconds"])
-                     for name in (candidate, other))
+def ratio(records: Records, row: Mapping[Any, Any], other: Mapping[Any, Any]) -> bootstrap.Estimate:
+    """Estimate how many times as long one row of `estimates` takes as another.
+
+    The estimate is nan if one of them was not measured. Of a row only its `KEY` counts.
+    """
+    raw = records.measurements[records.measurements["status"] == "ok"]
+    times, others = (list(raw.loc[(raw[KEY] == [each[name] for name in KEY]).all(axis=1),
+                                  "seconds"]) for each in (row, other))
     return bootstrap.ratio(times, others) if times and others else bootstrap.NOT_MEASURED
 
 

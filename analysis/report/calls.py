@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analysis.display import ranking
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, cell, number
+from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, cell, error, number
 from analysis.trials.latency import QUANTILES
 
 
@@ -54,4 +54,4 @@ def outputs(trials: pd.DataFrame) -> pd.DataFrame:
     """List how far the outputs of every row in inference were off, and what was allowed."""
     kept = (trials["status"] == "ok") & trials["output_limit"].notna()
     return ranking.table(trials, lambda row: {
-        "error": f"{row['output_error']:.1e}", "allowed": f"{row['output_limit']:.1e}"}, kept)
+        "error": error(row["output_error"]), "allowed": error(row["output_limit"])}, kept)

@@ -21,10 +21,9 @@ def table(trials: pd.DataFrame) -> pd.DataFrame:
     rows = trials[(trials["verified"] == "yes") & (trials["devices"] > 1)]
     if not any(strategies.of(strategy).divides for strategy in rows["strategy"]):
         return pd.DataFrame()
-    lines = [({str(name): value for name, value in row.items()}, row["settings"] or "")
-             for row in rows.to_dict("records")]
-    sent = [strategies.step_bytes(row, said) for row, said in lines]
-    counted = [float(row[COUNTED]) for row, _ in lines]
+    records = rows.to_dict("records")
+    sent = [strategies.step_bytes(row, row["settings"]) for row in records]
+    counted = [float(row[COUNTED]) for row in records]
     unit, scale = best_unit(pd.Series(sent), BYTE_UNITS)
     found = rows[[*GROUP, "framework", "strategy"]].copy()
     found[f"sent, predicted ({unit})"] = [number(value / scale) for value in sent]
@@ -33,7 +32,7 @@ def table(trials: pd.DataFrame) -> pd.DataFrame:
         "" if math.isnan(of / to) else f"{of / to:.3f}"
         for of, to in zip(counted, sent, strict=True)]
     found["pipeline idle, predicted (%)"] = [
-        number(100 * dividing.bubble(row, said)) for row, said in lines]
+        number(100 * dividing.bubble(row, row["settings"])) for row in records]
     kept = [column for column in found if column in GROUP or (found[column] != "").any()]
     return ranking.without_constants(found[kept], trials)
 

@@ -80,18 +80,17 @@ def relative_speed(speeds: pd.DataFrame) -> Figure:
     table, styles = _series(speeds)
     groups = [group for _, group in table.groupby(GROUP, sort=False, dropna=False)
               if len(group) > 1]
-    labels = []
+    labels: list[str] = []
+    rows = []
     for group in groups:
-        middle = (len(group) - 1) // 2
-        labels += ["" if place != middle else ranking.setting(group.iloc[0], speeds)
-                   for place in range(len(group))] + [""]
+        # The label stands at the middle row of a group; an empty row follows the last one.
+        first, middle = len(labels), (len(group) - 1) // 2
+        rows += [(first + place, trial) for place, (_, trial) in enumerate(group.iterrows())]
+        labels += [""] * (len(group) + 1)
+        labels[first + middle] = ranking.setting(group.iloc[0], speeds)
     figure, axes = style.bars(labels[:-1], 0.3)
-    row = 0
-    for group in groups:
-        for _, trial in group.iterrows():
-            _speed(axes, row, trial, styles[trial["series"]])
-            row += 1
-        row += 1
+    for row, trial in rows:
+        _speed(axes, row, trial, styles[trial["series"]])
     axes.axvline(1, color=INK, linewidth=0.8, zorder=1)
     axes.set_xlim(0, max(1.35, 1.25 * np.nanmax([1.0, *table["relative_speed_high"]])))
     axes.set_xlabel("speed relative to the fastest of the group, with 95 % intervals")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -78,15 +77,11 @@ def write_derived(derived: Sequence[tuple[Campaign, pd.DataFrame]], out: str | P
 
 def _method(campaigns: Sequence[Campaign]) -> list[str]:
     """Say how the campaigns were measured and proven, those that train and those that infer."""
-    training = [each for each in campaigns if not _infers(each)]
+    training = [each for each in campaigns if not any(map(reader.infers, each.trials))]
     editions = {campaign.proves_each_process for campaign in training}
     proofs = [text for edition, text in PROOFS.items() if edition in editions]
     return [*(METHOD if training else ()), *proofs,
             *(INFERENCE_METHOD if len(training) < len(campaigns) else ())]
-
-
-def _infers(campaign: Campaign) -> bool:
-    return any(map(reader.infers, campaign.trials))
 
 
 def terminal_table(campaign: Campaign) -> Table:
@@ -120,30 +115,26 @@ def headline(trials: pd.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class Derived:
-    """What the tables and the figures of one campaign are made of."""
+    """A campaign, its trials, and the rows of which the tables and figures are made."""
 
     campaign: Campaign
     trials: pd.DataFrame
     speeds: pd.DataFrame
     scaled: pd.DataFrame
     steps: pd.DataFrame
-    # By name: the module that makes a table and a figure, and the rows that it makes them of.
-    by_module: dict[str, tuple[Any, pd.DataFrame]]
-
-
-def _derive(campaign: Campaign, trials: pd.DataFrame) -> Derived:
-    return Derived(
-        campaign, trials, ranking.relative(campaign, trials), scaling.curves(campaign, trials),
-        phases.table(campaign, trials),
-        {"speed_up": (speed_up, speed_up.by_trial(campaign, trials)),
-         "gpu_time": (gpu_time, gpu_time.by_class(campaign.kernels, trials)),
-         "limits": (roofline, roofline.by_trial(campaign, trials))})
+    speed_ups: pd.DataFrame
+    gpu_times: pd.DataFrame
+    limits: pd.DataFrame
 
 
 def _campaign(campaign: Campaign, trials: pd.DataFrame,
               slug: str) -> tuple[Section, dict[str, pd.DataFrame]]:
     """Make a campaign's section of the page and its tables; `slug` opens the names of figures."""
-    meta, derived = campaign.meta, _derive(campaign, trials)
+    meta = campaign.meta
+    derived = Derived(
+        campaign, trials, ranking.relative(campaign, trials), scaling.curves(campaign, trials),
+        phases.table(campaign, trials), speed_up.by_trial(campaign, trials),
+        gpu_time.by_class(campaign.kernels, trials), roofline.by_trial(campaign, trials))
     found, figures = _tables(derived), _figures(derived)
     throughout = ranking.throughout(trials)
     below = " Rows that are not ranked are listed below, with reasons."
@@ -176,32 +167,35 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
 def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
     """Return the tables of the page by name: those of every campaign, and others with rows."""
     campaign, trials, speeds = derived.campaign, derived.trials, derived.speeds
-    scaled, steps, best = derived.scaled, derived.steps, ranking.at_best(trials)
     found = {"answer": tables.answer(*ranking.filled(campaign, trials, speeds)),
              "times": tables.times(trials, speeds),
              "memory": tables.memory(trials), "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
-    across = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
-    more = {"best": tables.answer(best, across, ranking.ACROSS_TIERS) if len(best) else best,
-            "settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
+    more = {"settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
             "latency": calls.latency(trials), "requests": calls.requests(trials),
             "scenarios": calls.scenarios(trials, campaign.scenarios),
             "outputs": calls.outputs(trials), "quantisation": calls.quantisation(trials),
             "loading": tables.loading(trials), "to_target": accuracy.table(campaign, trials),
             "proof": tables.proof(trials, campaign.processes),
             "reasons": reasons.table(campaign, speeds),
-            "strategies": scaling.winners(campaign, trials), "divided": divided.table(trials),
-            "scaling": scaling.table(scaled) if len(scaled) else scaled,
-            "phases": scaling.phase_table(steps) if len(steps) else steps,
-            **{name: part.table(rows) if len(rows) else rows
-               for name, (part, rows) in derived.by_module.items()}}
+            "strategies": scaling.winners(campaign, trials), "divided": divided.table(trials)}
+    made_of: list[tuple[str, Callable[[pd.DataFrame], pd.DataFrame], pd.DataFrame]] = [
+        ("scaling", scaling.table, derived.scaled), ("phases", scaling.phase_table, derived.steps),
+        ("speed_up", speed_up.table, derived.speed_ups),
+        ("gpu_time", gpu_time.table, derived.gpu_times), ("limits", roofline.table, derived.limits),
+        ("best", partial(_best, campaign), ranking.at_best(trials))]
+    more |= {name: make(rows) for name, make, rows in made_of if len(rows)}
     return found | {name: table for name, table in more.items() if len(table)}
+
+
+def _best(campaign: Campaign, best: pd.DataFrame) -> pd.DataFrame:
+    speeds = ranking.relative(campaign, best, ranking.ACROSS_TIERS)
+    return tables.answer(best, speeds, ranking.ACROSS_TIERS)
 
 
 def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Return what fills the braces in the texts of `SECTIONS`."""
-    campaign, trials = derived.campaign, derived.trials
-    meta, (_, times) = campaign.meta, derived.by_module["gpu_time"]
+    campaign, trials, meta = derived.campaign, derived.trials, derived.campaign.meta
     goal = meta["suite"].get("server") or {}
     return {"served": f"{100 * goal.get('share', 0):.3g} %",
             "limit": f"{goal.get('latency_seconds', 0):.3g} s",
@@ -213,41 +207,39 @@ def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str
             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
             "uncounted": divided.remark(trials),
             "traced": " With several devices, the first was traced."
-            if (times["devices"] > 1).any() else ""}
+            if (derived.gpu_times["devices"] > 1).any() else ""}
 
 
 def _figures(derived: Derived) -> dict[str, Callable[[], Figure]]:
     """Return what draws every figure that the records allow, by the names of their files."""
     campaign, trials, speeds = derived.campaign, derived.trials, derived.speeds
     scaled, steps = derived.scaled, derived.steps
-    drawn = {name: partial(part.figure, rows)
-             for name, (part, rows) in derived.by_module.items() if len(rows)}
-    figures: dict[str, Callable[[], Figure]] = {}
-    if "speed_up" in drawn:
-        figures["speed_up"] = drawn["speed_up"]
-    if len(scaled):
-        figures["throughput"] = partial(scaling_plots.throughput, scaled)
-        figures["efficiency"] = partial(scaling_plots.efficiency, scaled)
-    if steps[list(scaling.PARTS)].notna().any(axis=None):
-        figures["phases"] = partial(scaling_plots.phases, steps)
-    if (trials["verified"] == "yes").any():
-        figures["step_time"] = partial(plots.by_batch, trials, "step_seconds")
-    if (speeds["verdict"] != ranking.FASTEST).any():
-        figures["relative_speed"] = partial(plots.relative_speed, speeds)
-    if trials["loss_first"].notna().any():
-        dropout = {trial["network"] for trial in campaign.trials if trial.get("dropout")}
-        figures["losses"] = partial(plots.losses, trials, campaign.windows, dropout)
-    if len(campaign.accuracy):
-        for over in accuracy.AXES:
-            figures[f"accuracy_{over}"] = partial(accuracy.figure, campaign, trials, over)
-    for name in ("p50", "p99"):
-        measure = f"latency_{name}_seconds"
-        if trials.loc[trials["verified"] == "yes", measure].notna().any():
-            figures[f"latency_{name}"] = partial(plots.by_batch, trials, measure)
-    figures |= {name: partial(plots.by_batch, trials, measure) for name, measure in (
-        ("peak_memory", "peak_memory_bytes"), ("pcie_received", "pcie_rx_bytes_per_step"),
-        ("energy", "energy_joules_per_step")) if trials[measure].notna().any()}
-    return figures | drawn
+    verified = trials[trials["verified"] == "yes"]
+    dropout = {trial["network"] for trial in campaign.trials if trial.get("dropout")}
+    shown = [
+        ("speed_up", len(derived.speed_ups), partial(speed_up.figure, derived.speed_ups)),
+        ("throughput", len(scaled), partial(scaling_plots.throughput, scaled)),
+        ("efficiency", len(scaled), partial(scaling_plots.efficiency, scaled)),
+        ("phases", steps[list(scaling.PARTS)].notna().any(axis=None),
+         partial(scaling_plots.phases, steps)),
+        ("step_time", len(verified), partial(plots.by_batch, trials, "step_seconds")),
+        ("relative_speed", (speeds["verdict"] != ranking.FASTEST).any(),
+         partial(plots.relative_speed, speeds)),
+        ("losses", trials["loss_first"].notna().any(),
+         partial(plots.losses, trials, campaign.windows, dropout)),
+        *((f"accuracy_{over}", len(campaign.accuracy),
+           partial(accuracy.figure, campaign, trials, over)) for over in accuracy.AXES),
+        *((name, rows[measure].notna().any(), partial(plots.by_batch, trials, measure))
+          for name, measure, rows in (
+              ("latency_p50", "latency_p50_seconds", verified),
+              ("latency_p99", "latency_p99_seconds", verified),
+              ("peak_memory", "peak_memory_bytes", trials),
+              ("pcie_received", "pcie_rx_bytes_per_step", trials),
+              ("energy", "energy_joules_per_step", trials))),
+        ("gpu_time", len(derived.gpu_times), partial(gpu_time.figure, derived.gpu_times)),
+        ("limits", len(derived.limits), partial(roofline.figure, derived.limits)),
+    ]
+    return {name: draw for name, known, draw in shown if known}
 
 
 def _traffic(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:

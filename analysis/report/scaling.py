@@ -13,12 +13,12 @@ import pandas as pd
 from analysis.display import ranking
 from analysis.display.numbers import BYTE_UNITS, ENDS, TIME_UNITS, best_unit, cell, number
 from analysis.display.ranking import GROUP
+from analysis.proof.plausibility import SAME
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.trials.phases import NAMES
 from analysis.trials.summary import times_of, without_diverged
 
-SAME = ["framework", "release", "network", "device_kind", "threads", "precision", "tuning", "data"]
 # The batch is that of the row on one device.
 WORKLOAD = ["network", "batch", "device_kind", "threads", "precision", "tuning", "data", "scaling"]
 PARTS = {"forward": "forward", "backward": "backward", "exposed": "aggregation, exposed",
@@ -153,9 +153,9 @@ def _speeds(
     if row["trial"] != base["trial"]:
         ratio = bootstrap.ratio(times_of(campaign, base["trial"]), times_of(campaign, row["trial"]))
     samples = row["global_batch"] / base["global_batch"]
-    return {f"{name}{end}": samples * value / devices
-            for name, devices in (("speedup", 1), ("efficiency", row["devices"]))
-            for end, value in zip(ENDS, (ratio.value, ratio.low, ratio.high), strict=True)}
+    return {name: samples * value / devices
+            for column, devices in (("speedup", 1), ("efficiency", row["devices"]))
+            for name, value in ratio.columns(column).items()}
 
 
 def _estimate(row: "pd.Series[Any]", name: str, scale: float = 1.0) -> str:

@@ -1,6 +1,5 @@
 """The figures of scaling: throughput with its ideal line, efficiency, the parts of a step."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis.display import palette, ranking, style
-from analysis.display.numbers import TIME_UNITS, best_unit
+from analysis.display.numbers import ENDS, TIME_UNITS, best_unit
 from analysis.display.style import DASHED, INK, styled
 from analysis.report.scaling import PARTS, WORKLOAD
 
@@ -24,20 +23,18 @@ APART = 0.012
 HATCHED: dict[str, Any] = {"hatch": "////", "edgecolor": "#fefefe", "linewidth": 0}
 # What a panel's title and axis take, in rows.
 TITLE_ROWS = 2.5
-Draw = Callable[[Axes, pd.DataFrame, dict[str, Any], float], None]
-
-
+# Rows of each series of a panel, arguments of `Axes.plot`, and how far it is moved to the side.
+Series = list[tuple[pd.DataFrame, dict[str, Any], float]]
 @styled
 def throughput(scaled: pd.DataFrame) -> Figure:
     """Draw samples a second by devices, a panel a workload; broken lines are n times one device."""
-    def draw(axes: Axes, own: pd.DataFrame, line: dict[str, Any], aside: float) -> None:
-        devices, rate = own["devices"].astype(float), own["samples_per_second"]
-        axes.plot(devices, devices * rate.iloc[0], color=line["color"], linewidth=0.8,
-                  linestyle=DASHED)
-        axes.plot(devices, rate, linewidth=1.4, **line)
-
-    figure, grid = _by_workload(scaled, draw, "Throughput by devices; broken: n times one device")
-    for axes in grid:
+    figure, panels = _by_workload(scaled, "Throughput by devices; broken: n times one device")
+    for axes, series in panels:
+        for own, line, _ in series:
+            devices, rate = own["devices"].astype(float), own["samples_per_second"]
+            axes.plot(devices, devices * rate.iloc[0], color=line["color"], linewidth=0.8,
+                      linestyle=DASHED)
+            axes.plot(devices, rate, linewidth=1.4, **line)
         axes.set_ylabel("samples a second")
         axes.set_ylim(bottom=0)
         style.in_plain_numbers(axes.yaxis)
@@ -50,19 +47,17 @@ def efficiency(scaled: pd.DataFrame) -> Figure:
 
     Series stand side by side, so that no interval hides another.
     """
-    def draw(axes: Axes, own: pd.DataFrame, line: dict[str, Any], aside: float) -> None:
-        columns = ["efficiency", "efficiency_low", "efficiency_high"]
-        value, low, high = 100 * own[columns].to_numpy(float).T
-        error = np.nan_to_num([value - low, high - value])
-        axes.errorbar(own["devices"].astype(float) + aside, value, yerr=error, linewidth=1.4,
-                      elinewidth=1.2, capsize=3, **line)
-
     known = scaled.loc[scaled["devices"] > 1, "efficiency_low"].notna().any()
     title = "Efficiency by devices" + (", with 95 % intervals" if known else "")
     if (scaled["efficiency"] > 1).any():
         title += "; above 100 %: faster than that many single devices"
-    figure, grid = _by_workload(scaled, draw, title)
-    for axes in grid:
+    figure, panels = _by_workload(scaled, title)
+    for axes, series in panels:
+        for own, line, aside in series:
+            value, low, high = 100 * own[[f"efficiency{end}" for end in ENDS]].to_numpy(float).T
+            axes.errorbar(own["devices"].astype(float) + aside, value,
+                          yerr=np.nan_to_num([value - low, high - value]), linewidth=1.4,
+                          elinewidth=1.2, capsize=3, **line)
         axes.axhline(100, color=INK, linewidth=0.8, zorder=1)
         axes.set_ylabel("efficiency (%)")
         axes.set_ylim(0, max(110.0, axes.get_ylim()[1]))
@@ -129,23 +124,24 @@ def _steps(axes: Axes, group: pd.DataFrame, names: "pd.Series[str]") -> None:
     axes.set_xlabel(f"time of a step ({unit})")
 
 
-def _by_workload(scaled: pd.DataFrame, draw: Draw, title: str) -> tuple[Figure, list[Axes]]:
-    """Open a panel for each workload and draw every series of it."""
+def _by_workload(scaled: pd.DataFrame, title: str) -> tuple[Figure, list[tuple[Axes, Series]]]:
+    """Open a panel for each workload; return with it what to draw in it."""
     styles = palette.series_styles(scaled["contestant"], scaled)
     apart = APART * float(scaled["devices"].max() - scaled["devices"].min())
     aside = {name: apart * (place - (len(styles) - 1) / 2) for place, name in enumerate(styles)}
     groups = [group for _, group in scaled.groupby(WORKLOAD, sort=False, dropna=False)]
     figure, grid = style.panels(len(groups), TITLE_WIDTH)
+    panels = []
     for axes, group in zip(grid, groups, strict=True):
-        for series, own in group.groupby("contestant", sort=False):
-            line = style.line(styles[str(series)])
-            draw(axes, own.sort_values("devices"), line, aside[str(series)])
+        panels.append((axes, [
+            (own.sort_values("devices"), style.line(styles[str(name)]), aside[str(name)])
+            for name, own in group.groupby("contestant", sort=False)]))
         axes.set_title(_workload(group.iloc[0], scaled))
         axes.set_xticks(sorted(scaled["devices"].astype(int).unique()))
         axes.set_xlabel("devices")
         axes.grid()
     style.finish(figure, title, style.legend(styles))
-    return figure, grid
+    return figure, panels
 
 
 def _workload(row: "pd.Series[Any]", scaled: pd.DataFrame) -> str:

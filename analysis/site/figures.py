@@ -29,24 +29,25 @@ STEP = ["step_seconds", "step_seconds_low", "step_seconds_high"]
 
 
 def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
-    """Every verified time per mini-batch with its interval: a line per setting."""
+    """Show every verified time per mini-batch with its interval: a line per setting."""
     ranked = rows[rows["verified"] == "yes"]
     unit, scale = best_unit(ranked["step_seconds"], TIME_UNITS)
-    figure = _dots(ranked, ranked[STEP] / scale, links, rows)
-    title = "Time per mini-batch with its 95 % confidence interval; lower is faster"
-    return _titled(figure, title, f"time ({unit}, log scale)", log=True)
+    return {**_dots(ranked, ranked[STEP] / scale, links, rows,
+                    {"title": {"text": f"time ({unit}, log scale)"}, **LOG}),
+            "title": "Time per mini-batch with its 95 % confidence interval; lower is faster"}
 
 
 def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str, str]) -> Figure:
-    """Every verified row's speed relative to the fastest one of its setting."""
+    """Show every verified row's speed relative to the fastest one of its setting."""
     several = speeds.groupby(ranking.GROUP, dropna=False)["trial"].transform("count") > 1
     found = rows.merge(speeds.loc[several, ["trial", *ranking.SPEEDS]], on="trial")
-    return _titled(_dots(found, found[ranking.SPEEDS], links, rows),
-                   "Speed relative to the fastest of each setting", "1 is the fastest")
+    axis = {"title": {"text": "1 is the fastest"}, "rangemode": "tozero"}
+    return {**_dots(found, found[ranking.SPEEDS], links, rows, axis),
+            "title": "Speed relative to the fastest of each setting"}
 
 
 def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
-    """Loss by step while timed: a curve per trial, one setting at a time."""
+    """Show loss by step while timed: a curve per trial, one setting at a time."""
     measured = rows[rows["status"] == "ok"]
     settings = _settings(measured, rows, ["tuning", "threads"])
     series = ranking.series(rows)[measured.index]
@@ -70,12 +71,11 @@ def losses(campaign: Campaign, rows: pd.DataFrame, links: Mapping[str, str]) -> 
     dropout = dict.fromkeys(trial["network"] for trial in campaign.trials if trial.get("dropout"))
     if dropout:
         title += f", except with dropout ({', '.join(dropout)}), whose masks are random"
-    return {"title": title,
-            "data": traces, "layout": layout}
+    return {"title": title, "data": traces, "layout": layout}
 
 
 def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
-    """One column of a trial's windows by their last step, a colour per process."""
+    """Show a column of a trial's windows by their last step, a colour per process."""
     traces = []
     for process, own in windows.groupby("process"):
         symbols = ["circle" if window >= 0 else "circle-open" for window in own["window"]]
@@ -91,7 +91,10 @@ def windows_of(windows: pd.DataFrame, column: str, title: str) -> Figure:
 
 def releases(groups: Sequence[tuple[str, pd.DataFrame]],
              links: Mapping[tuple[str, str], str]) -> Figure:
-    """Time by release relative to the first, a curve per workload; `links` by campaign, trial."""
+    """Show time by release over that of the first, a curve per workload.
+
+    `links` leads from (campaign, trial) to a page.
+    """
     traces = []
     distinct = palette.DISTINCT
     for number, (label, rows) in enumerate(groups):
@@ -110,10 +113,11 @@ def releases(groups: Sequence[tuple[str, pd.DataFrame]],
 
 
 def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str],
-          every: pd.DataFrame) -> Figure:
-    """A line for each setting, a dot for each framework; `values` has estimate, low and high.
+          every: pd.DataFrame, axis: dict[str, Any]) -> Figure:
+    """Show a line for each setting and a dot for each framework.
 
-    Settings come in the order of `every` row of the campaign, also where a framework has none.
+    `values` has estimate, low and high, `axis` describes them. Settings come in the order of
+    `every` row of the campaign, also where a framework has none.
     """
     settings = _settings(rows, every, ["tuning"])
     order = _settings(every, every, ["tuning"]).drop_duplicates()
@@ -130,17 +134,11 @@ def _dots(rows: pd.DataFrame, values: pd.DataFrame, links: Mapping[str, str],
     lines = {"autorange": "reversed", "type": "category", "dtick": 1, "categoryorder": "array",
              "categoryarray": order[order.isin(settings)].tolist()}
     height = FRAME_PIXELS + ROW_PIXELS * settings.nunique()
-    return {"data": traces, "layout": {"height": height, "yaxis": lines}}
-
-
-def _titled(figure: Figure, title: str, axis: str, log: bool = False) -> Figure:
-    scale = LOG if log else {"rangemode": "tozero"}
-    layout = {**figure["layout"], "xaxis": {"title": {"text": axis}, **scale}}
-    return {**figure, "title": title, "layout": layout}
+    return {"data": traces, "layout": {"height": height, "yaxis": lines, "xaxis": axis}}
 
 
 def _interval(values: pd.DataFrame) -> dict[str, Any]:
-    """Plotly's form of an interval around an estimate; none where it was not measured."""
+    """Return an interval in Plotly's form; none where it was not measured."""
     estimate, low, high = (values.iloc[:, column] for column in range(3))
     return {"type": "data", "symmetric": False, "thickness": 1.2, "width": 3,
             "array": (high - estimate).fillna(0).tolist(),

@@ -3,7 +3,6 @@
 A finding claims no more than a table does: what too few processes measured is left undecided.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -132,9 +131,8 @@ def of_explanation(folder: Path) -> str:
     return " ".join(re.findall(r"^- (.+)$", text.partition("##")[0], re.MULTILINE)[:2])
 
 
-def of_study(folder: Path) -> str:
+def of_study(folder: Path, study: str) -> str:
     """Say what a study's main table shows, or the sentence that the study states itself."""
-    study = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
     text = (folder / "report.md").read_text(encoding="utf-8")
     if study == "aggregation":
         return text.split("\n\n")[1].strip()

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,10 +165,8 @@ def answer(published: Published) -> Grid:
     for cells, (_, group) in zip(made.rows, groups, strict=False):
         trial_of = dict(zip(group["contestant"], group["trial"], strict=True))
         for position, column in enumerate(made.columns):
-            trial = trial_of.get(column.rpartition(" (")[0])
-            if trial:
-                shown = cells[position]
-                cells[position] = Cell(shown.text, published.pages[trial], shown.value)
+            if trial := trial_of.get(column.rpartition(" (")[0]):
+                cells[position] = replace(cells[position], href=published.pages[trial])
     contestants = rows["contestant"].nunique()
     wide = contestants > max(SIDE_BY_SIDE, len(made.rows))
     return transposed(made, contestants) if wide else made
@@ -249,7 +247,7 @@ def cell(value: Any) -> Cell:
 def _link(made: Grid, column: str, links: Sequence[str]) -> None:
     position = made.columns.index(column)
     for row, link in zip(made.rows, links, strict=True):
-        row[position] = Cell(row[position].text, link, row[position].value)
+        row[position] = replace(row[position], href=link)
 
 
 def _time(row: "pd.Series[Any]", page: str) -> Cell:

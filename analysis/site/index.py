@@ -86,7 +86,7 @@ def of_folder(folder: Path) -> Card:
     elif (folder / "study.json").exists():
         study = _meta(folder / "study.json").get("study")
         question = "aggregation" if study == "aggregation" else "operations"
-        finding = findings.of_study(folder)
+        finding = findings.of_study(folder, str(study))
     return Card(question, folder.name, title_of(folder), f"campaigns/{folder.name}.html", finding,
                 facts_of(folder))
 
@@ -140,10 +140,10 @@ def _campaign_line(folder: Path) -> list[str]:
     listed = [_several(rows[name], plural) for name, plural in (
         ("network", "networks"), ("precision", "precisions"), ("tuning", "tiers"),
         ("strategy", "strategies"))]
-    wires = [f"{name}={value}" for name, value in meta.get("variables", {}).items()
+    wires = [f"{name}={value}" for name, value in (meta.get("variables") or {}).items()
              if name == "NCCL_P2P_DISABLE"]
     unusual = [text for text in listed if text not in ("", *USUAL)]
-    what = "; ".join([_title(meta), *unusual, *wires])
+    what = "; ".join([campaign_title(meta), *unusual, *wires])
     devices = sorted(set(rows["devices"].astype(int)))
     count = f"{', '.join(map(str, devices))} x " if devices[-1] > 1 else ""
     on = " and ".join(hardware(meta["machine"], kind) for kind in rows["device_kind"].unique())
@@ -179,7 +179,8 @@ def _folder_line(folder: Path) -> list[str]:
     return [what, _facts(folder)[0], frameworks, verified]
 
 
-def _title(meta: Mapping[str, Any]) -> str:
+def campaign_title(meta: Mapping[str, Any]) -> str:
+    """Name a campaign by the sides that it compares, by its suite's title, or by its own name."""
     compared = meta.get("comparison")
     if compared:
         return f"{compared['a']} against {compared['b']}"

@@ -1,12 +1,13 @@
 """The leaderboard: which framework is the fastest for a network on some hardware, proven.
 
 A board is for one hardware, number of devices, precision and phase. It has a line for each workload
-and a cell for each framework. A line comes from one campaign, whose frameworks ran interleaved: of
-several the one in which they come closest to the best that each has shown. A framework enters with
-its fastest tier, strategy and release. Rows that were not proven, or that have a caveat, have no
-rank.
+and a cell for each framework. A line comes from one campaign, whose frameworks ran interleaved. If
+several campaigns have the workload, the line is of the one in which frameworks come closest to
+their best. A framework enters with its fastest tier, strategy and release. Rows that were not
+proven, or that have a caveat, have no rank.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,7 +136,8 @@ def boards(campaigns: Sequence[Published]) -> list[Board]:
     made = []
     for key, workloads in found.items():
         lines = [shown for each in workloads.values() if (shown := _shown(each))]
-        names = _in_order(cell.framework for line in lines for cell in line.cells if cell)
+        names = sorted({cell.framework for line in lines for cell in line.cells if cell},
+                       key=lambda name: (palette.place(name), name))
         lines.sort(key=lambda line: (-len(line.ranked), line.network, line.setting))
         made.append(Board(*key, names, [_spread(line, names) for line in lines]))
     made = [board for board in made if any(line.ranked for line in board.lines)]
@@ -178,10 +180,10 @@ def _lines(published: Published, phase: str,
 
 
 def _shown(lines: Sequence[Line]) -> Line | None:
-    """Return the line in which frameworks come closest to their best, then the newest.
+    """Return the line in which frameworks come closest to their best; of equal ones the newest.
 
-    The measure is their mean share of the best rate that any line has of them, to 1 %; one that is
-    missing counts 0. A campaign of one framework only says how fast that can be.
+    Closeness is the mean share of each framework's best rate in any line, rounded to 1 %; a missing
+    framework counts 0. A campaign of one framework only says how fast that can be.
     """
     best: dict[str, float] = {}
     for cell in (cell for line in lines for cell in line.ranked):
@@ -215,15 +217,13 @@ def _best(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]") -> Cell:
     rate = float(row["global_batch"]) / row["step_seconds"]
-    share, *ends = (float(speed[name]) for name in ranking.SPEEDS)
-    first, known = share == 1, all(end == end for end in ends)
-    interval = f" ({span(*ends)})" if known and not first else ""
+    share, low, high = (float(speed[name]) for name in ranking.SPEEDS)
+    interval = f" ({span(low, high)})" if share != 1 and not math.isnan(low) else ""
     strategy = row["strategy"] if row["devices"] > 1 else ""
     detail = ", ".join(filter(None, [str(row["release"]), row["tuning"], strategy]))
     badge, strength = _proof(row)
     return Cell(row["framework"], _page(published, row), str(speed["verdict"]), detail, rate,
-                number(share) + interval, share,
-                (ends[0], ends[1]) if interval else None, badge, strength)
+                number(share) + interval, share, (low, high) if interval else None, badge, strength)
 
 
 def _unranked(published: Published, rows: pd.DataFrame) -> Cell:
@@ -251,7 +251,7 @@ def _proof(row: "pd.Series[Any]") -> tuple[str, str]:
     means = (f"Proven the same. The proof refuses a learning rate that is wrong by "
              f"{_least(rate)} and gradients that are wrong by {_least(scale)}; "
              f"{percent(frozen) or 'an unknown share'} of the parameters could stand still unseen.")
-    return (f"proven to {percent(worst, '.2g')}" if worst < WEAK else WEAK_BADGE), means
+    return f"proven to {percent(worst, '.2g')}" if worst < WEAK else WEAK_BADGE, means
 
 
 def _least(share: float) -> str:
@@ -282,18 +282,13 @@ def _winner(ranked: Sequence[Cell]) -> str:
 
 
 def _setting(row: "pd.Series[Any]") -> str:
-    parts = [ranking.one_setting("batch", row["batch"]),
-             ranking.one_setting("data", row["data"]) if row["data"] != "device" else "",
-             ranking.one_setting("threads", row["threads"]) if row["device_kind"] == "cpu" else ""]
+    shown = {"batch": True, "data": row["data"] != "device", "threads": row["device_kind"] == "cpu"}
+    parts = [ranking.one_setting(column, row[column]) for column in shown if shown[column]]
     return ", ".join(filter(None, parts))
 
 
 def _page(published: Published, row: "pd.Series[Any]") -> str:
     return f"campaigns/{published.name}/{published.pages[row['trial']]}"
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    return sorted(set(names), key=lambda name: (palette.place(name), name))
 
 
 def _spread(line: Line, names: Sequence[str]) -> Line:

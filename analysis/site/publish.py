@@ -8,7 +8,6 @@ Raw records lie beside the pages. Tables are Tabulator's (vendored in pages/), f
 which its Python package brings.
 """
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from markupsafe import Markup
 from analysis.display import provenance, ranking
 from analysis.records import packed
 from analysis.records.columns import LATE
+from analysis.records.pages import read_page
 from analysis.report import report, tables
 from analysis.report.sections import SECTIONS
 from analysis.site import figures, folders, grids, index, leaderboard
@@ -87,13 +87,11 @@ def write_workloads(site: Site, campaigns: Sequence[Published], boards: Sequence
     for name in names:
         own = [replace(board, lines=lines) for board in boards
                if (lines := [line for line in board.lines if line.network == name])]
-        shown = [replace(published, rows=published.rows[published.rows["network"] == name])
-                 for published in campaigns]
-        parameters = max(published.rows["parameters"].max() for published in shown
-                         if len(published.rows))
+        shown = [replace(published, rows=rows) for published in campaigns
+                 if len(rows := published.rows[published.rows["network"] == name])]
+        parameters = max(published.rows["parameters"].max() for published in shown)
         count = sum(len(published.rows) for published in shown)
-        facts = f"{parameters:,} parameters; {count} rows in " \
-                f"{sum(len(published.rows) > 0 for published in shown)} campaigns."
+        facts = f"{parameters:,} parameters; {count} rows in {len(shown)} campaigns."
         site.write(f"workloads/{page_name(name)}.html", "workload.html.j2", str(name), boards=own,
                    facts=facts, table=grids.every_row(shown, "../"))
 
@@ -144,8 +142,7 @@ def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequenc
     for folder in compared:
         table, title = packed.text_table(folder / "compare.csv"), folder.name
         if (folder / "campaign.json").exists():
-            meta = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))
-            title = f"{meta['comparison']['a']} against {meta['comparison']['b']}"
+            title = index.campaign_title(read_page(folder / "campaign.json", ""))
         shown.append((title, grids.comparison(table, pages.get(folder.name, {}))))
     if groups:
         shown.append(("The same workload on the same hardware",
@@ -169,13 +166,12 @@ def _sections(folder: Path) -> list[tuple[str, str, Grid, list[str]]]:
 def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: str) -> None:
     trial, folder = row["trial"], f"campaigns/{published.name}/"
     campaign = published.campaign
-    processes = campaign.processes[campaign.processes["trial"] == trial].drop(
+    processes = campaign.rows("processes", trial).drop(
         columns=["trial", *(() if campaign.proves_each_process else LATE["processes"])])
-    windows = campaign.windows[campaign.windows["trial"] == trial]
+    windows = campaign.rows("windows", trial).drop(columns="trial")
     file = published.pages[trial].removesuffix(".html") + ".windows.csv"
     if len(windows):
-        site.write_text(folder + file, windows.drop(columns="trial").to_csv(
-            index=False, lineterminator="\n"))
+        site.write_text(folder + file, windows.to_csv(index=False, lineterminator="\n"))
     logs = [_log(campaign.folder, str(log), raw) for log in processes["log"]]
     drawn = [figures.windows_of(windows, "step_seconds", "seconds a step")]
     if row["mode"] == "training":
@@ -187,7 +183,7 @@ def _write_trial(site: Site, published: Published, row: "pd.Series[Any]", raw: s
     site.write(folder + published.pages[trial], "trial.html.j2", trial, campaign=published.title,
                raw=raw, file=file, whole=whole, facts=facts, figures=drawn if len(windows) else [],
                processes=grids.linked(processes, "log", logs),
-               windows=grids.grid(windows.drop(columns="trial")))
+               windows=grids.grid(windows))
 
 
 def _log(folder: Path, log: str, raw: str) -> str:

@@ -15,8 +15,6 @@ from plotly.offline import get_plotlyjs
 
 PAGES = Path(__file__).parent / "pages"
 ASSETS = ("site.js", "tabulator.min.js", "tabulator.min.css", "tabulator.LICENSE")
-
-
 CONTENT = re.compile(r"<main.*?>(.*)</main>", re.DOTALL)
 MARKUP = re.compile(r"<script.*?</script>|<style.*?</style>|<tbody class=.raw.>.*?</tbody>|<[^>]*>",
                     re.DOTALL)

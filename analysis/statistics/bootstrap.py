@@ -51,7 +51,7 @@ class Estimate:
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def exponential(self) -> "Estimate":
-        """Return the estimate of which this one is the logarithm."""
+        """Return the estimate of x where this one is of log x."""
         return Estimate(math.exp(self.value), math.exp(self.low), math.exp(self.high),
                         self.processes)
 
@@ -114,24 +114,24 @@ def ratio(times: Sequence[Times], other: Sequence[Times], seed: int = SEED,
     return Estimate(value, low, high, processes)
 
 
-def quantile(times: Sequence[Times], share: float, seed: int = SEED) -> Estimate:
+def quantile(times: Sequence[Times], share: float) -> Estimate:
     """Estimate the median over processes of each process's quantile of its calls.
 
-    The k-th smallest of n calls, k = ceil(share n), is a process's quantile. The interval draws
-    processes, and for each the rank that the binomial order-statistic interval is made of: the k-th
-    smallest of n resampled calls. Calls of a process count as independent of one another.
+    The quantile of a process is the k-th smallest of its n calls, k = ceil(share n). The interval
+    draws processes, and for each the k-th smallest of n resampled calls, as in the binomial
+    interval of an order statistic. Calls of a process count as independent of one another.
     """
     ordered = [np.sort(calls) for calls in times]
     sizes = np.array([len(calls) for calls in ordered])
-    ranks = np.maximum(1, np.ceil(share * sizes).astype(np.int64))
-    value = float(np.median([calls[rank - 1] for calls, rank in zip(ordered, ranks, strict=True)]))
+    kth = np.maximum(1, np.ceil(share * sizes).astype(np.int64))
+    value = float(np.median([calls[k - 1] for calls, k in zip(ordered, kth, strict=True)]))
     if len(times) < MINIMUM_PROCESSES:
         return Estimate(value, math.nan, math.nan, len(times))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     picked = generator.integers(len(sizes), size=(DRAWS, len(sizes)))
-    size, rank = sizes[picked], ranks[picked]
+    size, k = sizes[picked], kth[picked]
     # As in `_places`: one number stands for all resampled calls.
-    places = _index(generator.beta(rank, size - rank + 1), size)
+    places = _index(generator.beta(k, size - k + 1), size)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     draws = np.median(np.concatenate(ordered)[starts[picked] + places], axis=1)
     return _around(value, draws, len(times))
@@ -271,7 +271,7 @@ def _medians(times: Sequence[Times], places: Places) -> Times:
 
 @lru_cache(maxsize=32)
 def _places_of(sizes: tuple[tuple[int, ...], ...], seed: int, draws: int) -> list[Places]:
-    """Draw the places of each side; kept, as a report has hundreds of alike estimates."""
+    """Draw the places of each side; cached, because a report repeats the same sizes often."""
     generator = np.random.default_rng(seed)
     return [_places(each, generator, draws) for each in sizes]
 

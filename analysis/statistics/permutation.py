@@ -21,7 +21,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Result:
-    """How likely a difference at least as large is by chance, and the least that could be shown."""
+    """`p` is the probability of so large a difference by chance, `least` the smallest possible."""
 
     p: float
     least: float
@@ -53,7 +53,7 @@ def alike(values: np.ndarray) -> Result:
 
 
 def fewer(values: np.ndarray, others: np.ndarray) -> float:
-    """Return how likely the sum of `values` is so small if each pair could have come swapped."""
+    """Return the probability of so small a sum of `values` if each pair may be swapped."""
     apart = (values - others).tolist()
     sums: Counter[int] = Counter({0: 1})
     for each in apart:

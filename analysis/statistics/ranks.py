@@ -1,8 +1,8 @@
 """Tests by ranks whether processes of two sides differ, whatever the shape of their distribution.
 
-A bootstrap of few processes trusts that they spread like a bell. Where processes have a fast and a
-slow mode, one side's median falls into the one by chance and the other's into the other. The exact
-test of Mann and Whitney (1947) counts the pairs in which the slower side's process is the faster.
+A bootstrap of few processes assumes a normal distribution. Where processes have a fast and a slow
+mode, the medians of equal sides may fall into different modes by chance. The exact test of Mann and
+Whitney (1947) counts the pairs in which the slower side's process is the faster.
 """
 
 from collections.abc import Sequence

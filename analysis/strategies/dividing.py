@@ -69,7 +69,7 @@ def fully_sharded(divided: Divided) -> float:
     return sent
 
 
-def bubble(trial: Mapping[str, Any], settings: str) -> float:
+def bubble(trial: Mapping[Any, Any], settings: str) -> float:
     """Return the share of a step in which a stage waits: (p - 1) / (m + p - 1); else nan.
 
     p equal stages take m micro-batches one after another, forward and backward. GPipe and 1F1B wait

@@ -18,9 +18,9 @@ def of(strategy: str) -> Strategy:
 
 
 def wire_bytes(strategy: str, work: Work) -> float:
-    """Bytes that all devices together send to each other in one aggregation, without the host's.
+    """Return the bytes that all devices together send to each other in one aggregation.
 
-    Flags of the library's protocols are not counted; nan without a model.
+    Copies to the host and flags of the library's protocols do not count; nan without a model.
     """
     known = of(strategy)
     if not known.legs:
@@ -29,14 +29,15 @@ def wire_bytes(strategy: str, work: Work) -> float:
 
 
 def host_bytes(strategy: str, work: Work) -> float:
-    """Bytes that all devices together copy to the host, and as many back; nan without a model."""
+    """Return the bytes that all devices copy to the host, and as many back; nan without a model.
+    """
     known = of(strategy)
     if not known.legs:
         return math.nan
     return work.devices * work.size_bytes if known.by_host else 0.0
 
 
-def step_bytes(trial: Mapping[str, Any], settings: str) -> float:
+def step_bytes(trial: Mapping[Any, Any], settings: str) -> float:
     """Return the bytes that all devices of a trial send in a step; nan without a model.
 
     `settings` are those of its processes, which say how they divide the network.

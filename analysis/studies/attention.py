@@ -17,15 +17,17 @@ from analysis.display.numbers import (
     TIME_UNITS,
     best_unit,
     cell,
+    error,
+    estimate,
     number,
     percent,
-    with_span,
 )
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
-from analysis.records.study_reader import KEY, Records, in_order, with_points
+from analysis.records.study_reader import Records, in_order, ratio, with_points
+from analysis.report.roofline import ELEMENT_BYTES
 from analysis.statistics import bootstrap
 from analysis.studies import attention_plot
-from analysis.studies.report import PASSES, Part, not_measured
+from analysis.studies.report import PASSES, Part, last_column, not_measured
 
 Row = Mapping[Hashable, Any]
 BEHIND = "JAX over PyTorch"
@@ -38,7 +40,6 @@ NAMES: Mapping[tuple[str, str], str] = {
 MASKS = {"no": "none", "yes": "causal"}
 SETTING = ["length", "width", "heads", "batch", "causal", "precision", "pass"]
 RESULTS = ("o", "dq", "dk", "dv")
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 BACKWARD = 2.5
 # q, k, v and o; backward reads them again with do and writes dq, dk and dv.
 ARRAYS = {"forward": 4, "forward_backward": 12}
@@ -140,12 +141,10 @@ def frameworks(study: Records, able: pd.DataFrame) -> pd.DataFrame:
         best = fastest_of_each(group)
         cells = {f"{bench} ({unit})": f"{number(row['speed'] / scale)}, {row['candidate']}"
                  for bench, row in best.items()}
-        rows.append({**_setting(group.iloc[0].to_dict()), **cells, BEHIND: ""})
-        if ratio := behind(study, best):
-            rows[-1][BEHIND] = with_span(ratio.value, ratio.low, ratio.high)
-    table = pd.DataFrame(rows).fillna("")
-    last = [BEHIND] if rows else []
-    return table[[*table.columns.difference(last, sort=False), *last]]
+        longer = behind(study, best)
+        rows.append({**_setting(group.iloc[0].to_dict()), **cells,
+                     BEHIND: estimate(longer) if longer else ""})
+    return last_column(pd.DataFrame(rows).fillna(""), BEHIND)
 
 
 def fastest_of_each(group: pd.DataFrame) -> dict[str, Row]:
@@ -156,9 +155,7 @@ def fastest_of_each(group: pd.DataFrame) -> dict[str, Row]:
 
 def behind(study: Records, best: Mapping[str, Row]) -> bootstrap.Estimate | None:
     """Return JAX's time over PyTorch's, of the fastest row of each; None where one is missing."""
-    if not {"jax", "pytorch"} <= set(best):
-        return None
-    return bootstrap.ratio(windows(study, best["jax"]), windows(study, best["pytorch"]))
+    return ratio(study, best["jax"], best["pytorch"]) if {"jax", "pytorch"} <= set(best) else None
 
 
 def answer(study: Records, able: pd.DataFrame) -> str:
@@ -166,20 +163,20 @@ def answer(study: Records, able: pd.DataFrame) -> str:
     ratios = {}
     for name, group in able.groupby("point", sort=False):
         best = fastest_of_each(group)
-        if ratio := behind(study, best):
-            ratios[str(name)] = ratio, best
+        if longer := behind(study, best):
+            ratios[str(name)] = longer, best
     if not ratios:
         return "JAX and PyTorch have no setting in common that both measured."
     point = next((name for name in (ASKED, study.meta["settings"].get("base")) if name in ratios),
                  next(iter(ratios)))
-    ratio, best = ratios[point]
+    longer, best = ratios[point]
     unit, scale = best_unit([best["pytorch"]["speed"]], FLOPS_UNITS)
     said = ", ".join(f"{best[bench]['name']} {number(best[bench]['speed'] / scale)}"
                      for bench in ("pytorch", "jax"))
     values = [each.value for each, _ in ratios.values()]
     mean = float(np.exp(np.log(values).mean()))
     text = (f"At {_words(best['pytorch'])} ({unit}): {said}. JAX takes "
-            f"{with_span(ratio.value, ratio.low, ratio.high)} times as long. Over "
+            f"{estimate(longer)} times as long. Over "
             f"{len(values)} settings it takes {number(min(values))} to {number(max(values))} times "
             f"as long, in the geometric mean {number(mean)}. Each framework has its fastest "
             "implementation.")
@@ -199,20 +196,12 @@ def fastest(study: Records, able: pd.DataFrame) -> pd.DataFrame:
                 unit: number(first["speed"] / scale), "share of the peak": percent(first["share"]),
                 "next": "", "takes times as long": "", "verdict": ""}
         if others:
-            ratio = bootstrap.ratio(windows(study, others[0]), windows(study, first))
-            verdict = NO_DIFFERENCE if ratio.has_interval and ratio.contains(1.0) else "faster"
-            line |= {"next": others[0]["name"],
-                     "takes times as long": with_span(ratio.value, ratio.low, ratio.high),
-                     "verdict": verdict if ratio.has_interval else TOO_FEW}
+            longer = ratio(study, others[0], first)
+            verdict = NO_DIFFERENCE if longer.contains(1.0) else "faster"
+            line |= {"next": others[0]["name"], "takes times as long": estimate(longer),
+                     "verdict": verdict if longer.has_interval else TOO_FEW}
         rows.append(line)
     return pd.DataFrame(rows)
-
-
-def windows(study: Records, row: Row) -> list[Any]:
-    """Return the windows of each process of a row of estimates."""
-    raw = study.measurements
-    mine = (raw[KEY] == [row[name] for name in KEY]).all(axis=1) & (raw["status"] == "ok")
-    return list(raw.loc[mine, "seconds"])
 
 
 def shown(able: pd.DataFrame) -> pd.DataFrame:
@@ -225,18 +214,14 @@ def shown(able: pd.DataFrame) -> pd.DataFrame:
 
 def errors(study: Records) -> pd.DataFrame:
     """Return the largest error of each result by implementation and precision."""
-    raw = with_points(study, "errors")
     rows = []
-    for (bench, candidate, precision), group in raw.groupby(["bench", "candidate", "precision"],
-                                                            sort=False):
+    groups = with_points(study, "errors").groupby(["bench", "candidate", "precision"], sort=False)
+    for (bench, candidate, precision), group in groups:
         parts = pd.DataFrame([dict(part.split("=") for part in text.split())
                               for text in group["errors"]])
         worst = parts.astype(float).reindex(columns=list(RESULTS)).max()
-        line = {"implementation": NAMES.get((str(bench), str(candidate)), str(candidate)),
-                "precision": str(precision)}
-        for name in RESULTS:
-            line[name] = "" if pd.isna(worst[name]) else f"{worst[name]:.1e}"
-        rows.append(line)
+        rows.append({"implementation": NAMES.get((str(bench), str(candidate)), str(candidate)),
+                     "precision": str(precision), **worst.map(error)})
     order = {name: place for place, name in enumerate(NAMES.values())}
     table = pd.DataFrame(rows, columns=["implementation", "precision", *RESULTS])
     return table.sort_values(

@@ -11,12 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import networks
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, percent, with_unit
+from analysis.display import style
+from analysis.display.numbers import (
+    BYTE_UNITS,
+    TIME_UNITS,
+    best_unit,
+    error,
+    number,
+    percent,
+    with_unit,
+)
 from analysis.records import reader
 from analysis.records.study_reader import Records
-from analysis.studies import conv_plot, fft_sweep
+from analysis.studies import fft_sweep
 from analysis.studies.report import Part
 from analysis.traces.convolution_kernels import family
 from analysis.traces.kernels import CONVOLUTION
@@ -30,6 +40,10 @@ ARITHMETIC = {"fp32": "fma", "tf32": "tf32"}
 LIMIT_BYTES = 8 * 2**20
 STRATEGIES = ("fastest", "within 8 MiB", "no workspace", "library's first")
 TRIAL = ("framework", "network", "batch", "precision", "tuning")
+# Okabe and Ito's, one for each strategy.
+COLOURS = ("#009e73", "#e69f00", "#d55e00", "#8c8c8c")
+# Of a network's row.
+BAR_HEIGHT = 0.19
 
 
 def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> list[Part]:
@@ -58,7 +72,7 @@ def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> lis
 
 
 def _layer_parts(found: pd.DataFrame, layers: pd.DataFrame) -> list[Part]:
-    figures = {"choices": partial(conv_plot.choices, layers, STRATEGIES)} if len(layers) else {}
+    figures = {"choices": partial(choices, layers)} if len(layers) else {}
     listed = by_layer(found, layers)
     folded = {f"layers_{name}": group
               for name, group in (listed.groupby("network", sort=False) if len(listed) else ())}
@@ -154,8 +168,8 @@ def errors(found: pd.DataFrame) -> pd.DataFrame:
         reasons = group.loc[group["status"] != "ok", "reason"].value_counts()
         rows.append({"pass": str(kind).replace("_", " "), "math": arithmetic, "algorithm": name,
                      "layers": len(group), "ran": len(able),
-                     "median error": _error(able["error"].dropna().median()),
-                     "largest error": _error(able["error"].max()),
+                     "median error": error(able["error"].dropna().median()),
+                     "largest error": error(able["error"].max()),
                      "most workspace (MiB)": number(able["workspace_bytes"].max() / 2**20),
                      "most frequent reason": reasons.index[0] if len(reasons) else ""})
     return pd.DataFrame(rows)
@@ -213,5 +227,36 @@ def savings(campaign: reader.Campaign, layers: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _error(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.1e}"
+@style.styled
+def choices(layers: pd.DataFrame) -> Figure:
+    """Draw what `by_network` adds up: a panel an arithmetic, and a bar a strategy and network.
+
+    A strategy that finds no algorithm for one of a network's layers has no bar there.
+    """
+    grouped = layers.groupby(["network", "batch", "math"], sort=False)[list(STRATEGIES)]
+    totals = grouped.apply(pd.DataFrame.sum, skipna=False).reset_index()
+    maths = list(dict.fromkeys(totals["math"]))
+    unit, scale = best_unit(totals["fastest"], TIME_UNITS)
+    size = (style.WIDTH, 1.6 + 0.75 * totals.groupby("math").size().max())
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(maths), squeeze=False, sharey=True)[0]
+    for axes, math in zip(panels, maths, strict=True):
+        mine = totals[totals["math"] == math].reset_index(drop=True)
+        for place, (strategy, colour) in enumerate(zip(STRATEGIES, COLOURS, strict=True)):
+            rows = [row + (place - (len(STRATEGIES) - 1) / 2) * BAR_HEIGHT for row in mine.index]
+            values = mine[strategy] / scale
+            axes.barh(rows, values, height=0.9 * BAR_HEIGHT, color=colour, label=strategy)
+            for row, value in zip(rows, values, strict=True):
+                text, end = (" none", 0) if pd.isna(value) else (f" {number(value)}", value)
+                axes.annotate(text, (end, row), va="center", fontsize=7)
+        axes.set_yticks(mine.index, [f"{row.network}, batch {row.batch}"
+                                     for row in mine.itertuples()])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+        axes.margins(x=0.12)
+        axes.set_title(math)
+        axes.set_xlabel(f"all convolutions of a mini-batch ({unit})")
+    panels[0].invert_yaxis()
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower left", ncols=len(STRATEGIES))
+    return figure

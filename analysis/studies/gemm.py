@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 
 import networks
 from analysis.display import style
-from analysis.display.numbers import TIME_UNITS, best_unit, number, percent, with_span
+from analysis.display.numbers import TIME_UNITS, best_unit, estimate, number, percent
 from analysis.records import reader, study_reader
 from analysis.records.study_reader import Records
 from analysis.studies.report import Part, not_measured
@@ -71,10 +71,10 @@ def article(study: Records, found: pd.DataFrame) -> pd.DataFrame:
             for where, said in PUBLISHED.items()]
     for precision, group in mine.groupby("precision", sort=False):
         seconds = group.set_index("candidate")["seconds"].reindex(WAYS)
-        ratio = study_reader.ratio(study, f"{ARTICLE}-{precision}", "nt", "nn")
+        nt, nn = ({**group.iloc[0], "candidate": name} for name in ("nt", "nn"))
         rows.append({
             "where": "here", "precision": str(precision),
-            "NT / NN": with_span(ratio.value, ratio.low, ratio.high),
+            "NT / NN": estimate(study_reader.ratio(study, nt, nn)),
             **{f"{name.replace('_', ' ')} ({unit})": number(seconds[name] / scale)
                for name in WAYS},
             "copied / NT": number(seconds["nt_copied"] / seconds["nt"]),

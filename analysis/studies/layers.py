@@ -10,11 +10,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import palette, style
-from analysis.display.numbers import TIME_UNITS, best_unit, cell, number
+from analysis.display.numbers import TIME_UNITS, best_unit, cell, error, number
 from analysis.display.ranking import NO_DIFFERENCE, TOO_FEW
 from analysis.records import study_reader
 from analysis.records.study_reader import Records
-from analysis.studies.report import PASSES, Part
+from analysis.studies.report import PASSES, Part, last_column
 
 # Why a difference may be one of tiers.
 TIER = ("JAX compiles the call. TensorFlow runs a tf.function without XLA, as in its tier "
@@ -25,8 +25,9 @@ TIER = ("JAX compiles the call. TensorFlow runs a tf.function without XLA, as in
 def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> list[Part]:
     """Return the parts of the page."""
     able = (found["status"] == "ok").any()
-    missing = pd.concat([study_reader.refused(found).astype(str),
-                         absent(study.meta["settings"]["refused"])]).fillna("")
+    absent = pd.DataFrame([{"framework": name, "status": "unsupported", "reason": reason}
+                           for name, reason in study.meta["settings"]["refused"].items()])
+    missing = pd.concat([study_reader.refused(found).astype(str), absent]).fillna("")
     return [
         Part("Layer by layer", "Time of one layer alone: forward, and forward with the gradients "
              "of all its float inputs. Output and gradients equalled those of the NumPy float64 "
@@ -50,15 +51,14 @@ def by_layer(found: pd.DataFrame) -> pd.DataFrame:
             continue
         first = group.iloc[0]
         unit, scale = best_unit(group["seconds"], TIME_UNITS)
-        cells = {row["bench"]: _cell(row, scale) for _, row in group.iterrows()}
+        cells = {row["bench"]: cell(row, "seconds", scale) if row["status"] == "ok"
+                 else row["status"] for _, row in group.iterrows()}
         able = group[group["status"] == "ok"].sort_values("seconds")
         rows.append({"layer": first["layer"].replace("_", " "),
                      "layout": first["layout"] if first["layout"] != "none" else "",
                      "precision": first["precision"], "pass": PASSES[str(candidate)], "unit": unit,
                      **cells, "fastest": _fastest(able)})
-    table = pd.DataFrame(rows).fillna("")
-    last = ["fastest"] if len(table) else []
-    return table[[*table.columns.difference(last, sort=False), *last]]
+    return last_column(pd.DataFrame(rows).fillna(""), "fastest")
 
 
 def sizes(points: pd.DataFrame) -> pd.DataFrame:
@@ -92,14 +92,8 @@ def errors(found: pd.DataFrame) -> pd.DataFrame:
     known = found[found["error"].notna()]
     worst = known.loc[known.groupby(["bench", "precision"])["error"].idxmax()]
     return pd.DataFrame({"framework": worst["bench"], "precision": worst["precision"],
-                         "largest": [f"{error:.1e}" for error in worst["error"]],
+                         "largest": worst["error"].map(error),
                          "of": worst["point"] + ", " + worst["candidate"].map(PASSES)})
-
-
-def absent(reasons: dict[str, str]) -> pd.DataFrame:
-    """List the frameworks that are not in the study at all."""
-    return pd.DataFrame([{"framework": name, "status": "unsupported", "reason": reason}
-                         for name, reason in reasons.items()])
 
 
 @style.styled
@@ -134,7 +128,3 @@ def _fastest(able: pd.DataFrame) -> str:
     return str(able["bench"].iloc[0]) if high < low else NO_DIFFERENCE
 
 
-def _cell(row: "pd.Series[Any]", scale: float) -> str:
-    if row["status"] != "ok":
-        return str(row["status"])
-    return cell(row, "seconds", scale)

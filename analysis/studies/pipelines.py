@@ -14,10 +14,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.display import style
-from analysis.display.numbers import cell, number, with_span
+from analysis.display.numbers import cell, error, estimate, number, with_span
 from analysis.display.ranking import TOO_FEW
-from analysis.records import study_reader
-from analysis.records.study_reader import Records
+from analysis.records.study_reader import Records, in_order, ratio, with_points
 from analysis.statistics.bootstrap import Estimate
 from analysis.studies.report import Part, not_measured
 
@@ -57,14 +56,14 @@ def whole_pipelines(study: Records, able: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a row for each pipeline whose every part was measured, the fastest of a source first.
     """
     rows = []
-    for point, group in able.groupby("point", sort=False):
+    for _, group in able.groupby("point", sort=False):
         parts = {row["candidate"]: row for row in group.to_dict("records")}
         if not set(STAGES) <= set(parts):
             continue
         seconds = {name: row["seconds"] for name, row in parts.items()}
         slower = max(("load", "infer"), key=lambda name: seconds[name])
-        ratio = partial(study_reader.ratio, study, str(point))
-        over, turned = (ratio("overlapped", other) for other in (slower, "in_turn"))
+        over, turned = (ratio(study, parts["overlapped"], parts[other])
+                        for other in (slower, "in_turn"))
         stage = max(LOADING, key=lambda name: seconds[name])
         rows.append({
             **{key: parts["overlapped"][key] for key in ROW}, "parts": parts, "over": over,
@@ -109,14 +108,13 @@ def shown(whole: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([{
         **named(row), **{f"{part.replace('_', ' ')} (frames/s)": rate(row["parts"][part])
                          for part in ("load", "infer", "in_turn", "overlapped")},
-        "over the slower part": with_span(row["over"].value, row["over"].low, row["over"].high),
+        "over the slower part": estimate(row["over"]),
         "limit": row["limit"]} for row in whole])
 
 
 def named(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the columns that name a pipeline."""
-    return {"source": row["source"], "loader": row["loader"], "framework": row["bench"],
-            "streams": row["streams"]}
+    return {"framework" if key == "bench" else key: row[key] for key in ROW}
 
 
 def stages(able: pd.DataFrame) -> pd.DataFrame:
@@ -133,23 +131,20 @@ def stages(able: pd.DataFrame) -> pd.DataFrame:
 
 def pixels(study: Records) -> pd.DataFrame:
     """Return how far each pipeline's pixels and answers are from the reference's, at worst."""
-    raw = study.measurements[study.measurements["errors"] != ""]
     rows = []
-    alike = dict(list(raw.groupby("point")))
-    for point, group in ((name, alike[name]) for name in study.points.index if name in alike):
+    for _, group in in_order(study, with_points(study, "errors")).groupby("point", sort=False):
         facts: dict[str, dict[str, float]] = {}
         for stage, text in zip(group["candidate"], group["errors"], strict=True):
             known = facts.setdefault(stage, {})
             for word in text.split():
                 key, _, value = word.partition("=")
                 known[key] = float(np.fmax(known.get(key, -np.inf), float(value)))
-        first = {**study.points.loc[point].to_dict(), "bench": group["bench"].iloc[0]}
-        status = set(group["status"])
+        first, status = group.iloc[0].to_dict(), set(group["status"])
         rows.append({
             **named(first), "filter": first["filter"],
             "decoded": _pair(facts, "decode"), "resized": _pair(facts, "resize"),
-            "normalised": _least(facts, "normalise"), "engine": _least(facts, "infer"),
-            "pipeline": _least(facts, "overlapped"),
+            "normalised": _mean(facts, "normalise"), "engine": _mean(facts, "infer"),
+            "pipeline": _mean(facts, "overlapped"),
             "other largest answer": number(facts.get("overlapped", {}).get("argmax", np.nan)),
             "verdict": "same" if status == {"ok"} else ", ".join(sorted(status - {"ok"}))})
     return pd.DataFrame(rows)
@@ -186,6 +181,5 @@ def _pair(facts: Mapping[str, Mapping[str, float]], stage: str) -> str:
     return ", ".join(f"{number(known[name])} {name}" for name in ("mean", "max") if name in known)
 
 
-def _least(facts: Mapping[str, Mapping[str, float]], stage: str) -> str:
-    value = facts.get(stage, {}).get("mean", np.nan)
-    return "" if np.isnan(value) else f"{value:.1e}"
+def _mean(facts: Mapping[str, Mapping[str, float]], stage: str) -> str:
+    return error(facts.get(stage, {}).get("mean", np.nan))

@@ -40,6 +40,11 @@ def not_measured(found: pd.DataFrame) -> list[Part]:
     return [Part("Not measured, and why", tables={"refused": refused})] if len(refused) else []
 
 
+def last_column(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Move a column to the right end; an empty table has none."""
+    return table[[*table.columns.drop(name), name]] if len(table) else table
+
+
 def write(records: Records, title: str, parts: Sequence[Part], out: Path, plots: bool) -> Path:
     """Write the report into the folder `out` and return its page; draw only with `plots`.
 

@@ -40,16 +40,20 @@ def crowded(campaign: Campaign) -> set[str]:
 
 def _known(campaign: Campaign) -> dict[str, float]:
     """Return the processors that other programs used, by trial, where that was counted."""
-    found = {trial["trial"]: others(campaign, trial["trial"]) for trial in campaign.trials
-             if trial.get("nodes", 1) == 1 and not _contained(campaign, trial)}
-    return {name: cores for name, cores in found.items() if cores is not None}
+    return {trial["trial"]: cores for trial in campaign.trials
+            if trial.get("nodes", 1) == 1 and not _contained(campaign, trial)
+            and (cores := others(campaign, trial["trial"])) is not None}
 
 
 def _beyond(campaign: Campaign, known: Mapping[str, float], share: float) -> list[str]:
     """Return the trials that lost more than this share of the processors that they need."""
-    needed = {trial["trial"]: _needed(campaign, trial) for trial in campaign.trials}
-    return [name for name, cores in known.items()
-            if cores - _spare(campaign, needed[name]) > share * needed[name]]
+    found = []
+    for trial in campaign.trials:
+        needed, name = _needed(campaign, trial), trial["trial"]
+        spare = max(0, _logical(campaign) - needed)
+        if name in known and known[name] - spare > share * needed:
+            found.append(name)
+    return found
 
 
 def others(campaign: Campaign, trial: str) -> float | None:
@@ -83,10 +87,6 @@ def _needed(campaign: Campaign, trial: Mapping[str, Any]) -> int:
     """Return the processors of a row; one on GPUs may need any, to launch work in time."""
     asked = trial["devices"] * (trial.get("threads") or 0)
     return asked if trial["device_kind"] == "cpu" and asked else _logical(campaign)
-
-
-def _spare(campaign: Campaign, needed: int) -> int:
-    return max(0, _logical(campaign) - needed)
 
 
 def _contained(campaign: Campaign, trial: Mapping[str, Any]) -> bool:

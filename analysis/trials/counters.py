@@ -9,7 +9,7 @@ left out and reported.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,15 +20,24 @@ from analysis.records.reader import Campaign
 from analysis.trials import cross_check
 from analysis.trials.cross_check import Rows, Values, devices_of, interpolate, readings, split
 
-# Column of trials.csv: column of counters.csv, what breaks it, its name. What one GPU sends over
-# NVLink another receives, so only sent bytes count.
+
+class Quantity(NamedTuple):
+    """A column of counters.csv, its source as the column `broken` names it, and its name."""
+
+    counter: str
+    source: str
+    name: str
+
+
+# By column of trials.csv. What one GPU sends over NVLink another receives, so only sent bytes
+# count.
 QUANTITIES = {
-    "pcie_rx_bytes_per_step": ("pcie_rx_bytes", "pcie", "PCIe bytes"),
-    "pcie_tx_bytes_per_step": ("pcie_tx_bytes", "pcie", "PCIe bytes"),
-    "nvlink_bytes_per_step": ("nvlink_tx_bytes", "nvlink", "NVLink bytes"),
-    "energy_joules_per_step": ("energy_joules", "energy", "energy"),
+    "pcie_rx_bytes_per_step": Quantity("pcie_rx_bytes", "pcie", "PCIe bytes"),
+    "pcie_tx_bytes_per_step": Quantity("pcie_tx_bytes", "pcie", "PCIe bytes"),
+    "nvlink_bytes_per_step": Quantity("nvlink_tx_bytes", "nvlink", "NVLink bytes"),
+    "energy_joules_per_step": Quantity("energy_joules", "energy", "energy"),
 }
-# Read within windows, not only at their edges.
+# Sources that are read within windows, not only at their edges.
 READ_WITHIN = ("pcie", "energy")
 # Bits of nvmlClocksEventReasons; idle, application clocks and sync boost are no faults.
 THROTTLES = {
@@ -37,6 +46,17 @@ THROTTLES = {
 }
 # Processes of one trial whose bytes a step differ by more did different things.
 UNLIKE, UNLIKE_BYTES = 3.0, 2.0**20
+
+
+@dataclass(frozen=True)
+class Readings:
+    """A trial's samples by process and device, and its windows by process, all and the timed ones.
+    """
+
+    devices: list[str]
+    samples: Mapping[Any, Rows]
+    every: Mapping[Any, Rows]
+    timed: Mapping[Any, Rows]
 
 
 @dataclass
@@ -63,42 +83,49 @@ def of_trial(campaign: Campaign, trial: dict[str, Any]) -> Found:
     found = Found()
     windows = timed_windows(campaign, trial["trial"])
     own = campaign.rows("counters", trial["trial"])
-    devices = devices_of(trial)
     if windows.empty or own.empty:
         return found
-    every = split(campaign.rows("windows", trial["trial"]), "process", ["start", "stop"])
-    timed = split(windows, "process", ["start", "stop", "steps"])
     samples = split(own, ["process", "device"], [
         "seconds", "kind", "broken", "event_reasons",
-        *(counter for counter, _, _ in QUANTITIES.values())])
-    for column, (counter, link, name) in QUANTITIES.items():
-        known = set(own.loc[own[counter].notna(), "device"])
-        if not known.issuperset(devices):
-            found.remarks += _unknown(own, devices, known, (link, name))
-            continue
-        values, reasons = _per_step(samples, every, timed, devices, (counter, link))
-        each = pd.Series({process: pd.Series(those).dropna().median()
-                          for process, those in values.items()})
-        found.columns[column] = float(each.dropna().median())
-        if link == "pcie" and each.max() > max(UNLIKE * each.min(), UNLIKE_BYTES):
-            direction = "received" if "rx" in column else "sent"
-            found.remarks.append(
-                f"PCIe bytes {direction} are unlike from process to process: "
-                f"{each.min() / 2**20:,.3g} to {each.max() / 2**20:,.3g} MiB a step")
-        if reasons:
-            why, _ = Counter(reasons).most_common(1)[0]
-            found.remarks.append(f"{name} of {len(reasons)} of {len(windows)} windows "
-                                 f"not measured: {why}")
+        *(quantity.counter for quantity in QUANTITIES.values())])
+    every = split(campaign.rows("windows", trial["trial"]), "process", ["start", "stop"])
+    timed = split(windows, "process", ["start", "stop", "steps"])
+    read = Readings(devices_of(trial), samples, every, timed)
+    for column in QUANTITIES:
+        _note_quantity(found, own, read, column)
     if trial["device_kind"] != "cpu":
-        _note_throttling(found, samples, timed, devices)
+        _note_throttling(found, read)
         _note_coverage(found, own)
         # All of its workers but one compute nothing, and hold memory.
         suite = campaign.meta["suite"]
         workers = int(suite.get("prepare_jobs", 1)) * (2 if suite.get("keep_workers") else 1)
-        _note_company(found, own[own["device"].isin(devices)], windows, workers)
+        _note_company(found, own[own["device"].isin(read.devices)], windows, workers)
         found.remarks += cross_check.disagreements(cross_check.ratios(campaign, trial))
     found.remarks = list(dict.fromkeys(found.remarks))
     return found
+
+
+def _note_quantity(found: Found, own: pd.DataFrame, read: Readings, column: str) -> None:
+    """Note a column of trials.csv, or why it is not measured; `own` are the rows of a trial."""
+    quantity = QUANTITIES[column]
+    known = set(own.loc[own[quantity.counter].notna(), "device"])
+    if not known.issuperset(read.devices):
+        found.remarks += _unknown(own, read.devices, known, quantity)
+        return
+    values, reasons = _per_step(read, quantity)
+    each = pd.Series({process: pd.Series(those).dropna().median()
+                      for process, those in values.items()})
+    found.columns[column] = float(each.dropna().median())
+    if quantity.source == "pcie" and each.max() > max(UNLIKE * each.min(), UNLIKE_BYTES):
+        direction = "received" if "rx" in column else "sent"
+        found.remarks.append(
+            f"PCIe bytes {direction} are unlike from process to process: "
+            f"{each.min() / 2**20:,.3g} to {each.max() / 2**20:,.3g} MiB a step")
+    if reasons:
+        why, _ = Counter(reasons).most_common(1)[0]
+        count = sum(len(windows["start"]) for windows in read.timed.values())
+        found.remarks.append(f"{quantity.name} of {len(reasons)} of {count} windows "
+                             f"not measured: {why}")
 
 
 def timed_windows(campaign: Campaign, trial: str) -> pd.DataFrame:
@@ -134,29 +161,17 @@ def throttled(rows: Rows, windows: Rows) -> NDArray[np.int64]:
     return np.asarray(np.bitwise_or.reduce(during, axis=0))
 
 
-def _per_step(samples: Mapping[Any, Rows], every: Mapping[Any, Rows],
-              windows: Mapping[Any, Rows], devices: list[str],
-              what: tuple[str, str]) -> tuple[dict[int, Values], list[str]]:
-    """Integrate a counter over timed windows: units a step by process, and why each is nan.
-
-    `samples` are a trial's rows by process and device, `every` its windows with warm-up.
-    """
-    counter, link = what
+def _per_step(read: Readings, quantity: Quantity) -> tuple[dict[int, Values], list[str]]:
+    """Integrate a counter over timed windows: units a step by process, and why each is nan."""
     values: dict[int, Values] = {}
     reasons: dict[tuple[int, int], str] = {}
-    for process, those in windows.items():
-        values[process] = sums = np.zeros(len(those["start"]))
-        for device in devices:
-            rows = samples[process, device]
-            moved = np.full(len(sums), np.nan)
-            if link != "energy":
-                outside = rows.where(rows["kind"] == EDGE) if link in READ_WITHIN else rows
-                moved = moved_around(outside, counter, those, every[process])
-            if link in READ_WITHIN:
-                ends = [interpolate(rows, counter, those[edge]) for edge in ("start", "stop")]
-                moved = np.where(np.isnan(moved), ends[1] - ends[0], moved)
-            broken = _breaks(rows, those, link)
-            each = np.where(broken == "", moved / those["steps"], np.nan)
+    for process, windows in read.timed.items():
+        values[process] = sums = np.zeros(len(windows["start"]))
+        for device in read.devices:
+            rows = read.samples[process, device]
+            broken = _breaks(rows, windows, quantity.source)
+            moved = _moved(rows, windows, read.every[process], quantity)
+            each = np.where(broken == "", moved / windows["steps"], np.nan)
             sums += each
             for place in np.flatnonzero(np.isnan(each)):
                 why = broken[place] or f"no samples of {device} on both sides of it alone"
@@ -164,38 +179,51 @@ def _per_step(samples: Mapping[Any, Rows], every: Mapping[Any, Rows],
     return values, list(reasons.values())
 
 
+def _moved(rows: Rows, windows: Rows, every: Rows, quantity: Quantity) -> Values:
+    """Return by how much a counter grew in each window; nan where that is unknown."""
+    within = quantity.source in READ_WITHIN
+    moved = np.full(len(windows["start"]), np.nan)
+    if quantity.source != "energy":
+        outside = rows.where(rows["kind"] == EDGE) if within else rows
+        moved = moved_around(outside, quantity.counter, windows, every)
+    if within:
+        begun, ended = (interpolate(rows, quantity.counter, windows[edge])
+                        for edge in ("start", "stop"))
+        moved = np.where(np.isnan(moved), ended - begun, moved)
+    return moved
+
+
 def _unknown(own: pd.DataFrame, devices: list[str], known: set[str],
-             what: tuple[str, str]) -> list[str]:
+             quantity: Quantity) -> list[str]:
     """Return why a quantity is not measured; campaign.json says it if no device supports it."""
-    link, name = what
     missing = [device for device in devices if device not in known]
     rows = own[own["device"].isin(missing)]
     nowhere = len(missing) == len(devices)
-    answered = rows[[counter for counter, _, _ in QUANTITIES.values()]].notna().any(axis=None)
-    # A GPU that answers others and was lost once lacks this one anyway.
-    links = (link,) if nowhere and answered else (link, "gpu")
-    why = next(filter(None, (_why(text, links) for text in rows["broken"])), "")
+    answered = rows[[each.counter for each in QUANTITIES.values()]].notna().any(axis=None)
+    # A GPU that was lost once and has other counters does not have this one.
+    sources = (quantity.source,) if nowhere and answered else (quantity.source, "gpu")
+    why = next(filter(None, (_why(text, sources) for text in rows["broken"])), "")
     if nowhere and not why:
         return []
     reason = f" ({why})" if why else ""
-    return [f"{name} not measured: no samples of {', '.join(missing)}{reason}"]
+    return [f"{quantity.name} not measured: no samples of {', '.join(missing)}{reason}"]
 
 
-def _why(broken: str, links: tuple[str, ...]) -> str:
-    """Return the reason in a row's `broken` cell that concerns some links."""
+def _why(broken: str, sources: tuple[str, ...]) -> str:
+    """Return the reason in a row's `broken` cell that concerns some sources."""
     parts = [part.partition(": ") for part in broken.split("; ")]
-    return next((text for what, _, text in parts if what in links), "")
+    return next((text for what, _, text in parts if what in sources), "")
 
 
-def _breaks(rows: Rows, windows: Rows, link: str) -> NDArray[np.object_]:
-    """Return for each window why its counter of `link` is broken, or ""."""
+def _breaks(rows: Rows, windows: Rows, source: str) -> NDArray[np.object_]:
+    """Return for each window why its counter of `source` is broken, or ""."""
     found = np.full(len(windows["start"]), "", dtype=object)
     broken = rows["broken"] != ""
     for kind in sorted(set(rows["kind"][broken])):
         of_kind = rows["kind"] == kind
         overlaps = _overlaps(rows.where(of_kind), windows)[broken[of_kind]]
         for text, during in zip(rows["broken"][of_kind & broken], overlaps, strict=True):
-            found[during] = _why(text, (link, "gpu")) or found[during]
+            found[during] = _why(text, (source, "gpu")) or found[during]
     return found
 
 
@@ -209,13 +237,12 @@ def _overlaps(rows: Rows, windows: Rows) -> NDArray[np.bool_]:
     return np.asarray(after & (since[:, None] <= windows["stop"]))
 
 
-def _note_throttling(found: Found, samples: Mapping[Any, Rows], windows: Mapping[Any, Rows],
-                     devices: list[str]) -> None:
-    if all(np.isnan(rows["event_reasons"]).all() for rows in samples.values()):
+def _note_throttling(found: Found, read: Readings) -> None:
+    if all(np.isnan(rows["event_reasons"]).all() for rows in read.samples.values()):
         return
     bits: list[int] = []
-    for process, those in windows.items():
-        each = [throttled(samples[process, device], those) for device in devices]
+    for process, windows in read.timed.items():
+        each = [throttled(read.samples[process, device], windows) for device in read.devices]
         bits += np.bitwise_or.reduce(each).tolist()
     count = sum(map(bool, bits))
     found.columns["throttled_windows"] = count

@@ -27,10 +27,10 @@ def remarks(campaign: Campaign) -> list[str]:
 
 def _fallen_short(campaign: Campaign) -> list[str]:
     rows = of_rows(campaign)
-    found = [text for text in (
+    found = list(filter(None, (
         _short(rows, rows["processes"] < PROCESSES, "processes", "processes"),
         _short(rows, rows["seconds"] < SHORTER * WINDOW_SECONDS, "seconds", "s a window"),
-        _short(rows, rows["steps"] < WINDOW_STEPS, "steps", "steps a window")) if text]
+        _short(rows, rows["steps"] < WINDOW_STEPS, "steps", "steps a window"))))
     if len(rows):
         texts = (text for key in ("concerns", "dirty") for text in campaign.meta.get(key) or ())
         found += dict.fromkeys(text for text in texts if any(word in text for word in COMPANY))

@@ -47,7 +47,7 @@ def to_mlflow(campaign: Campaign, out: Path) -> str:
     title = campaign.folder.name
     known = client.get_experiment_by_name(title)
     experiment = known.experiment_id if known else client.create_experiment(title)
-    rows = {row["trial"]: row for row in _rows(campaign)}
+    rows = {row["trial"]: row for row in summary.summarise(campaign).to_dict("records")}
     for name, trial, windows in _processes(campaign):
         run = client.create_run(experiment, start_time=_ms(windows[0]["wall"]), run_name=name)
         for key in LABELS:
@@ -67,7 +67,7 @@ def to_prometheus(campaign: Campaign, out: Path) -> str:
     registry = CollectorRegistry()
     gauges = {key: Gauge(f"dlbench_{key}", text, LABELS, registry=registry)
               for key, text in VALUES.items()}
-    for row in _rows(campaign):
+    for row in summary.summarise(campaign).to_dict("records"):
         for key, gauge in gauges.items():
             value = row.get(key)
             if row["status"] == "ok" and isinstance(value, int | float) and math.isfinite(value):
@@ -82,17 +82,13 @@ TOOLS: Mapping[str, Callable[[Campaign, Path], str]] = {
     "tensorboard": to_tensorboard, "mlflow": to_mlflow, "prometheus": to_prometheus}
 
 
-def _rows(campaign: Campaign) -> list[dict[Any, Any]]:
-    return summary.summarise(campaign).to_dict("records")
-
-
 def _processes(campaign: Campaign) -> Iterator[tuple[str, str, list[dict[Any, Any]]]]:
     """Yield each ok process's name, trial and windows; `wall` is when a window ended (Unix)."""
     campaign = summary.without_diverged(campaign)
     ok = campaign.processes[campaign.processes["status"] == "ok"]
     for row in ok.sort_values("order").to_dict("records"):
-        own = campaign.windows[(campaign.windows["trial"] == row["trial"])
-                               & (campaign.windows["process"] == row["process"])]
+        own = campaign.rows("windows", row["trial"])
+        own = own[own["process"] == row["process"]]
         windows = own.sort_values("last_step").to_dict("records")
         began = datetime.fromisoformat(row["started"]).timestamp()
         for window in windows:

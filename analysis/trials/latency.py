@@ -9,9 +9,9 @@ from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Times
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-ENDS = ("", "_low", "_high")
-COLUMNS = (*(f"latency_{name}_seconds{end}" for name in QUANTILES for end in ENDS),
-           *(f"requests_per_second{end}" for end in ENDS))
+COLUMNS = tuple(
+    column for name in (*(f"latency_{each}_seconds" for each in QUANTILES), "requests_per_second")
+    for column in bootstrap.NOT_MEASURED.columns(name))
 # A rate below what calls reach one after another, but for the noise between windows.
 BUSY_MARGIN = 1.1
 

@@ -5,7 +5,7 @@ timed in turn in each process. Ratios are those of a process's medians; the row 
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -61,21 +61,3 @@ def remarks(campaign: Campaign, trial: str) -> Iterator[str]:
         yield f"part {part} of training from files not timed: {reason}"
 
 
-def faults(campaign: Campaign, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the row, the column, what is expected and what was found where records do not fit."""
-    windows = campaign.meta["suite"].get("windows")
-    rows = campaign.rows("loading", trial["trial"])
-    for row in campaign.rows("processes", trial["trial"]).to_dict("records"):
-        own = rows[rows["process"] == row["process"]]
-        place = f"{row['trial']} process {row['process']}"
-        for part in PARTS.values() if row["status"] == "ok" else ():
-            of_part = own[own["variant"] == part]
-            timed = of_part[of_part["window"] >= 0]
-            if (of_part["reason"] == "").all() and len(timed) != windows:
-                yield place, part, f"{windows} windows", str(len(timed))
-    for row in rows[rows["window"] >= 0].to_dict("records"):
-        taken = row["stop"] - row["start"]
-        if not (row["steps"] > 0 and taken > 0 and math.isclose(
-                row["seconds"], taken, rel_tol=1e-9, abs_tol=2e-9)):
-            yield (f"{row['trial']} process {row['process']} {row['variant']} window "
-                   f"{row['window']:.0f}", "seconds", f"{taken:.12g}", f"{row['seconds']:.12g}")

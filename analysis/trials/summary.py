@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,8 @@ SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_p
 # A trial has the largest error of its processes.
 ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error", "output_error",
           "output_limit")
+# The largest value of its processes that ended well.
+LARGEST = (*STRENGTH, "peak_memory_bytes", "quantization_error", "model_bytes")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
@@ -148,8 +150,8 @@ def without_diverged(campaign: Campaign) -> Campaign:
     windows = campaign.windows
     lossless = {trial["trial"] for trial in campaign.trials if reader.infers(trial)}
     infinite = windows[~np.isfinite(windows["loss"]) & ~windows["trial"].isin(lossless)]
-    infinite = infinite.drop_duplicates(["trial", "process"])
-    first = {(row["trial"], row["process"]): row for row in infinite.to_dict("records")}
+    # The first such window of each process.
+    first = {(row["trial"], row["process"]): row for row in infinite[::-1].to_dict("records")}
     timed_ones = windows[windows["window"] >= 0]
     known = set(zip(timed_ones["trial"], timed_ones["process"], strict=True))
     for index, row in processes[processes["status"] == "ok"].iterrows():
@@ -178,36 +180,27 @@ def _refused(trial: dict[str, Any], processes: pd.DataFrame) -> dict[str, Any]:
 
 def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame,
               judged: sameness.Judged) -> dict[str, Any]:
+    name = trial["trial"]
     ok = processes[processes["status"] == "ok"]
-    times = timed(campaign, trial["trial"])
+    times = timed(campaign, name)
     dropped = warm_up.leading(times)
-    grouped = by_node(campaign, trial["trial"], [each[dropped:] for each in times])
+    grouped = by_node(campaign, name, [each[dropped:] for each in times])
     step = bootstrap.estimate(grouped)
-    windows = campaign.ok_rows("windows", trial["trial"])
+    windows, kernels = campaign.ok_rows("windows", name), campaign.rows("kernels", name)
     used = windows[windows["window"] >= dropped]
     ends = windows.groupby("process")["loss"]
     counted = counters.of_trial(campaign, trial)
-    kernels = campaign.rows("kernels", trial["trial"])
-    around = campaign.rows("counters", trial["trial"])
-    target = reader.target_of(campaign)
-    against = [*judged.reasons, *timer.reasons(windows, around, evaluates=bool(target))]
-    parts = campaign.ok_rows("phases", trial["trial"])
+    own = _of_kind(campaign, trial, dropped, step.value)
+    against = [
+        *judged.reasons, *timer.reasons(windows, campaign.rows("counters", name),
+                                        evaluates=bool(reader.target_of(campaign))),
+        *own.against]
     of_losses = [*remarks.units(ok, grouped), *judged.remarks]
-    said = [*remarks.of_processes(trial, processes, of_losses), *remarks.sharing(campaign, trial),
-            *remarks.spread(campaign, times, step), *counted.remarks,
-            *evidence.remarks(trial, kernels), *phases.remarks(parts, len(ok))]
-    calls = {}
-    if reader.infers(trial):
-        calls = {**latency.columns(campaign, trial["trial"], dropped),
-                 **latency.requests(campaign, trial["trial"])}
-        against += latency.against(calls, step.value)
-        said += latency.remarks(campaign, trial["trial"], dropped)
-    if target:
-        calls = accuracy.columns(campaign, trial["trial"])
-        against += accuracy.against(campaign, trial, calls["witness_share"])
-    if reader.reads_files(trial):
-        calls = {**calls, **loading.columns(campaign, trial["trial"])}
-        said += loading.remarks(campaign, trial["trial"])
+    said = [
+        *remarks.of_processes(trial, processes, of_losses), *remarks.sharing(campaign, trial),
+        *remarks.spread(campaign, times, step), *counted.remarks,
+        *evidence.remarks(trial, kernels),
+        *phases.remarks(campaign.ok_rows("phases", name), len(ok)), *own.remarks]
     return {
         "status": "ok", "verified": "no" if against else "yes",
         "reason": "; ".join([*against, *said]),
@@ -220,14 +213,38 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "settings": "; ".join(filter(None, dict.fromkeys(ok["settings"]))),
         "loss_first": ends.first().dropna().median(),
         "loss_last": ends.last().dropna().median(),
-        "peak_memory_bytes": ok["peak_memory_bytes"].max(),
         **{error: processes[error].max() for error in ERRORS},
-        **{column: ok[column].max() for column in STRENGTH}, **counted.columns,
-        **{column: ok[column].max() for column in ("quantization_error", "model_bytes")},
+        **{column: ok[column].max() for column in LARGEST}, **counted.columns,
         "top1_agreement": ok["top1_agreement"].min(),
         # pandas 2 warns of a median of nothing but NaN.
         "first_call_seconds": ok["first_call_seconds"].dropna().median(),
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
-        "network_tx_bytes_per_step": counters.sent_per_step(campaign, trial["trial"], dropped),
-        **calls,
+        "network_tx_bytes_per_step": counters.sent_per_step(campaign, name, dropped),
+        **own.columns,
     }
+
+
+class _OfKind(NamedTuple):
+    """What inference, training to a target and training from files add to a row."""
+
+    columns: dict[str, Any]
+    against: list[str]
+    remarks: list[str]
+
+
+def _of_kind(campaign: Campaign, trial: dict[str, Any], dropped: int, step_seconds: float
+             ) -> _OfKind:
+    name, found = trial["trial"], _OfKind({}, [], [])
+    if reader.infers(trial):
+        found.columns.update(latency.columns(campaign, name, dropped))
+        found.columns.update(latency.requests(campaign, name))
+        found.against.extend(latency.against(found.columns, step_seconds))
+        found.remarks.extend(latency.remarks(campaign, name, dropped))
+    if reader.target_of(campaign):
+        found.columns.update(accuracy.columns(campaign, name))
+        share = found.columns["witness_share"]
+        found.against.extend(accuracy.against(campaign, trial, share))
+    if reader.reads_files(trial):
+        found.columns.update(loading.columns(campaign, name))
+        found.remarks.extend(loading.remarks(campaign, name))
+    return found

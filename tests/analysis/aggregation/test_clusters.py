@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.aggregation import clusters, what_if
+from analysis.aggregation import clusters
 from analysis.aggregation.clusters import Cluster, Link
 
 PLAIN = Cluster(4, Link(1e-5, 100e9), Link(2e-5, 10e9))
@@ -11,12 +11,12 @@ STEP = 0.0364  # ResNet-50, batch 256, on an H200
 
 def test_one_node_is_the_flat_ring():
     for each in clusters.TOPOLOGIES.values():
-        assert each(1e8, 4, PLAIN) == pytest.approx(what_if._ring_seconds(4, 1e-5, 100e9, 0.0)(1e8))
+        assert each(1e8, 4, PLAIN) == pytest.approx(PLAIN.inner.ring_seconds(4, 1e8))
 
 
 def test_one_device_a_node_is_the_flat_ring_over_nodes():
     alone = Cluster(1, PLAIN.inner, PLAIN.outer)
-    assert clusters.ring_seconds(1e8, 16, alone) == pytest.approx(what_if._ring_seconds(16, 2e-5, 10e9, 0.0)(1e8))
+    assert clusters.ring_seconds(1e8, 16, alone) == pytest.approx(PLAIN.outer.ring_seconds(16, 1e8))
 
 
 def test_64_and_1024_devices_take_what_a_hand_computes():

@@ -257,10 +257,10 @@ def test_noise_does_not_make_the_models_update_negative(read, fits):
 
 def test_a_bus_gives_back_the_all_reduce_that_it_was_made_from():
     fit = replace(simulated.truth("all_reduce", devices=4), floor_seconds=2e-4)
-    ring = what_if._ring_seconds(4, *what_if.bus(fit))
+    bus = what_if.bus(fit)
     for size in (1e3, 1e8):  # on the floor, and on the line
-        assert ring(size) == pytest.approx(fit.seconds(1, size))
-    assert ring(1e3) == pytest.approx(2e-4)
+        assert bus.ring_seconds(4, size) == pytest.approx(fit.seconds(1, size))
+    assert bus.ring_seconds(4, 1e3) == pytest.approx(2e-4)
 
 
 def test_what_was_measured_on_more_devices_in_another_campaign_is_kept_too(read, fits):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from analysis.audit import audit
 from analysis.compare import verdicts
+from analysis.display import provenance
 from analysis.records import manifest, reader
 from analysis.records.text import LONGEST_MESSAGE, BadRecords
 from analysis.report import report
@@ -58,6 +59,18 @@ def test_reports_comparisons_and_audits_take_a_changed_campaign_or_name_it(tmp_p
     shutil.copytree(SMALL, tmp_path, dirs_exist_ok=True)
     change(tmp_path, random.Random(seed))
     assert list(faults(tmp_path)) == []
+
+
+@pytest.mark.parametrize("part", ["cpu", "memory", "system", "gpus"])
+def test_a_part_of_the_machine_may_be_null(tmp_path, part):
+    shutil.copytree(SMALL, tmp_path, dirs_exist_ok=True)
+    page = tmp_path / "campaign.json"
+    meta = json.loads(page.read_text(encoding="utf-8"))
+    meta["machine"][part] = None
+    page.write_text(json.dumps(meta), encoding="utf-8")
+    side = verdicts.recorded(reader.read(tmp_path))
+    verdicts.refuse_other_hardware(side, side)
+    assert "started" in dict(provenance.facts(side.campaign.meta))
 
 
 def change(folder, draw):

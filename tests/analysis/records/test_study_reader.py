@@ -10,11 +10,18 @@ import pytest
 import networks
 from analysis.audit import audit
 from analysis.records import packed, reader, study_reader
+from analysis.records.columns import TABLES
 from analysis.records.text import BadRecords
 from analysis.studies import conv, fft_sweep, kinds
 from analysis.studies import gemm as gemm_study
 from analysis.traces.convolution_kernels import Family, family
 from networks import work
+
+
+def traced(folder, trials, kernels):
+    """A campaign that holds nothing but a trace."""
+    tables = {name: pd.DataFrame(columns=list(kinds)) for name, kinds in TABLES.items()} | {"kernels": kernels}
+    return reader.Campaign(folder, {"trials": trials}, **tables, proves_each_process=True, tells_settings=True)
 
 
 def study(tmp_path, name, points, rows, settings):
@@ -73,8 +80,7 @@ def test_kernels_of_a_campaign_are_counted_beside_what_the_network_needs(tmp_pat
     trial = {"trial": "a", "framework": "jax", "network": "tiny_fcn", "batch": 4, "precision": "fp32", "tuning": "stock"}
     kernels = pd.DataFrame([{"trial": "a", "class": "matrix product", "transposition": letters, "count_per_step": count,
                              "seconds_per_step": 1e-3} for letters, count in (("tn", 4.0), ("nn", 6.0), ("", 1.0))])
-    campaign = reader.Campaign(tmp_path, {"trials": [trial]}, pd.DataFrame(), pd.DataFrame(), kernels=kernels)
-    (row,) = gemm_study.calls(campaign).to_dict("records")
+    (row,) = gemm_study.calls(traced(tmp_path, [trial], kernels)).to_dict("records")
     assert row["needed"] == "3 nn, 4 nt, 4 tn"
     assert row["called in a mini-batch"] == "6 nn, 1 not said, 4 tn"
     assert row["time (ms)"] == "3.00"
@@ -154,7 +160,7 @@ def test_what_the_best_would_save_is_told_where_network_batch_and_arithmetic_are
               for name, (batch, precision) in said.items()]
     kernel = {"class": "convolution", "kernel": "wgrad2d_grouped_direct_kernel", "count_per_step": 2.0, "seconds_per_step": 4e-3}
     kernels = pd.DataFrame([{"trial": name, **kernel} for name in ("jax", "mxnet", "paddle")])  # caffe was not traced
-    campaign = reader.Campaign(tmp_path, {"trials": trials}, pd.DataFrame(), pd.DataFrame(), kernels=kernels)
+    campaign = traced(tmp_path, trials, kernels)
     row, other_batch = conv.savings(campaign, layers).to_dict("records")
     assert (row["framework"], row["convolutions (ms)"], row["fastest algorithms (ms)"]) == ("jax", "4.00", "3.00")
     assert row["the best would save"] == "25.0 %"

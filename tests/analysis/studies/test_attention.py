@@ -103,7 +103,8 @@ def test_the_report_shows_errors_kernels_and_refusals_and_passes_the_audit(folde
     before = (folder / "report.md").read_bytes()
     kinds.write(folder, folder)
     assert (folder / "report.md").read_bytes() == before
-    assert findings.of_study(folder).startswith("At B 8, T 1024") and findings.of_study(folder).endswith("1.43 times as long.")
+    said = findings.of_study(folder, "attention")
+    assert said.startswith("At B 8, T 1024") and said.endswith("1.43 times as long.")
     table = pd.read_csv(folder / "tables" / "fastest.csv")
     assert list(table["T"]) == [1024, 1024, 1024, 4096]
 
