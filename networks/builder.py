@@ -18,21 +18,21 @@ class Builder:
         self.shapes: dict[str, Shape] = {"input": input_shape}
         self.last = "input"
 
-    def dense(self, units: int, after: str | None = None, name: str | None = None) -> str:
+    def dense(self, units: int, after: str | None = None) -> str:
         """y = x W^T + b on the last axis; W is [units, features]."""
         *leading, features = self._shape(after)
         if len(leading) == 2:
             raise ValueError(f"dense after {after or self.last}: needs F or T F, has "
                              f"{self._shape(after)}; flatten the image first")
         parameters: dict[str, Shape] = {"weight": (units, features), "bias": (units,)}
-        return self._add("dense", [after], (*leading, units), {"units": units}, parameters, name)
+        return self._add("dense", [after], (*leading, units), {"units": units}, parameters)
 
     def conv(self, filters: int, kernel: int, stride: int = 1, padding: int = 0,
              bias: bool = True, groups: int = 1, after: str | None = None) -> str:
         """Cross-correlation with square kernels, zero padding on both sides alike.
 
-        W is [filters, C / groups, kernel, kernel]. Of `groups` equal parts of the channels, each
-        part of the filters reads its own.
+        W is [filters, C / groups, kernel, kernel]. Channels and filters are divided into `groups`
+        equal parts; each part of the filters reads the same part of the channels.
         """
         channels, height, width = self._image(after, "conv2d")
         if groups < 1 or channels % groups or filters % groups:
@@ -79,22 +79,23 @@ class Builder:
         """Zero each value with probability `rate` and scale the others by 1 / (1 - rate)."""
         return self._add("dropout", [after], self._shape(after), {"rate": rate})
 
-    def batch_norm(self, after: str | None = None, name: str | None = None) -> str:
+    def batch_norm(self, after: str | None = None) -> str:
         """Normalise each channel by the batch's mean and biased variance, then scale and shift.
 
-        Beside it a running mean and variance start at 0 and 1: running r + (1 - running) batch.
+        Its running mean and variance start at 0 and 1. Each step makes a running value r into
+        running * r + (1 - running) * (the batch's value).
         """
         shape = self._image(after, "batch_norm")
         parameters: dict[str, Shape] = {"scale": shape[:1], "shift": shape[:1]}
         attributes = {"epsilon": 1e-5, "running": 0.9}
-        return self._add("batch_norm", [after], shape, attributes, parameters, name)
+        return self._add("batch_norm", [after], shape, attributes, parameters)
 
     def lrn(self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75,
             after: str | None = None) -> str:
         """y = x / (1 + alpha / size * S)^beta, S the sum of squares over `size` channels.
 
-        Caffe's form of Krizhevsky et al. (2012): alpha is divided by size, and one stands in place
-        of the article's two. Beyond the channels lie zeros.
+        This is Caffe's form of Krizhevsky et al. (2012): alpha is divided by the size, and the
+        constant is 1 instead of 2. Beyond the channels lie zeros.
         """
         if size % 2 == 0:
             raise ValueError(f"lrn after {after or self.last}: {size} channels have none in their "
@@ -103,7 +104,7 @@ class Builder:
         return self._add("lrn", [after], self._image(after, "lrn"), attributes)
 
     def concat(self, sources: Sequence[str]) -> str:
-        """Lay the channels of images behind one another."""
+        """Concatenate the channels of images."""
         images = [self._image(source, "concat") for source in sources]
         if len({image[1:] for image in images}) != 1:
             pairs = zip(sources, images, strict=True)
@@ -113,10 +114,7 @@ class Builder:
         return self._add("concat", list(sources), (channels, *images[0][1:]))
 
     def add(self, left: str, right: str) -> str:
-        if self._shape(left) != self._shape(right):
-            raise ValueError(f"add: {left} {self._shape(left)} and {right} {self._shape(right)} "
-                             "differ in shape")
-        return self._add("add", [left, right], self._shape(left))
+        return self._add("add", [left, right], self._common_shape("add", left, right))
 
     def flatten(self, after: str | None = None) -> str:
         channels, height, width = self._image(after, "flatten")
@@ -130,34 +128,30 @@ class Builder:
 
     def pad_channels(self, extra: int, after: str | None = None) -> str:
         """Append `extra` channels of zeros (shortcut A of He et al., arXiv 1512.03385)."""
-        channels, height, width = self._image(after, "pad_channels")
+        channels, *size = self._image(after, "pad_channels")
         if extra < 1:
             raise ValueError(f"pad_channels after {after or self.last}: {extra} extra channels; "
                              "at least one is needed")
-        shape = (channels + extra, height, width)
-        return self._add("pad_channels", [after], shape, {"extra": extra})
+        return self._add("pad_channels", [after], (channels + extra, *size), {"extra": extra})
 
-    def embedding(self, units: int, after: str | None = None, name: str | None = None) -> str:
+    def embedding(self, units: int, after: str | None = None) -> str:
         """Row of a [vocabulary, units] table for each word number."""
         if not self.vocabulary:
             raise ValueError("embedding: the network's input is not words (vocabulary is 0)")
         shape = (*self._shape(after), units)
         attributes = {"vocabulary": self.vocabulary, "units": units}
         weight: Shape = (self.vocabulary, units)
-        return self._add("embedding", [after], shape, attributes, {"weight": weight}, name)
+        return self._add("embedding", [after], shape, attributes, {"weight": weight})
 
-    def lstm(self, units: int, after: str | None = None, name: str | None = None) -> str:
+    def lstm(self, units: int, after: str | None = None) -> str:
         """LSTM without peepholes, (T, F) -> (T, units): gates i f g o, one bias vector.
 
         Its state is zero at the start.
         """
-        if len(self._shape(after)) != 2:
-            raise ValueError(f"lstm after {after or self.last}: needs T F, has "
-                             f"{self._shape(after)}")
-        length, features = self._shape(after)
+        length, features = self._tokens(after, "lstm")
         parameters: dict[str, Shape] = {"weight_input": (4 * units, features),
                                         "weight_hidden": (4 * units, units), "bias": (4 * units,)}
-        return self._add("lstm", [after], (length, units), {"units": units}, parameters, name)
+        return self._add("lstm", [after], (length, units), {"units": units}, parameters)
 
     def layer_norm(self, epsilon: float, after: str | None = None) -> str:
         """Normalise each row of features by its mean and biased variance, then scale and shift."""
@@ -223,10 +217,7 @@ class Builder:
 
     def swiglu(self, gate: str, value: str) -> str:
         """gate sigmoid(gate) value (arXiv 2002.05202)."""
-        if self._shape(gate) != self._shape(value):
-            raise ValueError(f"swiglu: {gate} {self._shape(gate)} and {value} "
-                             f"{self._shape(value)} differ in shape")
-        return self._add("swiglu", [gate, value], self._shape(gate))
+        return self._add("swiglu", [gate, value], self._common_shape("swiglu", gate, value))
 
     def positions(self, after: str | None = None) -> str:
         """Add a trained table of (T, F) to every sample."""
@@ -264,6 +255,12 @@ class Builder:
                              f"{', '.join(self.shapes)}")
         return self.shapes[after or self.last]
 
+    def _common_shape(self, op: str, left: str, right: str) -> Shape:
+        one, other = self._shape(left), self._shape(right)
+        if one != other:
+            raise ValueError(f"{op}: {left} {one} and {right} {other} differ in shape")
+        return one
+
     def _image(self, after: str | None, op: str) -> Shape:
         shape = self._shape(after)
         if len(shape) != 3:
@@ -278,10 +275,8 @@ class Builder:
 
     def _add(self, op: str, inputs: Sequence[str | None], shape: Shape,
              attributes: dict[str, Any] | None = None,
-             parameters: dict[str, Shape] | None = None, name: str | None = None) -> str:
-        name = name or f"{op}{1 + sum(layer.op == op for layer in self.layers)}"
-        if name in self.shapes:
-            raise ValueError(f"{name}: a layer of that name exists already")
+             parameters: dict[str, Shape] | None = None) -> str:
+        name = f"{op}{1 + sum(layer.op == op for layer in self.layers)}"
         if min(shape) < 1:
             raise ValueError(f"{name}: output shape {shape} is empty")
         sources = tuple(source or self.last for source in inputs)

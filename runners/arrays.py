@@ -16,14 +16,14 @@ import numpy as np
 
 # Offset of the two lengths in a zip member's local header (APPNOTE 4.3.7).
 LOCAL_HEADER_LENGTHS = 26
-# A local header with the extra fields of long files and of padding, before the padding.
+# Bytes of a local header and the extra fields for long files and for padding, before the padding.
 MEMBER_HEADER = 30 + 20 + 4
 # The number of an extra field that holds padding, as Android's zipalign writes it.
 PADDING = 0xD935
-# A cache line. NumPy's own header takes a multiple of it.
+# Bytes of a cache line. NumPy's own header takes a multiple of it.
 LINE = 64
 STRIP = 64
-# Numbers that one thread takes at a time.
+# How many numbers one thread takes at a time.
 SHARE = 2**18
 MOST_THREADS = 8
 
@@ -67,8 +67,8 @@ def mapped_from(file, mode="r"):
 def described(version, header):
     """Return the shape, order and type that an array's header states.
 
-    Kept, because NumPy compiles each header as Python: that took a third of a proof of ResNet-50,
-    whose many arrays have few shapes.
+    The results are kept, because NumPy compiles each header as Python. That took a third of the
+    proof of ResNet-50, whose many arrays have few shapes.
     """
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(
@@ -124,10 +124,10 @@ def transposed(array, axes):
 def all_transposed(arrays):
     """Transpose arrays by name, each given with its axes; several threads share the work.
 
-    By strips of the first axis, so that what is read and what is written stay in a cache: a
-    transpose of 151 MB took one thread 0.15 s, NumPy's own 0.53 s.
+    It works by strips of the first axis, so that source and target stay in a cache: a transpose of
+    151 MB took one thread 0.15 s, NumPy's own 0.53 s.
     """
-    # Where the last axis comes first: that is a matrix's transpose, and then one of each row.
+    # If the last axis comes first: transpose a matrix, then each of its rows.
     twice = {name: array.shape for name, (array, axes) in arrays.items()
              if array.ndim > 2 and axes[0] == array.ndim - 1}
     if twice:
@@ -193,10 +193,11 @@ def threads():
 
 
 def error_along(found, exact):
-    """Return how far outputs are off along the differences between the exact ones, as a share.
+    """Return the relative error of outputs along the differences between the exact outputs.
 
-    It is the coefficient of a regression of outputs on exact ones, both less their mean, minus one.
-    Rounding errors of many outputs cancel in it. Outputs that do not depend on the input give -1.
+    Outputs are regressed on exact outputs, both less their mean; the error is the coefficient minus
+    one. Rounding errors of many outputs cancel in it. Outputs that do not depend on the input give
+    -1.
     """
     differences = exact.reshape(len(exact), -1)
     differences = differences - differences.mean(axis=0)

@@ -20,7 +20,7 @@ class Comparisons:
     """The sums that the driver asks of plays; keeps the states of those that others refer to."""
 
     def __init__(self):
-        # By label: the arrays before the first step, and after each.
+        # Arrays by label: those before the first step, then those after each step.
         self.kept = {}
 
     def begin(self, asked, start):
@@ -36,13 +36,13 @@ class Comparisons:
     def after_step(self, parameters):
         """Return what the file of answers says of a step, by kind and name.
 
-        `shapes` is of all parameters. What is missing or has another shape is not compared: the
-        driver refuses it. Gradients show in the first step alone: later ones have momentum.
+        `shapes` has every parameter. One that is missing or has another shape is not compared: the
+        driver refuses it. Gradients show in the first step only: later steps have momentum.
         """
         asked, first, self.first = self.asked, self.first, False
         if asked.get("keep"):
-            # A copy: a framework may lend the memory in which it trains. What was not read, because
-            # it must not move, is that of the start.
+            # A copy, because a framework may lend the memory in which it trains. A parameter that
+            # was not read must not move: it is the one of the start.
             parameters = copied(parameters)
             self.kept[asked["keep"]].append(
                 dict(self.start, **parameters) if "only" in asked else parameters)
@@ -109,8 +109,8 @@ def parts_of(asked, fitting):
 def step_pairs(rate):
     """Compare a step from fp32 weights, before - after, with `rate` times a gradient.
 
-    A step that is too small for fp32 cannot show; so the right one is rounded like the weights. The
-    blocks are overwritten: new memory for each result would take longer than the arithmetic.
+    fp32 weights cannot show a step that is too small, so the right step is rounded like the
+    weights. The blocks are overwritten: new memory would take longer than the arithmetic.
     """
     def combine(before, after, gradient):
         gradient *= rate
@@ -127,9 +127,9 @@ def step_pairs(rate):
 def momentum_pairs(momentum):
     """Compare what momentum added to a step with the move before it.
 
-    From `first` to `second` weights moved by the last step. The next step leads to `third`, and
-    without momentum to `own`: the same step by a runner that has just loaded `second`. The blocks
-    are overwritten.
+    The last step moved the weights from `first` to `second`; the next one leads to `third`. A
+    runner that has just loaded `second` has no momentum; the same step leads it to `own`. The
+    blocks are overwritten.
     """
     def combine(first, second, own, third):
         first -= second
@@ -169,7 +169,7 @@ def totals(of_block, *tensors):
 
 
 def totals_of_all(of_block, rows):
-    """Add up by name, in the same order whatever the threads."""
+    """Add up by name, in an order that does not depend on the threads."""
     def of_share(*tensors):
         found = [of_block(*(each.astype(np.float64) for each in blocks))
                  for blocks in blocks_of(tensors)]
@@ -180,7 +180,7 @@ def totals_of_all(of_block, rows):
 
 
 def unchanged(rows):
-    """Whether the tensors of each name are equal; by blocks, so that no large mask is made."""
+    """Return by name whether its tensors are equal. Blocks need no mask of a whole tensor."""
     def same(one, *others):
         return all(np.array_equal(*blocks)
                    for other in others for blocks in blocks_of((one, other)))

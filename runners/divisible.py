@@ -8,8 +8,8 @@ from runners.protocol import Unsupported
 # Layers that neither mix the samples of a batch nor draw random numbers.
 LAYERS = ("dense", "tied_dense", "embedding", "positions", "layer_norm", "attention", "add",
           "relu", "sigmoid", "gelu", "flatten", "tokens", "class_token", "first_token")
-# What may stand between two dense layers that are divided together: each feature, or each head of
-# attention, is computed by itself.
+# Layers that may stand between two dense layers that are divided together: they compute each
+# feature, or each head of attention, by itself.
 BETWEEN = ("relu", "sigmoid", "gelu", "attention")
 
 

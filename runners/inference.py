@@ -15,7 +15,7 @@ from runners.session import Session
 
 STATISTICS = ("mean", "variance")
 WAKE_SECONDS = 0.002
-# What a file of weights holds beside them.
+# The last part of the names of arrays that are not weights.
 BESIDE = (*STATISTICS, "quantised")
 
 
@@ -124,7 +124,7 @@ def open_loop(engine, arrivals, clock=time.monotonic, sleep=time.sleep):
     start = clock()
     for request, arrival in enumerate(arrivals):
         early = start + arrival - clock()
-        # A sleep may end late, so its end is awaited awake.
+        # A sleep may end late, so the last milliseconds are a loop.
         if early > WAKE_SECONDS:
             sleep(early - WAKE_SECONDS)
         while clock() < start + arrival:

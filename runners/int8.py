@@ -8,18 +8,18 @@ file and the float64 reference both follow this file. Python 3.6 syntax and NumP
 import numpy as np
 
 INPUT = "input"
-# In the file of weights: a tensor's scale and zero point.
+# Ends the name of a tensor's scale and zero point in the file of weights.
 QUANTISED = "quantised"
 PRODUCTS = ("conv2d", "dense")
 # These have no static INT8 form here. All other layers with weights stay in float32.
 LEFT_OUT = ("lstm", "tied_dense", "linear")
-# They move, select or repeat numbers, so the scale stays.
+# These operations move, select or repeat numbers, so their output keeps the scale.
 PASSING = ("max_pool", "flatten", "dropout", "subsample", "pad_channels", "tokens", "first_token")
 LEVELS, MIDDLE, WEIGHT_LEVEL = 255, 128, 127
-# What engines do with an addition's two summands where the first is a convolution's sum: they store
-# both ("both_stored"), or add before they store (this). The recipes say so.
+# If an addition's first summand is a convolution's sum, some engines store both summands as uint8
+# ("both_stored") and others add before they store (this). The recipes say which.
 FIRST_ADDED = "first_added"
-# Of a bias: far from the end of int32, where sums of products are added.
+# The largest bias: far from the end of int32, because sums of products are added to it.
 BIAS_LEVEL = 2 ** 30
 
 
@@ -99,8 +99,8 @@ def readers_of(network):
 def scale_of(low, high):
     """Return the float32 scale and the zero point (0 to 255) of a tensor in [low, high].
 
-    Zero is exact, as padding and ReLU need it. With negative numbers zero lies in the middle:
-    engines move other zero points through additions, and round elsewhere then.
+    Zero is exact, because padding and ReLU need it. With negative numbers zero lies in the middle:
+    engines move other zero points through additions and then round in other places.
     """
     low, high = float(low), float(high)
     if low >= 0:
@@ -196,15 +196,15 @@ def quantised_products(network, arrays):
 def rounded_to_levels(x, scale, zero, moves=False):
     """Return what a float64 array is after it was stored as uint8.
 
-    With `moves` the number of each sample that lies nearest to a tie goes the other way, as it may
-    in an engine that computes in float32.
+    With `moves` the number of each sample that lies nearest to a tie is rounded the other way, as
+    an engine that computes in float32 may round it.
     """
     exact = x / float(scale) + zero
     levels = np.rint(exact)
     if moves:
         rows = levels.reshape(len(x), -1)
         for row, values in enumerate(exact.reshape(len(x), -1)):
-            # Beyond the ends all numbers are one level.
+            # All numbers beyond an end have the same level.
             inside = (values > 0) & (values < LEVELS)
             place = np.argmax(np.where(inside, np.abs(values - rows[row]), -1))
             rows[row, place] += np.sign(values[place] - rows[row, place])

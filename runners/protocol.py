@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-# In the order in which each adds to the one before; the last takes a compiler away.
+# Each of the first three adds to the one before it; `uncompiled` takes a compiler away.
 TIERS = ("stock", "compiled", "tuned", "uncompiled")
 
 
@@ -26,8 +26,8 @@ class Task:
     """What to build. `batch` and `threads` are those of one device.
 
     `device` is "cpu" or "cuda". `devices` train together by `strategy`, in `ranks` processes (1:
-    this process drives all devices); this process is number `rank`. `dropout` can be off in the
-    reference alone. The runner of a `scheduled` task is told the learning rate while it trains.
+    this process drives all devices); this process is number `rank`. Only the reference can turn
+    `dropout` off. The driver sends a `scheduled` task's learning rate while the task trains.
     """
 
     def __init__(self, network, batch, device="cpu", threads=1, **options):
@@ -41,7 +41,7 @@ class Task:
 
 
 def nothing():
-    """For `barrier` of a single process, and for `synchronize` where a step has finished."""
+    """The `barrier` of a single process, and the `synchronize` of a step that has finished."""
 
 
 class Runner:
@@ -75,17 +75,17 @@ class Runner:
         With `residence` "device" the batches are placed there now; with "host" each step copies
         its own. The next step uses batch 0. A rank gets its own part of each global batch, or
         all of it (`whole_batch`). A process that drives n devices gets [N, n B, ...]: device d
-        takes the rows from d B on.
+        takes B rows, beginning at row d B.
         """
 
     def files(self, described):
         """Return the framework's own loader of image files: `text`, `batches` and `prefetched`.
 
-        `described` has the `paths` of files, `labels`, the `order` in which samples come (then from
-        its start again, without a gap) and by channel `mean` and `deviation`. An image / 255 less
-        the mean over the deviation is an input. `text` names the loader and its settings. `batches`
-        iterates without end over mini-batches as `step` takes them from `next_batch`; so many as
-        `prefetched` may lie ready.
+        `described` has the `paths` of files, `labels`, the `order` of the samples (repeated without
+        a gap), and each channel's `mean` and `deviation`. An input is
+        (image / 255 - mean) / deviation. `text` names the loader and its settings. `batches`
+        iterates without end over mini-batches as `step` takes them from `next_batch`. Up to
+        `prefetched` batches may lie ready.
         """
         raise Unsupported("this runner reads no image files")
 
@@ -119,18 +119,18 @@ class Runner:
     def statistics(self):
         """Return batch norm's running statistics as `batch_norm1.mean` and `batch_norm1.variance`.
 
-        They start at 0 and 1, and each step keeps the share `running` of them. The variance may be
-        that of the batch or, with n - 1, that of its population. Of several devices the first
-        answers. Empty where the network has none. Raises `Unsupported` if the framework's cannot be
-        read; the proof then says so.
+        They start at 0 and 1, and each step keeps the share `running` of them. The batch's variance
+        may be divided by n or by n - 1. With several devices the first one answers. The dictionary
+        is empty if the network has no batch norm. Raises `Unsupported` if the framework's
+        statistics cannot be read; the proof then says so.
         """
         return {}
 
     def schedule(self, rate, decay):
         """Train from now on with this learning rate, where the task is `scheduled`.
 
-        `decay` is the weight decay: so many times each parameter is added to its gradient, before
-        momentum. Both are inputs of the compiled step. Until then they are the network's rate and
+        `decay` is the weight decay: decay * parameter is added to the gradient, before momentum.
+        Both are inputs of the compiled step. Before the first call they are the network's rate and
         0; `load` changes neither.
         """
         raise Unsupported("this runner takes no learning rate or weight decay while it trains")
@@ -159,8 +159,8 @@ class Runner:
 
         `F` is forward and loss; `FB` adds backward and keeps the gradients of the local batch;
         `FBA` adds their aggregation (on one device it is FB again); `A` is the aggregation alone,
-        of buffers of the gradients' shapes. None synchronises inside, because that would end the
-        overlap that the differences show.
+        of buffers of the gradients' shapes. A part does not synchronise inside, because that would
+        end the overlap that the differences show.
         """
         raise Unsupported("this runner has no part '{}' of a step".format(name))
 
@@ -171,12 +171,12 @@ class Runner:
     def profile(self, run):
         """Call `run()` under the framework's profiler and return what the CPU's threads ran.
 
-        Each entry is (operator, thread, start, end) in seconds; calls of one thread may nest.
+        An entry is (operator, thread, start, end) in seconds; calls of one thread may nest.
         """
         raise Unsupported("this runner offers no operator profile")
 
     def meanings(self, kernels):
-        """After a trace: a word by name for kernels whose names do not say what they compute."""
+        """Return, by name, what those kernels of a trace compute whose names do not say it."""
         return {}
 
     @staticmethod
@@ -308,9 +308,9 @@ def lowered(operations, layer):
 
 
 def native_paths(network, renamed):
-    """Map our full names to layers and their own names: {"norm1.scale": ("norm1", "weight")}.
+    """Map our full names to layers and the framework's names: "norm1.scale": ("norm1", "weight").
 
-    `renamed` has a framework's names of parameters by operation, where they differ from ours.
+    `renamed` has the framework's parameter names by operation, where they differ from ours.
     """
     return {layer["name"] + "." + name:
             (layer["name"], renamed.get(layer["op"], {}).get(name, name))

@@ -28,11 +28,11 @@ def load():
     return mlperf_loadgen
 
 
-def play(engine, wanted, out, clock=time.monotonic):
+def play(engine, wanted, out):
     """Let LoadGen ask an engine; copy its summary to `out`. Returns calls, start and stop.
 
-    `wanted` has the scenario, the samples of a call (batch), the least seconds, and the rate of
-    samples a second that is expected.
+    `wanted` has the scenario, the samples of a call (batch), the least seconds, and the expected
+    rate in samples a second.
     """
     loadgen, asked = load(), queue.Queue()
     settings = settings_of(loadgen, wanted)
@@ -43,10 +43,10 @@ def play(engine, wanted, out, clock=time.monotonic):
     with tempfile.TemporaryDirectory() as folder:
         test = threading.Thread(target=run_test, args=(
             loadgen, (system, library, settings, logs_of(loadgen, folder)), asked))
-        start = clock()
+        start = time.monotonic()
         test.start()
         calls = answer(loadgen, engine, asked, wanted["batch"])
-        stop = clock()
+        stop = time.monotonic()
         test.join()
         # They must not outlive the test.
         loadgen.DestroyQSL(library)

@@ -18,20 +18,20 @@ from runners.arrays import batches as batches_of
 from runners.comparisons import Comparisons, apart, hash_of
 from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
 
-# Parts of training from image files, in turn: the loader alone, the whole, the step alone.
+# Parts of training from image files: the loader alone, loader and step, the step alone.
 FROM_FILES = ("loader", "files", "step")
 # Steps before a window of a part.
 SETTLED = 2
-# Samples that are tested together.
+# Samples in one batch of `evaluate`.
 EVALUATED = 500
-# The file of a rank's copies.
+# The file of one rank's copies of the parameters.
 OF_RANK = "rank-{}.npz"
 
 
 class Session:
     """The commands, one method each; holds the runner between them."""
 
-    # Of the steps that a trace or a profile records.
+    # Times the steps that a trace or a profile records.
     timed_run = staticmethod(timed_run)
 
     def __init__(self, runner_class, rank=0):
@@ -39,13 +39,14 @@ class Session:
         self.rank = rank
         self.runner = None
         self.task = None
-        # What has been loaded last, where there are several copies.
+        # The weights that were loaded last, kept if there are several copies of them.
         self.start = None
-        # What `train` has fed, how many batches that is, and which one comes next.
+        # The samples and residence that `train` has fed.
         self.proving = None
         self.comparisons = Comparisons()
+        # The number of batches in the ring of `train`, and the next one.
         self.batches = self.next_batch = 0
-        # Of the network's first step, in which some frameworks compile.
+        # How long the network's first step took, in which some frameworks compile.
         self.first_seconds = None
         self.parts = {}
         # The framework's own loader of files, while one is open.
@@ -82,7 +83,7 @@ class Session:
         self._stop_proving()
         self._from_files(False)
         self.runner.feed(inputs, targets, residence)
-        # What building and loading took is not the training's.
+        # Memory that building and loading took does not count as the training's.
         resources.reset_peak_memory()
         return {}
 
@@ -124,15 +125,15 @@ class Session:
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
 
         The ring repeats each device's few samples until its batch is full: in blocks in batch 0,
-        interleaved in batch 1, and so on; training begins with batch `start`. Such a batch has the
-        mean loss, the gradients and the batch statistics of its samples. `weights` are a file and
-        a prefix of its arrays, which may be those of an earlier answer; without a file they are
-        those that a step of a kept play left: `compare` names it. What `compare` asks for is saved
-        in the place of the parameters.
+        interleaved in batch 1, and so on. Such a batch has the mean loss, the gradients and the
+        batch statistics of its samples. Training begins with batch `start`. `weights` are a file
+        and a prefix of its arrays; the file may be an earlier answer. Without a file they are the
+        weights that a step of a kept play left; `compare` names the play. What `compare` asks for
+        is saved instead of the parameters.
         """
         if self.proving != (samples, residence):
             self._feed_repeated(samples, residence)
-        # Steps lead to the batch; loading undoes what they train. Feeding a ring takes longer.
+        # Train until batch `start` is next: feeding a ring takes longer. Loading undoes the steps.
         while self.next_batch != start:
             self._train_one_step()
             self.next_batch = (self.next_batch + 1) % self.batches
@@ -199,7 +200,7 @@ class Session:
         return {}
 
     def apart(self, folder, units):
-        """Say how far the copies are apart that all ranks have saved, as `copies` does."""
+        """Compare the copies that all ranks have saved; answer as `copies` does."""
         if self.rank:
             return {"apart": {}}
         copies = collections.defaultdict(dict)
@@ -214,13 +215,8 @@ class Session:
         if variant not in self.parts:
             if variant in FROM_FILES:
                 self.parts[variant] = self._part_of_files(variant)
-                return timed(self.parts[variant], steps) if steps else {"steps": 0}
-            has_parts = type(self.runner).variant is not Runner.variant
-            if has_parts and variant == "A" and self.task.devices == 1:
-                raise Unsupported("one device has no gradients to aggregate")
-            whole = has_parts and variant == "FBAU"
-            part = self.runner if whole else self.runner.variant(variant)
-            self.parts[variant] = Part(part.step, part.synchronize, self.runner.barrier)
+            else:
+                self.parts[variant] = self._part(variant)
         return timed(self.parts[variant], steps) if steps else {"steps": 0}
 
     def peak(self, size, steps, windows, **task):
@@ -281,10 +277,18 @@ class Session:
         if wanted:
             self.runner.next_batch = self._take
 
+    def _part(self, name):
+        """Return a part of the step: the runner's own, or the whole step (FBAU)."""
+        has_parts = type(self.runner).variant is not Runner.variant
+        if has_parts and name == "A" and self.task.devices == 1:
+            raise Unsupported("one device has no gradients to aggregate")
+        part = self.runner if has_parts and name == "FBAU" else self.runner.variant(name)
+        return Part(part.step, part.synchronize, self.runner.barrier)
+
     def _part_of_files(self, name):
         """Return a part of training from files. It runs a few steps before each window.
 
-        Before those of the loader it takes what lies ready, so that the window has no store.
+        The loader's part first takes the batches that lie ready, so that its window has none.
         """
         runner = self.runner
         step, before = runner.step, SETTLED
@@ -324,13 +328,13 @@ class Session:
             self.comparisons.begin(compare, before or mapped(file))
 
     def _parameters(self, only):
-        """Return the parameters to the rank that compares them, and to whoever must gather them."""
+        """Return the parameters on the rank that compares them and on ranks that gather them."""
         if self.rank and not self.runner.parted:
             return {}
         return self.runner.parameters_of(only) if only else self.runner.parameters()
 
     def _left(self, parameters, statistics, compare):
-        """Return what a step left behind, by kind and name: sums of it if it is compared here."""
+        """Return what a step left behind, by kind and name, or sums of it if it is compared."""
         found = {"parameters": parameters} if compare is None else \
             self.comparisons.after_step(parameters)
         return dict(found, statistics=statistics)
@@ -352,7 +356,7 @@ class Session:
     def _feed_repeated(self, samples, residence):
         arrays = mapped(samples)
         inputs, targets = arrays["inputs"], arrays["targets"]
-        # A few samples are turned, not the batches that they fill.
+        # Transpose the few samples, not the batches that they fill.
         channels_last = inputs.ndim == 6 and self.runner.keeps_channels_last
         if channels_last:
             inputs = np.ascontiguousarray(np.moveaxis(inputs, 3, -1))

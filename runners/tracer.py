@@ -10,9 +10,9 @@ import ctypes
 
 from runners.protocol import Unsupported, timed_run
 
-# What NVIDIA's samples take; CUPTI asks for as many as it fills.
+# The size in NVIDIA's samples; CUPTI asks for as many buffers as it fills.
 BUFFER_BYTES = 8 * 2**20
-# MEMCPY2: between two GPUs.
+# MEMCPY2 is a copy between two GPUs.
 KINDS = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
 MEMORIES = {"H": "host", "D": "device", "A": "array"}
 
@@ -24,7 +24,7 @@ def trace(runner, device, steps, timed=timed_run):
     `kernels`: name, count, seconds; the runner may explain a name, as in "fusion_7: reduce".
     `copies`: kind, count, bytes, seconds; a memset counts as a copy of that kind.
     `timeline`: [number, start, end] of every activity in nanoseconds since the first, numbered as
-    kernels and then copies are. `busy_seconds` is the union of these activities, which overlap.
+    kernels and then copies are. `busy_seconds` is the union of these activities, which may overlap.
     `span_seconds` lasts from the first start to the last end, so the device idled for the
     difference. `wall_seconds` is the protocol's clock.
     """

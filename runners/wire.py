@@ -27,7 +27,7 @@ class Wire:
     """JSON lines on private duplicates of stdin and stdout; the framework's stdout goes to the log.
 
     A launcher stands between a rank and the driver, so a rank speaks on the driver's socket
-    (DLBENCH_WIRE) and first says who it is. From another node it first shows the driver's secret.
+    (DLBENCH_WIRE) and first says who it is. A rank on another node first sends the driver's secret.
     """
 
     def __init__(self):

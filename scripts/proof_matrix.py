@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from itertools import chain, product
 from pathlib import Path
 
@@ -33,8 +33,6 @@ from tests.faults import training  # noqa: E402
 HOST = "tests.faults.host"
 HONEST = "none"
 LIMIT = 600  # seconds for one answer
-COLUMNS = ("framework", "network", "precision", "seed", "fault", "verdict", "strength", "reason",
-           "seconds")
 
 # The first five columns, which say what is judged.
 Setting = tuple[str, str, str, int, str]
@@ -71,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with options.csv.open("a", newline="") as file, tempfile.TemporaryDirectory() as folder:
         writer = csv.writer(file)
         if not rows:
-            writer.writerow(COLUMNS)
+            writer.writerow(field.name for field in fields(Row))
         done = {row.setting for row in rows}
         for row in chain(*(_judged(options, seed, Path(folder), done) for seed in options.seeds)):
             rows.append(row)
@@ -117,7 +115,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _judged(options: argparse.Namespace, seed: int, folder: Path,
             done: Collection[Setting]) -> Iterator[Row]:
-    """Judge each fault where the network can have it; a worker serves many until one kills it."""
+    """Judge each fault on the networks that can have it; a worker serves until a fault kills it."""
     # A judge takes the weights that its folder holds.
     folder = folder / str(seed)
     folder.mkdir()
@@ -177,7 +175,10 @@ def _started(framework: str, options: argparse.Namespace, precision: str, folder
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    """A line a fault, a column a framework, network and precision: the verdict most refused."""
+    """Return a row for each fault, and a column for each framework, network and precision.
+
+    A cell has the worst of all seeds: a fault that passed, or an honest runner that was refused.
+    """
     columns = sorted({(row.framework, row.network, row.precision) for row in rows})
     ordered = sorted(rows, key=lambda row: (row.verdict == "different") == (row.fault == HONEST))
     cells = {(row.fault, row.framework, row.network, row.precision): row for row in ordered}

@@ -9,7 +9,7 @@ from functools import cache
 from networks.builder import Builder
 from networks.description import Network
 
-# Of every network here.
+# The momentum of every network here.
 MOMENTUM = 0.9
 _makers: dict[str, Callable[[], Network]] = {}
 _small: set[str] = set()

@@ -35,7 +35,7 @@ def tiny_llama() -> Builder:
 
 
 def _block(net: Builder, heads: int, groups: int, hidden: int) -> None:
-    """Attention, then a gated layer, each behind a norm and added to what it read."""
+    """Attention, then a gated layer: a norm comes before each, a residual addition after it."""
     entry = net.last
     (_, width) = net.shapes[entry]
     few = groups * width // heads

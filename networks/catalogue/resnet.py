@@ -8,8 +8,7 @@ from networks.catalogue import network
 def resnet50() -> Builder:
     """ResNet-50 v1.5: bottlenecks 3-4-6-3, stride in the 3x3 convolution, no convolution biases."""
     net = Builder(input_shape=(3, 224, 224))
-    net.conv(64, kernel=7, stride=2, padding=3, bias=False)
-    net.batch_norm()
+    _conv_norm(net, 64, kernel=7, stride=2)
     net.relu()
     net.max_pool(3, 2, padding=1)
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -42,41 +41,40 @@ def tiny_resnet() -> Builder:
 def tiny_bottleneck() -> Builder:
     """ResNet-50's parts with a few channels, for tests."""
     net = Builder(input_shape=(3, 16, 16))
-    net.conv(4, kernel=7, stride=2, padding=3, bias=False)
-    net.batch_norm()
+    _conv_norm(net, 4, kernel=7, stride=2)
     net.relu()
     net.max_pool(3, 2, padding=1)
-    _bottleneck(net, width=2, stride=1)
-    _bottleneck(net, width=2, stride=1)
-    _bottleneck(net, width=3, stride=2)
+    for width, stride in ((2, 1), (2, 1), (3, 2)):
+        _bottleneck(net, width, stride)
     net.global_avg_pool()
     net.dense(5)
     return net
 
 
+def _conv_norm(net: Builder, filters: int, kernel: int, stride: int = 1,
+               after: str | None = None) -> str:
+    """A convolution without bias that keeps an image's size at stride 1, and batch norm."""
+    net.conv(filters, kernel, stride, padding=kernel // 2, bias=False, after=after)
+    return net.batch_norm()
+
+
 def _bottleneck(net: Builder, width: int, stride: int) -> None:
     """1x1, 3x3 with the stride, 1x1 to 4 x width; a projection where the shape changes."""
-    entry = net.last
-    net.conv(width, kernel=1, bias=False)
-    net.batch_norm()
+    shortcut = net.last
+    _conv_norm(net, width, kernel=1)
     net.relu()
-    net.conv(width, kernel=3, stride=stride, padding=1, bias=False)
-    net.batch_norm()
+    _conv_norm(net, width, kernel=3, stride=stride)
     net.relu()
-    net.conv(4 * width, kernel=1, bias=False)
-    branch = net.batch_norm()
-    shortcut = entry
-    if stride != 1 or net.shapes[entry][0] != 4 * width:
-        projection = net.conv(4 * width, kernel=1, stride=stride, bias=False, after=entry)
-        shortcut = net.batch_norm(after=projection)
+    branch = _conv_norm(net, 4 * width, kernel=1)
+    if stride != 1 or net.shapes[shortcut][0] != 4 * width:
+        shortcut = _conv_norm(net, 4 * width, kernel=1, stride=stride, after=shortcut)
     net.add(branch, shortcut)
     net.relu()
 
 
 def _cifar(size: int, blocks: int, widths: tuple[int, int, int], classes: int) -> Builder:
     net = Builder(input_shape=(3, size, size))
-    net.conv(widths[0], kernel=3, padding=1, bias=False)
-    net.batch_norm()
+    _conv_norm(net, widths[0], kernel=3)
     net.relu()
     for stage, width in enumerate(widths):
         for block in range(blocks):
@@ -88,15 +86,12 @@ def _cifar(size: int, blocks: int, widths: tuple[int, int, int], classes: int) -
 
 def _basic_block(net: Builder, width: int, stride: int) -> None:
     """Two 3x3 convolutions; where the shape changes, subsample and append zero channels."""
-    entry = net.last
-    net.conv(width, kernel=3, stride=stride, padding=1, bias=False)
-    net.batch_norm()
+    shortcut = net.last
+    _conv_norm(net, width, kernel=3, stride=stride)
     net.relu()
-    net.conv(width, kernel=3, padding=1, bias=False)
-    branch = net.batch_norm()
-    shortcut = entry
+    branch = _conv_norm(net, width, kernel=3)
     if stride != 1:
-        extra = width - net.shapes[entry][0]
-        shortcut = net.pad_channels(extra, after=net.subsample(stride, after=entry))
+        extra = width - net.shapes[shortcut][0]
+        shortcut = net.pad_channels(extra, after=net.subsample(stride, after=shortcut))
     net.add(branch, shortcut)
     net.relu()

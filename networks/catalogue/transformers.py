@@ -62,7 +62,7 @@ def tiny_vit() -> Builder:
 
 
 def _block(net: Builder, heads: int, causal: bool, epsilon: float, tanh: bool) -> None:
-    """Attention, then two dense layers, each behind a norm and added to what it read."""
+    """Attention, then two dense layers: a norm comes before each, an addition after it."""
     entry = net.last
     (_, width) = net.shapes[entry]
     net.layer_norm(epsilon)

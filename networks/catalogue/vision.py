@@ -110,7 +110,7 @@ def _classify(net: Builder, classes: int) -> None:
 
 
 def _inception(net: Builder, filters: tuple[int, int, int, int, int, int]) -> None:
-    """1x1, 3x3 and 5x5 behind reductions, and a projection behind 3x3 pooling, with ReLU."""
+    """1x1; 3x3 and 5x5 after reductions; 3x3 pooling and a projection. All with ReLU."""
     entry = net.last
     single, reduce3, triple, reduce5, quintuple, projection = filters
     branches = [net.relu(after=net.conv(single, kernel=1, after=entry))]

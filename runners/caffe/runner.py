@@ -28,7 +28,7 @@ BLOBS = {
 }
 # i f g o to i f o g, and back.
 GATES = [0, 1, 3, 2]
-# Their backward passes do not read their own output.
+# Operations whose backward pass does not read their own output.
 IN_PLACE_AFTER = ("dense", "conv2d", "batch_norm", "max_pool", "add")
 TIERS = {
     "stock": [],
@@ -60,7 +60,8 @@ class Runner(protocol.Runner):
         self.proto = write_net(task)
         self.ring, self.position = None, 0
         self._make_solver()
-        self.gates = gated_parameters(task.network)
+        self.gates = {f"{layer['name']}.{name}" for layer in task.network["layers"]
+                      if layer["op"] == "lstm" for name in layer["parameters"]}
         # Our batch norm is Caffe's Scale, which follows its BatchNorm.
         self.norms = {scale.name: norm.name for norm, scale in pairwise(self.proto.layer)
                       if norm.type == "BatchNorm"}
@@ -69,7 +70,7 @@ class Runner(protocol.Runner):
                        {name: tuple(blob.shape) for name, blob in self.blobs.items()})
 
     def load(self, weights):
-        # The momentum is C++'s own, out of Python's reach: only a new solver has none.
+        # Python cannot reach the momentum in C++: only a new solver has none.
         if self.solver.iter:
             self._make_solver()
             self.blobs = parameter_blobs(self.task.network, self.proto, self.net)
@@ -192,7 +193,9 @@ def write_net(task):
     """The network as a NetParameter: our names for layers, Caffe's for helpers (BatchNorm1)."""
     network = task.network
     net = caffe.NetSpec()
-    net["input"], net["label"] = read_ring(task)
+    rows, (channels, height, width) = rows_of(task)
+    net["input"], net["label"] = L.MemoryData(
+        batch_size=rows, channels=channels, height=height, width=width, ntop=2)
     tops = {"input": net["input"]}
     labels = net["label"]
     if network["vocabulary"]:
@@ -218,11 +221,6 @@ def write_net(task):
     return net.to_proto()
 
 
-def read_ring(task):
-    rows, (channels, height, width) = rows_of(task)
-    return L.MemoryData(batch_size=rows, channels=channels, height=height, width=width, ntop=2)
-
-
 def rows_of(task):
     """The data layer's rows in one batch and the shape of each: images, vectors, or words."""
     shape = list(task.network["input_shape"])
@@ -232,7 +230,7 @@ def rows_of(task):
 
 
 def may_be_in_place(op, before):
-    """Caffe's examples write ReLU over its input where nobody else reads that, and dropout too."""
+    """Caffe's examples write ReLU and dropout over an input that no other layer reads."""
     return before in IN_PLACE_AFTER or (op == "dropout" and before == "relu")
 
 
@@ -264,7 +262,7 @@ LAYERS = {
 
 
 def second_bottom(layer, shape, batch, net):
-    """What some layers read beside their inputs: where a sequence goes on, channels of zeros."""
+    """Return a layer's second bottom: where a sequence goes on, channels of zeros, or none."""
     if layer["op"] == "lstm":
         return [net["going_on"]]
     if layer["op"] == "pad_channels":
@@ -298,8 +296,3 @@ def parameter_blobs(network, proto, net):
             if multipliers[layer][number:number + 1] != [0]:
                 blobs[f"{layer}.{ours[number] if number < len(ours) else number}"] = blob
     return blobs
-
-
-def gated_parameters(network):
-    return {f"{layer['name']}.{name}" for layer in network["layers"] if layer["op"] == "lstm"
-            for name in layer["parameters"]}

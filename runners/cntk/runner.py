@@ -22,7 +22,7 @@ from runners.cntk import transformers
 from runners.cntk.layers import build, canonical_shape, output_shapes, to_canonical, to_cntk
 from runners.protocol import Product, Unsupported
 
-# Of a gradient's number on its way, by strategy.
+# Strategy -> bits in which a number of a gradient is sent.
 QUANTIZATION_BITS = {"data_parallel": 32, "one_bit": 1}
 TIERS = {
     "stock": [],
@@ -86,9 +86,9 @@ class Runner(protocol.Runner):
             fill(norm.aggregate_variance, 1)
             # With a count of 0 the first batch would take the place of these.
             fill(norm.aggregate_count, 1)
-        # CNTK's word for the momentum.
+        # CNTK calls the momentum smoothed gradients.
         self.learner.reset_smoothed_gradients()
-        # No call forgets what was not sent yet.
+        # CNTK has no call that forgets what was not sent yet.
         if QUANTIZATION_BITS.get(self.task.strategy, 32) < 32:
             self.trainer = self._trainer(self.learner, self.task.strategy)
 

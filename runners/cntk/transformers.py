@@ -9,7 +9,7 @@ import numpy as np
 
 from runners.protocol import Unsupported
 
-# What a score that a token may not read is raised by.
+# Added to the scores of tokens that a token may not read.
 FAR = -1e30
 
 
@@ -112,7 +112,10 @@ def gelu(a, shape):
 
 
 def mean_loss(logits, targets):
-    """Of logits (T, K) and targets (T). CNTK's own cross entropy mixes up the tokens."""
+    """Return the mean loss of logits (T, K) and targets (T).
+
+    CNTK's own cross entropy mixes up the tokens.
+    """
     chosen = C.reduce_sum(logits * C.one_hot(targets, logits.shape[-1]), axis=-1)
     return C.reduce_mean(C.reduce_log_sum_exp(logits, axis=-1) - chosen)
 

@@ -39,7 +39,7 @@ class Net(eqx.Module):
         for number, (name, op, inputs, tied) in enumerate(self.wiring):
             part, values = self.parts[name], [outputs[source] for source in inputs]
             if op == "batch_norm":
-                # In float32, as its parameters.
+                # It computes in float32, like its parameters.
                 y, state = part(values[0].astype(jnp.float32), state)
                 outputs[name] = y.astype(values[0].dtype)
             elif op == "dropout":

@@ -57,7 +57,7 @@ class Runner(protocol.Runner):
                                 output_shapes(self.model, self.state, task.network), shapes)
         self.optimizer = optax.sgd(task.network["learning_rate"], task.network["momentum"])
         self._write_step()
-        # Of the next masks, which new weights do not change.
+        # The key of the next dropout masks. Loading weights does not change it.
         self.key = jax.random.PRNGKey(task.seed)
         self._start()
 
@@ -103,10 +103,13 @@ class Runner(protocol.Runner):
             self.ring = [jax.device_put(batch, self.device) for batch in self.ring]
         self.position = 0
 
+    def batch(self, number):
+        batch = super().batch(number)
+        return batch if self.on_device else jax.device_put(batch, self.device)
+
     def step(self):
-        batch = jax.device_put(self.next_batch(), self.device)
         everything = self.model, self.state, self.moments, self.key
-        everything, self.last_loss = self.train_step(batch, everything)
+        everything, self.last_loss = self.train_step(self.next_batch(), everything)
         self.model, self.state, self.moments, self.key = everything
 
     def synchronize(self):
@@ -159,6 +162,6 @@ def found(parts, path):
 
 
 def squeezed(array, rank):
-    """Without the ones behind: a convolution's bias is (C, 1, 1)."""
+    """Drop the last axes beyond `rank` if they are 1: a convolution's bias is (C, 1, 1)."""
     return array.reshape(array.shape[:rank]) if array.shape[rank:] == (1,) * (
         array.ndim - rank) else array

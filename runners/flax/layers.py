@@ -40,7 +40,7 @@ class Net(nnx.Module):
 
 
 class Attention(nnx.Module):
-    """Flax's function of queries, keys and values; shared heads stand repeated."""
+    """Flax's function of queries, keys and values; shared heads are repeated."""
 
     def __init__(self, a, causal):
         self.heads, self.groups, self.causal = a["heads"], a.get("groups", a["heads"]), causal

@@ -89,12 +89,17 @@ class Runner(protocol.Runner):
         if inputs.ndim == 5:
             inputs = inputs.transpose(0, 1, 3, 4, 2)  # (N, B, C, H, W) -> (N, B, H, W, C)
         self.ring = list(zip(np.ascontiguousarray(inputs), targets, strict=True))
-        if residence == "device":
+        self.on_device = residence == "device"
+        if self.on_device:
             self.ring = [jax.device_put(batch, self.device) for batch in self.ring]
         self.position = 0
 
+    def batch(self, number):
+        batch = super().batch(number)
+        return batch if self.on_device else jax.device_put(batch, self.device)
+
     def step(self):
-        self.last_loss = self.train(*jax.device_put(self.next_batch(), self.device))
+        self.last_loss = self.train(*self.next_batch())
 
     def synchronize(self):
         jax.block_until_ready(nnx.state(self.model))

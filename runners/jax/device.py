@@ -25,8 +25,8 @@ def find_devices(task):
     protocol.refuse_unknown(task, precisions=DTYPES, strategies=["all_reduce", *STRATEGIES])
     local = task.devices // task.ranks
     if task.device == "cpu":
-        # A device that waits for the others holds a thread. With none to spare, one of 15,000 steps
-        # on two devices never ended.
+        # A device that waits for the others holds a thread. Without a spare thread, one of 15,000
+        # steps on two devices never ended.
         threads = task.threads if task.devices == 1 else (task.threads + 1) * local
         # JAX has no setting for the pool of XLA's CPU client: it has a thread for each core of the
         # process's affinity (jax issue 1539), or as many as NPROC says.

@@ -1,38 +1,32 @@
-"""JAX running trained networks: the forward pass of `layers` under `jax.jit`, on one device.
-
-Weights are arguments, as in JAX's libraries, so that XLA does not fold them into the code.
-"""
+"""JAX running trained networks: the runner's own inference under `jax.jit`, on one device."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from runners.inference import STATISTICS, Engine, flat, trained
-from runners.jax.layers import forward
-from runners.jax.profile import NAMELESS, meanings_of, operators_of
 from runners.jax.runner import Runner as Trainer
+
+
+class WithoutMomentum(Trainer):
+    """A runner that only infers. It compiles nothing before it trains."""
+
+    def _new_state(self, parameters):
+        return dict(super()._new_state(parameters), velocity=None)
 
 
 class Jax(Engine):
     describe = staticmethod(Trainer.describe)
 
     def __init__(self, task, arrays):
-        # It compiles nothing before it trains.
-        self.trainer = Trainer(task)
+        self.trainer = WithoutMomentum(task)
         self.settings = self.trainer.settings
         self.trainer.load(trained(arrays))
-        layers, style = task.network["layers"], self.trainer.style._replace(training=False)
-        self.device = self.trainer.devices[0]
+        self.devices = self.trainer.devices
         self.parameters = self.trainer.state["parameters"]
         self.statistics = jax.device_put({
             layer["name"]: {kind: arrays[f"{layer['name']}.{kind}"] for kind in STATISTICS}
-            for layer in layers if layer["op"] == "batch_norm"}, self.device)
-
-        def run(parameters, statistics, inputs):
-            outputs, _ = forward(layers, style, parameters, statistics, None, inputs)
-            return outputs[layers[-1]["name"]].astype(jnp.float32)
-
-        self.run = self.trainer.compile(run, None, None)
+            for layer in task.network["layers"] if layer["op"] == "batch_norm"}, self.devices[0])
+        self.run = self.trainer.inference
 
     def parameter_count(self):
         return sum(array.size for array in jax.tree.leaves(self.parameters))
@@ -44,13 +38,13 @@ class Jax(Engine):
         self.ring = list(np.ascontiguousarray(inputs))
         self.on_device = residence == "device"
         if self.on_device:
-            self.ring = jax.block_until_ready(jax.device_put(self.ring, self.device))
+            self.ring = jax.block_until_ready(jax.device_put(self.ring, self.devices[0]))
         self.position, self.outputs = 0, None
 
     def step(self):
         batch = self.next_batch()
         if not self.on_device:
-            batch = jax.device_put(batch, self.device)
+            batch = jax.device_put(batch, self.devices[0])
         self.outputs = self.run(self.parameters, self.statistics, batch)
         if not self.on_device:
             self.outputs = np.asarray(self.outputs)
@@ -58,18 +52,13 @@ class Jax(Engine):
     def synchronize(self):
         jax.block_until_ready(self.outputs)
 
-    def peak_memory(self):
-        return self.trainer.peak_memory()
+    peak_memory = Trainer.peak_memory
+    profile = Trainer.profile
+    meanings = Trainer.meanings
 
     def output(self, rows):
         return np.asarray(flat(self.outputs)[np.array(rows)])
 
-    def meanings(self, kernels):
-        return meanings_of(self._program(), kernels) if any(map(NAMELESS.match, kernels)) else {}
-
-    def profile(self, run):
-        return operators_of(run, self._program())
-
     def _program(self):
-        batch = jax.device_put(self.batch(0), self.device)
+        batch = jax.device_put(self.batch(0), self.devices[0])
         return self.run.lower(self.parameters, self.statistics, batch).compile().as_text()

@@ -16,16 +16,17 @@ from runners.protocol import lowered
 class Style(NamedTuple):
     """How the layers compute: what tier and precision decide."""
 
-    # Of operands and activations; parameters, statistics and loss are float32.
+    # The type of operands and activations; parameters, statistics and loss are float32.
     dtype: Any
-    # Of float32 products.
+    # The precision of float32 products.
     precision: lax.Precision
+    # Words of an LSTM in one iteration of the compiled loop.
     unroll: int
-    # Of `jax.nn.dot_product_attention`; None leaves the choice to JAX.
+    # The implementation of `jax.nn.dot_product_attention`; None leaves the choice to JAX.
     attention: Any = None
-    # Else batch norm reads the running averages, and dropout keeps all.
+    # If False, batch norm reads the running averages and dropout keeps all values.
     training: bool = True
-    # Equal parts of the heads, each with its own q, k and v behind one another.
+    # In how many equal parts the heads lie, each part with its own q, k and v side by side.
     heads_in: int = 1
 
 
@@ -69,7 +70,7 @@ OPERATIONS = {
     "subsample": lambda x, a, p, style: x[0][:, ::a["stride"], ::a["stride"], :],
     "pad_channels": lambda x, a, p, style: jnp.pad(
         x[0], [(0, 0), (0, 0), (0, 0), (0, a["extra"])]),
-    # Cast behind the choice of rows, so that their gradients are summed in float32. Sums in bf16
+    # Cast after the choice of rows, so that their gradients are summed in float32. Sums in bf16
     # took half of LSTM-32's step on a GPU (JAX 0.11.2, H200), and were 3 % off on a CPU.
     "embedding": lambda x, a, p, style: p["weight"][x[0]].astype(style.dtype),
     "lstm": lambda x, a, p, style: lstm(x[0], p, style),
@@ -227,16 +228,36 @@ def lstm(x, p, style):
 
 
 def biased(y, bias):
-    """Add a bias in float32. In bf16 its gradient would be a bf16 sum, on a CPU 2 % off."""
+    """Add a bias in float32. In bf16 its gradient would be a bf16 sum, 2 % off on a CPU."""
     return (y.astype(jnp.float32) + bias).astype(y.dtype)
 
 
 def cross_entropy(logits, targets):
     """Mean over all labels: logits (B, K) or (B, T, K), targets (B) or (B, T)."""
     logits = logits.astype(jnp.float32)
-    # By comparing: the gradient of a gather is a scatter into as many zeros as there are logits.
+    # Compares instead of gathering, whose gradient scatters into as many zeros as logits.
     chosen = targets[..., None] == lax.broadcasted_iota(targets.dtype, logits.shape, targets.ndim)
     return (jax.nn.logsumexp(logits, -1) - jnp.where(chosen, logits, 0).sum(-1)).mean()
+
+
+# Operation -> shapes of its parameters, from the attributes and the input's canonical shape.
+PARAMETERS = {
+    "dense": lambda a, shape: {"weight": (shape[-1], a["units"]), "bias": (a["units"],)},
+    "linear": lambda a, shape: {"weight": (shape[-1], a["units"])},
+    "conv2d": lambda a, shape: {
+        "weight": (a["kernel"], a["kernel"], shape[0] // a["groups"], a["filters"]),
+        **({"bias": (a["filters"],)} if a["bias"] else {})},
+    # An image's channels come first, a token's features last.
+    "batch_norm": lambda a, shape: {"scale": shape[:1], "shift": shape[:1]},
+    "layer_norm": lambda a, shape: {"scale": shape[-1:], "shift": shape[-1:]},
+    "rms_norm": lambda a, shape: {"scale": shape[-1:]},
+    "positions": lambda a, shape: {"weight": shape},
+    "class_token": lambda a, shape: {"weight": shape[-1:]},
+    "embedding": lambda a, shape: {"weight": (a["vocabulary"], a["units"])},
+    "lstm": lambda a, shape: {"weight_input": (shape[-1], 4 * a["units"]),
+                              "weight_hidden": (a["units"], 4 * a["units"]),
+                              "bias": (4 * a["units"],)},
+}
 
 
 def initial_parameters(network):
@@ -244,36 +265,11 @@ def initial_parameters(network):
     shapes = {"input": network["input_shape"]}
     parameters = {}
     for layer in network["layers"]:
-        op, a, source = layer["op"], layer["attributes"], shapes[layer["inputs"][0]]
         shapes[layer["name"]] = layer["output_shape"]
-        if op == "dense":
-            needed = {"weight": (source[-1], a["units"]), "bias": (a["units"],)}
-        elif op == "conv2d":
-            needed = {"weight": (a["kernel"], a["kernel"], source[0] // a["groups"], a["filters"])}
-            if a["bias"]:
-                needed["bias"] = (a["filters"],)
-        elif op in ("batch_norm", "layer_norm"):
-            # An image's channels come first, a token's features last.
-            features = (source[0 if op == "batch_norm" else -1],)
-            needed = {"scale": features, "shift": features}
-        elif op == "linear":
-            needed = {"weight": (source[-1], a["units"])}
-        elif op == "rms_norm":
-            needed = {"scale": (source[-1],)}
-        elif op == "positions":
-            needed = {"weight": tuple(source)}
-        elif op == "class_token":
-            needed = {"weight": (source[-1],)}
-        elif op == "embedding":
-            needed = {"weight": (a["vocabulary"], a["units"])}
-        elif op == "lstm":
-            gates = 4 * a["units"]
-            needed = {"weight_input": (source[-1], gates), "weight_hidden": (a["units"], gates),
-                      "bias": (gates,)}
-        else:
-            continue
-        parameters[layer["name"]] = {name: np.zeros(shape, np.float32)
-                                     for name, shape in needed.items()}
+        if layer["op"] in PARAMETERS:
+            needed = PARAMETERS[layer["op"]](layer["attributes"], shapes[layer["inputs"][0]])
+            parameters[layer["name"]] = {name: np.zeros(shape, np.float32)
+                                         for name, shape in needed.items()}
     return parameters
 
 

@@ -17,7 +17,7 @@ CALL = re.compile(r"^ *(?:ROOT )?%?([\w.-]+) = .* calls=%?([\w.-]+)", re.MULTILI
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.-]+) .*\{\n((?:  .*\n)*)", re.MULTILINE)
 # The first of these that a fusion holds names it.
 HEAVY = ("convolution", "dot", "reduce-window", "scatter", "reduce", "transpose")
-# Of each instruction in a computation's text.
+# Finds the operation of each instruction in a computation's text.
 OPCODE = re.compile(r"= .*? ([a-z][\w-]*)\(")
 QUIET = ("parameter", "constant", "broadcast", "bitcast", "reshape", "iota", "tuple",
          "get-tuple-element", "convert", "copy")
@@ -44,7 +44,7 @@ def operators_of(run, program):
 
 
 def primitives_of(program):
-    """Say of each instruction of a compiled program what it came from, or what is heavy in it."""
+    """Return each instruction's primitive of JAX, or else the heavy operation in its fusion."""
     bodies = dict(COMPUTATION.findall(program))
     heavy = {name: next((op for op in HEAVY if f" {op}(" in bodies.get(called, "")), "")
              for name, called in CALL.findall(program)}
@@ -52,7 +52,7 @@ def primitives_of(program):
 
 
 def meanings_of(program, kernels):
-    """Name the heavy operation of each nameless fusion in `kernels`, else the first, else copy."""
+    """Name each nameless fusion by its heavy operation, else its first operation, else "copy"."""
     bodies = dict(COMPUTATION.findall(program))
     called = {name.replace(".", "_"): body for name, body in CALL.findall(program)}
     found = {}

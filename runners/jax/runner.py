@@ -41,7 +41,7 @@ TURNED = {
     ("lstm", "weight_hidden"): (1, 0), ("linear", "weight"): (1, 0),
     ("conv2d", "weight"): (2, 3, 1, 0),
 }
-# On several devices: the same on each, or cut along the first axis.
+# On several devices each part of the state is the same, or is cut along the first axis.
 STATE = {"parameters": WHOLE, "velocity": WHOLE, "statistics": SPLIT, "key": WHOLE,
          "recipe": WHOLE}
 
@@ -57,8 +57,7 @@ class Runner(protocol.Runner):
                      if name.startswith(("jax", "nvidia-cudnn"))}
         # Asking JAX for its devices fixes the CPU's threads, so only a GPU's plugin is asked.
         plugin = any("cuda" in name or "rocm" in name for name in libraries)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
-        gpu = plugin and visible
+        gpu = plugin and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
         device_name = jax.devices()[0].device_kind if gpu else protocol.processor_name()
         return {"release": jax.__version__, "device_name": device_name, "libraries": libraries}
 
@@ -67,7 +66,7 @@ class Runner(protocol.Runner):
         self.devices = find_devices(task)
         refuse_attention_in_fp16(task)
         self.settings = protocol.settings_of(task, tiers(task))
-        # Of all nodes; `devices` are those of this process.
+        # The devices of all nodes; `self.devices` are those of this process.
         every = jax.devices(PLATFORMS[task.device])[:task.devices]
         self.mesh = Mesh(np.array(every), ("devices",)) if task.devices > 1 else None
         self.network = task.network
@@ -75,7 +74,7 @@ class Runner(protocol.Runner):
                                   "cudnn" if CUDNN_ATTENTION in self.settings else None)
         self.ops = {layer["name"]: layer["op"] for layer in self.network["layers"]}
         self.dropout = "dropout" in self.ops.values()
-        # What a scheduled step reads from its state.
+        # The rate and decay that a scheduled step reads from its state.
         self.recipe = None
         if task.scheduled:
             self.recipe = {"rate": np.float32(self.network["learning_rate"]),
@@ -119,7 +118,8 @@ class Runner(protocol.Runner):
         if inputs.ndim == 5:
             inputs = inputs.transpose(0, 1, 3, 4, 2)  # (N, B, C, H, W) -> (N, B, H, W, C)
         self.ring = list(zip(np.ascontiguousarray(inputs), targets, strict=True))
-        if residence == "device":
+        self.on_device = residence == "device"
+        if self.on_device:
             self.ring = [self._place(batch) for batch in self.ring]
             jax.block_until_ready(self.ring)
         self.position = 0
@@ -134,14 +134,14 @@ class Runner(protocol.Runner):
         self.state, self.last_loss = self.settle(self.train_step(self.state, *self.next_batch()))
 
     def settle(self, results):
-        """On several logical CPUs wait for each step: collectives of two steps can deadlock."""
+        """Wait for each step on several logical CPUs: collectives of two steps can deadlock."""
         if self.mesh and self.task.device == "cpu":
             jax.block_until_ready(results)
         return results
 
     def batch(self, number):
-        # There is nothing to place where the ring is on the device.
-        return self._place(super().batch(number))
+        batch = super().batch(number)
+        return batch if self.on_device else self._place(batch)
 
     def synchronize(self):
         jax.block_until_ready(self.state)
@@ -172,10 +172,8 @@ class Runner(protocol.Runner):
         return self.division.held(self.state["parameters"]) if self.division else None
 
     def copies(self):
-        if self.division:
-            return [self._canonical(self.division.own(number, self.state["parameters"]))
-                    for number in range(len(self.devices))]
-        return [self._canonical(held_by(number, self.state["parameters"]))
+        own = self.division.own if self.division else held_by
+        return [self._canonical(own(number, self.state["parameters"]))
                 for number in range(len(self.devices))]
 
     def schedule(self, rate, decay):
@@ -234,26 +232,32 @@ class Runner(protocol.Runner):
         return Product(multiply, jax.block_until_ready)
 
     def _reset(self, parameters):
-        """Place the state in its own memory: a step overwrites it, and a CPU may share NumPy's."""
-        # The same memory for all: new pages would take as long as the copy to the device.
+        """Place a new state in its own memory: a step overwrites it, and a CPU may share NumPy's.
+
+        The old state goes first: both together would be the peak of memory that JAX reports.
+        """
+        state, self.state = self._new_state(parameters), None
+        self.state = self._place(state, self.takes, may_alias=False)
+
+    def _new_state(self, parameters):
+        """Return the state of a step before the first one, in the host's memory."""
+        # All share this memory: new pages would take as long as the copy to the device.
         zeros = np.zeros(max(each.size for each in jax.tree.leaves(parameters)), np.float32)
-        state = {
+        return {
             "parameters": parameters,
             "velocity": jax.tree.map(lambda each: zeros[:each.size].reshape(each.shape),
                                      parameters),
-            # Of each device, one behind the other.
+            # Those of each device, one after the other.
             "statistics": jax.tree.map(lambda one: np.tile(one, len(self.devices)),
                                        initial_statistics(self.network)),
             "key": self._next_key() if self.dropout else None,
             "recipe": self.recipe,
         }
-        self.state = self._place(state, self.takes, may_alias=False)
 
     def _next_key(self):
-        """The key of the next masks, which new weights do not change."""
-        if self.state is None:
-            return np.asarray(jax.random.PRNGKey(self.task.seed))
-        return np.asarray(self.state["key"])
+        """Return the key of the next dropout masks. Loading weights does not change it."""
+        return np.asarray(self.state["key"] if self.state else
+                          jax.random.PRNGKey(self.task.seed))
 
     def _stored(self, parameters):
         """Lay parameters out as a divided network holds them."""
@@ -299,10 +303,10 @@ class Runner(protocol.Runner):
         return jax.device_get(transposed(canonical)) if on_device else all_transposed(canonical)
 
     def _turns_on_device(self):
-        """Whether the device turns what is read.
+        """Return whether the device transposes the parameters that are read.
 
-        What is loaded is turned by the host: another copy on a GPU would be the peak of memory that
-        a small network's row reports.
+        The host transposes those that are loaded. Otherwise another copy on the GPU would set the
+        peak of memory that a small network's row reports.
         """
         return self.task.device == "cuda" and self.task.ranks == 1 and not self.division
 
@@ -343,5 +347,5 @@ def transposed_by(arrays, axes):
 
 
 def held_by(number, arrays):
-    """What the device of this number holds of arrays that lie on several."""
+    """Return what device `number` holds of arrays that lie on several devices."""
     return jax.tree.map(lambda array: array.addressable_shards[number].data, arrays)

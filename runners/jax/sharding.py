@@ -31,7 +31,7 @@ class Division:
         refuse_undivided(task)
         self.devices, self.mesh, self.strategy = task.devices, mesh, task.strategy
         self.layers = {layer["name"]: layer for layer in task.network["layers"]}
-        # By layer: the rows that a divided table has in the network.
+        # Layer -> the rows of a divided table in the network, without the zeros that fill it up.
         self.rows, self.packed, self.heads_in = {}, set(), 1
         if self.strategy == "fsdp":
             self.batch, self.specs = SPLIT, self._fully_sharded(shapes)
@@ -62,7 +62,7 @@ class Division:
                 for name, held in shapes.items()}
 
     def _in_equal_parts(self, shape):
-        """Cut the longest axis that divides; an array without one stays whole."""
+        """Cut the longest axis that divides evenly; an array without such an axis stays whole."""
         able = [axis for axis, size in enumerate(shape) if size % self.devices == 0]
         if not able:
             return WHOLE
@@ -76,7 +76,7 @@ class Division:
         return ["divided products: " + ", ".join(words)]
 
     def gathered(self, parameters):
-        """Return parameters whole where a layer will need them."""
+        """Mark parameters so that XLA gathers each one where a layer needs it."""
         if self.strategy == "tensor":
             return parameters
         whole = NamedSharding(self.mesh, WHOLE)
@@ -85,14 +85,14 @@ class Division:
             parameters)
 
     def forgetting(self, function):
-        """Let the backward pass gather what the forward pass has gathered; all else is kept."""
+        """Let the backward pass gather parameters again, and keep all other values."""
         if self.strategy == "tensor":
             return function
         kept = jax.checkpoint_policies.save_any_names_but_these(GATHERED)
         return jax.checkpoint(function, policy=kept)
 
     def logits(self, logits, head):
-        """Leave out what the zeros of a filled table say."""
+        """Mask the logits of the rows of zeros that fill up a divided table."""
         classes = self.layers[head]["attributes"].get("units")
         if logits.shape[-1] == classes:
             return logits
@@ -100,7 +100,7 @@ class Division:
         return jnp.where(number < classes, logits, -jnp.inf)
 
     def stored(self, layer, array):
-        """Lay a parameter out as the devices hold it: [..., (q k v), devices, heads] turned."""
+        """Lay a parameter out as devices hold it: (q k v) x devices becomes devices x (q k v)."""
         if layer in self.packed:
             parts = array.reshape(*array.shape[:-1], 3, self.devices, -1)
             return np.ascontiguousarray(parts.swapaxes(-3, -2)).reshape(array.shape)
@@ -123,7 +123,7 @@ class Division:
             else array, parameters)
 
     def held(self, parameters):
-        """Count the numbers of each parameter on each device, zeros that fill up aside."""
+        """Count the numbers of each parameter on each device, without zeros that fill it up."""
         found = []
         for number in range(self.devices):
             counts = {}

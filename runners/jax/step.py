@@ -16,7 +16,7 @@ LOSS_SCALE = 1024.0
 
 
 def write_step(runner):
-    """Compile the training step of a runner, its inference and its parts."""
+    """Compile the training step of a runner; of an undivided network its parts and inference."""
     layers, style, division = runner.network["layers"], runner.style, runner.division
     several = runner.task.devices > 1 and not division
     learning_rate, momentum = runner.network["learning_rate"], runner.network["momentum"]
@@ -78,13 +78,7 @@ def write_step(runner):
     runner.train_step = runner.compile(train_step, takes[1:], gives, donate_argnums=0)
     if division:
         return
-    at_rest = style._replace(training=False)
-
-    def infer(parameters, statistics, inputs):
-        outputs, _ = forward(layers, at_rest, parameters, statistics, None, inputs)
-        return outputs[layers[-1]["name"]].astype(jnp.float32)
-
-    runner.inference = runner.compile(infer, (WHOLE, SPLIT, SPLIT), SPLIT)
+    write_inference(runner)
     # keep_unused: `_after` orders the steps.
     parts = {"F": (only_loss, SPLIT), "FB": (local_gradients, SPLIT),
              "FBA": (mean_gradients, (SPLIT, WHOLE))}
@@ -93,13 +87,27 @@ def write_step(runner):
     runner.aggregate = runner.compile(aggregate, (WHOLE,), WHOLE, donate_argnums=0)
 
 
+def write_inference(runner):
+    """Compile the forward pass in inference mode.
+
+    Weights are arguments, as in JAX's libraries, so that XLA does not fold them into the code.
+    """
+    layers, style = runner.network["layers"], runner.style._replace(training=False)
+
+    def infer(parameters, statistics, inputs):
+        outputs, _ = forward(layers, style, parameters, statistics, None, inputs)
+        return outputs[layers[-1]["name"]].astype(jnp.float32)
+
+    runner.inference = runner.compile(infer, (WHOLE, SPLIT, SPLIT), SPLIT)
+
+
 def sgd(parameters, velocity, gradients, learning_rate, momentum):
     velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, gradients)
     return jax.tree.map(lambda w, v: w - learning_rate * v, parameters, velocity), velocity
 
 
 class Phase:
-    """A part of the step to repeat; it takes the last one's losses, so that the two follow."""
+    """A part of the step to repeat. It reads the losses of the last one, so it runs after it."""
 
     def __init__(self, runner, function):
         self.runner = runner

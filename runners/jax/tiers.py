@@ -18,7 +18,7 @@ GRAPHS = COMMAND_BUFFERS + "=+CONVOLUTION"
 # WHILE too LSTM-32 was slower (H200).
 RECORDED = ("FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,DYNAMIC_SLICE_FUSION,"
             "CONVOLUTION")
-# Of each setting, the flag for `compiler_options`.
+# Setting -> XLA's flag and its value, for `compiler_options`.
 FLAGS = {TRITON: (TRITON, True), OVERLAP: (OVERLAP, True), GRAPHS: (COMMAND_BUFFERS, RECORDED)}
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
 UNROLL = 8
@@ -47,7 +47,7 @@ def tiers(task):
 
 @functools.cache
 def records_convolutions():
-    """Whether this XLA can record convolutions in CUDA graphs: earlier ones refuse the option."""
+    """Return whether XLA can record convolutions in CUDA graphs: older ones refuse the option."""
     option = dict([FLAGS[GRAPHS]])
     try:
         jax.jit(lambda: 0, compiler_options=option).lower().compile()
@@ -57,9 +57,9 @@ def records_convolutions():
 
 
 def compiler_options(settings):
-    """Return XLA's flags for these settings; what XLA_FLAGS says of command buffers comes first.
+    """Return XLA's flags for these settings. XLA_FLAGS overrides that of command buffers.
 
-    A trace switches them off.
+    A trace switches command buffers off by XLA_FLAGS.
     """
     flags = dict(FLAGS[setting] for setting in settings if setting in FLAGS)
     if COMMAND_BUFFERS in os.environ.get("XLA_FLAGS", ""):
@@ -80,9 +80,9 @@ def has(task, operation):
 
 
 def cudnn_attends(task):
-    """Whether cuDNN's kernels take the network's attention: not in float32, nor odd lengths.
+    """Return whether cuDNN has kernels for the network's attention: not float32, no odd length.
 
-    JAX 0.11.2 refuses ViT-B/16's 197 tokens ("Unsupported sequence length") where it trains.
+    JAX 0.11.2 refuses to train ViT-B/16, which has 197 tokens ("Unsupported sequence length").
     """
     lengths = [layer["output_shape"][0] for layer in task.network["layers"]
                if layer["op"].endswith("attention")]

@@ -13,7 +13,7 @@ from runners.arrays import transposed
 from runners.keras import transformers
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
-# Of the axes of vectors, [out, in] and [out, in, kh, kw].
+# Rank -> Keras's order of the axes of vectors, [out, in] and [out, in, kh, kw].
 KERAS_ORDER = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
 CANONICAL_NAMES = {
     "kernel": "weight", "bias": "bias", "gamma": "scale", "beta": "shift", "embeddings": "weight",
@@ -29,7 +29,7 @@ def build_model(task, lstm, lrn=None):
     TensorFlow has it: Keras itself has none.
     """
     network = task.network
-    # By layer: a global policy would outlive this task.
+    # Each layer gets the policy, because a global one would outlive this task.
     policy = keras.DTypePolicy(POLICIES[task.precision])
     batch_shape = (task.batch,) + _image_last(network["input_shape"])
     kind = "int64" if network["vocabulary"] else "float32"
@@ -38,86 +38,56 @@ def build_model(task, lstm, lrn=None):
     tables = {}
     for number, layer in enumerate(network["layers"]):
         inputs = [tensors[source] for source in layer["inputs"]]
-        if layer["op"] == "embedding":
-            a = layer["attributes"]
-            tables[layer["name"]] = keras.layers.Embedding(a["vocabulary"], a["units"],
-                                                           name=layer["name"], dtype=policy)
-            tensors[layer["name"]] = tables[layer["name"]](inputs[0])
-            continue
         options = {"name": layer["name"], "dtype": policy}
-        if layer["op"] == "lrn":
-            if lrn is None:
-                raise protocol.Unsupported(f"layer {layer['name']}: Keras 3 has no local response "
-                                           "normalisation; TensorFlow's own is not Keras's")
-            tensors[layer["name"]] = LocalResponseNorm(layer["attributes"], lrn,
-                                                       **options)(inputs[0])
-            continue
-        found = transformers.lower(layer, inputs, options, tables)
-        tensors[layer["name"]] = found if found is not None else _lower(
-            layer, inputs, policy, task.seed + number, lstm)
+        attributes = dict(layer["attributes"], seed=task.seed + number, lstm=lstm, lrn=lrn,
+                          tables=tables)
+        tensors[layer["name"]] = protocol.lowered(LAYERS, layer)(attributes, options, *inputs)
     outputs = {name: _image_first(tensor.shape[1:]) for name, tensor in tensors.items()}
     return keras.Model(tensors["input"], tensors[network["layers"][-1]["name"]]), outputs
 
 
-def _lower(layer, inputs, policy, seed, lstm):
-    """Apply one layer of the network to Keras tensors, images N H W C."""
-    op, a, x = layer["op"], layer["attributes"], inputs[0]
-    options = {"name": layer["name"], "dtype": policy}
-    layers = keras.layers
-    # On an image, Keras's last axis is C and the network's is W.
-    if op == "dense" and len(x.shape) < 4:
-        return layers.Dense(a["units"], **options)(x)
-    if op == "conv2d":
-        kernel, stride, padding = a["kernel"], a["stride"], a["padding"]
-        # Elsewhere Keras's "same" may pad one side more than the other.
-        same = stride == 1 and kernel == 2 * padding + 1
-        if padding and not same:
-            x = layers.ZeroPadding2D(padding, name=layer["name"] + "_padding", dtype=policy)(x)
-        return layers.Conv2D(a["filters"], kernel, strides=stride,
-                             padding="same" if same else "valid", groups=a["groups"],
-                             use_bias=a["bias"], **options)(x)
-    if op == "max_pool":
-        padding, room = a["padding"], [0, 0]
-        # Room for a last window that begins in the image.
-        if a["ceil"]:
-            room = [(a["kernel"] - 2 * padding - size) % a["stride"] for size in x.shape[1:3]]
-        if padding or any(room):
-            sides = [[padding, padding + more] for more in room]
-            x = keras.ops.pad(x, [[0, 0], *sides, [0, 0]], constant_values=-np.inf)
-        return layers.MaxPooling2D(a["kernel"], strides=a["stride"], **options)(x)
-    if op == "avg_pool":
-        return layers.AveragePooling2D(a["kernel"], strides=a["stride"], **options)(x)
-    if op == "global_avg_pool":
-        return layers.GlobalAveragePooling2D(**options)(x)
-    if op in ("relu", "sigmoid"):
-        return layers.Activation(op, **options)(x)
-    if op == "dropout":
-        return layers.Dropout(a["rate"], seed=seed, **options)(x)
-    if op == "batch_norm":
-        return layers.BatchNormalization(momentum=a["running"], epsilon=a["epsilon"],
-                                         **options)(x)
-    if op == "concat":
-        return layers.Concatenate(**options)(inputs)
-    if op == "add":
-        return layers.Add(**options)(inputs)
-    if op == "flatten":
-        return layers.Flatten(**options)(x)
-    if op == "subsample":
-        return x[:, ::a["stride"], ::a["stride"], :]
-    if op == "pad_channels":
-        return keras.ops.pad(x, [[0, 0], [0, 0], [0, 0], [0, a["extra"]]])
-    if op == "lstm":
-        return layers.LSTM(a["units"], return_sequences=True, **lstm, **options)(x)
-    raise protocol.Unsupported(f"layer {layer['name']}: {op} on {_image_first(x.shape[1:])} has no "
-                               "lowering in this runner")
+def conv(a, options, x):
+    kernel, stride, padding = a["kernel"], a["stride"], a["padding"]
+    # Elsewhere Keras's "same" may pad one side more than the other.
+    same = stride == 1 and kernel == 2 * padding + 1
+    if padding and not same:
+        x = keras.layers.ZeroPadding2D(padding, name=options["name"] + "_padding",
+                                       dtype=options["dtype"])(x)
+    return keras.layers.Conv2D(a["filters"], kernel, strides=stride,
+                               padding="same" if same else "valid", groups=a["groups"],
+                               use_bias=a["bias"], **options)(x)
+
+
+def max_pool(a, options, x):
+    padding, room = a["padding"], [0, 0]
+    # Room for a last window that begins in the image.
+    if a["ceil"]:
+        room = [(a["kernel"] - 2 * padding - size) % a["stride"] for size in x.shape[1:3]]
+    if padding or any(room):
+        sides = [[padding, padding + more] for more in room]
+        x = keras.ops.pad(x, [[0, 0], *sides, [0, 0]], constant_values=-np.inf)
+    return keras.layers.MaxPooling2D(a["kernel"], strides=a["stride"], **options)(x)
+
+
+def embedding(a, options, x):
+    table = keras.layers.Embedding(a["vocabulary"], a["units"], **options)
+    a["tables"][options["name"]] = table
+    return table(x)
+
+
+def local_response_norm(a, options, x):
+    if a["lrn"] is None:
+        raise protocol.Unsupported(f"layer {options['name']}: Keras 3 has no local response "
+                                   "normalisation; TensorFlow's own is not Keras's")
+    return LocalResponseNorm(a, **options)(x)
 
 
 class LocalResponseNorm(keras.layers.Layer):
     """The backend's own operation; its alpha is not divided by the size."""
 
-    def __init__(self, a, lrn, **options):
+    def __init__(self, a, **options):
         super().__init__(**options)
-        self.lrn = lrn
+        self.lrn = a["lrn"]
         self.options = {"depth_radius": a["size"] // 2, "bias": 1.0,
                         "alpha": a["alpha"] / a["size"], "beta": a["beta"]}
 
@@ -125,13 +95,43 @@ class LocalResponseNorm(keras.layers.Layer):
         return self.lrn(x, **self.options)
 
 
-def layouts(network):
-    """Map each parameter to its canonical shape, its axes and Keras's order of those.
+# Operation -> tensor, from the attributes, the options of every layer (name and precision) and the
+# input tensors, images (B, H, W, C). `build_model` adds `seed`, `lstm`, `lrn` and `tables` to the
+# attributes.
+LAYERS = {
+    "dense": lambda a, options, x: keras.layers.Dense(a["units"], **options)(x),
+    "conv2d": conv,
+    "max_pool": max_pool,
+    "avg_pool": lambda a, options, x: keras.layers.AveragePooling2D(
+        a["kernel"], strides=a["stride"], **options)(x),
+    "global_avg_pool": lambda a, options, x: keras.layers.GlobalAveragePooling2D(**options)(x),
+    "relu": lambda a, options, x: keras.layers.Activation("relu", **options)(x),
+    "sigmoid": lambda a, options, x: keras.layers.Activation("sigmoid", **options)(x),
+    "dropout": lambda a, options, x: keras.layers.Dropout(
+        a["rate"], seed=a["seed"], **options)(x),
+    "batch_norm": lambda a, options, x: keras.layers.BatchNormalization(
+        momentum=a["running"], epsilon=a["epsilon"], **options)(x),
+    "lrn": local_response_norm,
+    "concat": lambda a, options, *images: keras.layers.Concatenate(**options)(list(images)),
+    "add": lambda a, options, *both: keras.layers.Add(**options)(list(both)),
+    "flatten": lambda a, options, x: keras.layers.Flatten(**options)(x),
+    "subsample": lambda a, options, x: x[:, ::a["stride"], ::a["stride"], :],
+    "pad_channels": lambda a, options, x: keras.ops.pad(
+        x, [[0, 0], [0, 0], [0, 0], [0, a["extra"]]]),
+    "embedding": embedding,
+    "lstm": lambda a, options, x: keras.layers.LSTM(
+        a["units"], return_sequences=True, **a["lstm"], **options)(x),
+    **transformers.LAYERS,
+}
 
-    Its axes are that shape with a flattened C H W taken apart.
+
+def layouts(network):
+    """Map each parameter to its canonical shape, its axes and Keras's order of those axes.
+
+    The axes are the canonical shape; where features are a flattened image, they are C, H and W.
     """
     layouts, shapes = {}, {"input": tuple(network["input_shape"])}
-    # The C H W whose flattening a layer's features are, in Keras's order.
+    # Layer -> the C H W of the image whose flattened features it outputs, in Keras's order.
     flattened = {"input": ()}
     for layer in network["layers"]:
         name, op = layer["name"], layer["op"]

@@ -36,7 +36,7 @@ class Trainer:
     """The step of "Writing a training loop from scratch in JAX"."""
 
     def __init__(self, model, optimizer, device, settings):
-        self.model, self.optimizer, self.device = model, optimizer, device
+        self.device = device
         loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
         def compute_loss(trainable, non_trainable, inputs, targets):
@@ -55,21 +55,18 @@ class Trainer:
             return (trainable, non_trainable, optimizer_state), loss
 
         self.train_step = jax.jit(train_step, donate_argnums=0)
+        self.groups = (model.trainable_variables, model.non_trainable_variables,
+                       optimizer.variables)
         self.take()
 
     def take(self):
         """Copy the state out of Keras's variables: the step overwrites it."""
-        groups = (self.model.trainable_variables, self.model.non_trainable_variables,
-                  self.optimizer.variables)
-        self.state = jax.device_put([[variable.value for variable in group] for group in groups],
-                                    self.device, may_alias=False)
-        self.state = tuple(self.state)
+        values = tuple([variable.value for variable in group] for group in self.groups)
+        self.state = jax.device_put(values, self.device, may_alias=False)
 
     def give_back(self):
         """Write the state to Keras's variables, as its guide does at the end."""
-        groups = (self.model.trainable_variables, self.model.non_trainable_variables,
-                  self.optimizer.variables)
-        for variables, values in zip(groups, self.state, strict=True):
+        for variables, values in zip(self.groups, self.state, strict=True):
             for variable, value in zip(variables, values, strict=True):
                 # A copy, because the next step overwrites what it is given.
                 variable.assign(jax.numpy.array(value, copy=True))

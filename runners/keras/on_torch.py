@@ -26,7 +26,7 @@ def prepare(task):
 
 
 def keras_device(device):
-    # With "cpu:0" Keras 3.15.1 moves each new parameter: it is no leaf then and gets no gradient.
+    # With "cpu:0" Keras 3.15.1 moves each new parameter, which then is no leaf and has no gradient.
     return device.type
 
 

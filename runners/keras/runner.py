@@ -23,7 +23,7 @@ from runners.keras.layers import (
 
 backend = importlib.import_module("runners.keras.on_" + keras.backend.backend())
 
-# Not what a user's ~/.keras/keras.json may say.
+# A user's ~/.keras/keras.json may say something else.
 keras.config.set_image_data_format("channels_last")
 keras.config.set_floatx("float32")
 
@@ -70,12 +70,17 @@ class Runner(protocol.Runner):
         kind = np.int32 if self.task.network["vocabulary"] else np.float32
         self.ring = list(zip(np.ascontiguousarray(inputs, kind),
                              np.ascontiguousarray(targets, np.int32), strict=True))
-        if residence == "device":
+        self.on_device = residence == "device"
+        if self.on_device:
             self.ring = [self.trainer.place(batch) for batch in self.ring]
         self.position = 0
 
+    def batch(self, number):
+        batch = super().batch(number)
+        return batch if self.on_device else self.trainer.place(batch)
+
     def step(self):
-        self.last_loss = self.trainer.step(*self.trainer.place(self.next_batch()))
+        self.last_loss = self.trainer.step(*self.next_batch())
 
     def synchronize(self):
         self.trainer.synchronize()

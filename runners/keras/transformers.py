@@ -84,36 +84,22 @@ class TiedDense(keras.layers.Layer):
         return ops.matmul(x, ops.transpose(self.table.embeddings))
 
 
-def lower(layer, inputs, options, tables):
-    """Apply a layer of Transformers to Keras tensors; None for another layer.
-
-    `tables` are the Keras layers of embeddings, by name.
-    """
-    op, a, x = layer["op"], layer["attributes"], inputs[0]
-    if op == "layer_norm":
-        return keras.layers.LayerNormalization(epsilon=a["epsilon"], **options)(x)
-    if op == "gelu":
-        return ops.gelu(x, approximate=a["tanh"])
-    if op == "attention":
-        return Attention(a, **options)(x)
-    if op == "positions":
-        return Positions(**options)(x)
-    if op == "tokens":
-        return ops.reshape(x, (x.shape[0], -1, x.shape[-1]))  # (B, H, W, C) -> (B, H W, C)
-    if op == "class_token":
-        return ClassToken(**options)(x)
-    if op == "first_token":
-        return x[:, 0]
-    if op == "tied_dense":
-        return TiedDense(tables[a["tied"]], **options)(x)
-    if op == "linear":
-        return keras.layers.Dense(a["units"], use_bias=False, **options)(x)
-    if op == "rms_norm":
-        return keras.layers.RMSNormalization(epsilon=a["epsilon"], **options)(x)
-    if op == "rotary":
-        return Rotary(a, **options)(x)
-    if op == "grouped_attention":
-        return GroupedAttention(a, **options)(inputs)
-    if op == "swiglu":
-        return ops.silu(x) * inputs[1]
-    return None
+# As `layers.LAYERS`.
+LAYERS = {
+    "layer_norm": lambda a, options, x: keras.layers.LayerNormalization(
+        epsilon=a["epsilon"], **options)(x),
+    "gelu": lambda a, options, x: ops.gelu(x, approximate=a["tanh"]),
+    "attention": lambda a, options, x: Attention(a, **options)(x),
+    "positions": lambda a, options, x: Positions(**options)(x),
+    # (B, H, W, C) -> (B, H W, C)
+    "tokens": lambda a, options, x: ops.reshape(x, (x.shape[0], -1, x.shape[-1])),
+    "class_token": lambda a, options, x: ClassToken(**options)(x),
+    "first_token": lambda a, options, x: x[:, 0],
+    "tied_dense": lambda a, options, x: TiedDense(a["tables"][a["tied"]], **options)(x),
+    "linear": lambda a, options, x: keras.layers.Dense(a["units"], use_bias=False, **options)(x),
+    "rms_norm": lambda a, options, x: keras.layers.RMSNormalization(
+        epsilon=a["epsilon"], **options)(x),
+    "rotary": lambda a, options, x: Rotary(a, **options)(x),
+    "grouped_attention": lambda a, options, *parts: GroupedAttention(a, **options)(list(parts)),
+    "swiglu": lambda a, options, gate, value: ops.silu(gate) * value,
+}

@@ -50,7 +50,7 @@ def chain(*blocks):
 
 
 def one_bias_lstm(lstm):
-    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained."""
+    """cuDNN's cell adds two bias vectors; the second stays zero and untrained."""
     lstm.l0_h2h_bias.grad_req = "null"
     return lstm
 

@@ -22,7 +22,7 @@ def operators_of(run):
         with open(file) as opened:
             events = json.load(opened)["traceEvents"]
     spans, running = [], {}
-    # B begins and E ends; those of a thread stand in their order.
+    # B begins a span and E ends it; a thread's events come in order.
     for event in events:
         if event["ph"] == "B":
             running.setdefault(event["tid"], []).append(event)

@@ -31,7 +31,7 @@ KVSTORES = ("local", "device", "nccl")
 BETWEEN_NODES = ("dist_sync", "dist_device_sync")
 # Fixed, so that an fp16 trajectory can be compared: amp's own scale adapts and skips steps.
 LOSS_SCALE = 1024.0
-# What amp.init was called with in this process: at most one.
+# The precision that amp.init was called with in this process, at most one.
 precisions = []
 
 
@@ -68,7 +68,7 @@ class Runner(protocol.Runner):
         self.kvstore = task.strategy or "device"
         if task.ranks > 1:
             self.kvstore = nodes.join(task)
-        # For parts of the step: the training kvstore updates by itself and answers with weights.
+        # For parts of the step: the training kvstore updates the weights itself and returns them.
         self.aggregator = gluon.Trainer(list(self.trained.values()), "sgd", kvstore=self.kvstore,
                                         update_on_kvstore=False)
         self.trainer = self._make_trainer()
@@ -148,7 +148,7 @@ class Runner(protocol.Runner):
         return max(total - free for free, total in memory)
 
     def batch(self, number):
-        """(inputs, targets) on each device."""
+        """Return (inputs, targets) on each device."""
         batch = super().batch(number)
         return self._split(batch) if self.from_host else batch
 
@@ -176,7 +176,7 @@ class Runner(protocol.Runner):
         return losses
 
     def _aggregation(self):
-        """What `allreduce_grads` asks of a kvstore, of zeros: sums of sums would overflow."""
+        """Return what `allreduce_grads` asks of a kvstore, on zeros: sums of sums overflow."""
         store = self.kvstore if self.task.ranks > 1 else mx.kv.create(self.kvstore)
         buffers = [[gradient.zeros_like() for gradient in parameter.list_grad()]
                    for parameter in self.trained.values()]
@@ -190,7 +190,7 @@ class Runner(protocol.Runner):
         return aggregate
 
     def _count(self, losses):
-        """What the sums of gradients are divided by."""
+        """Return the number by which the sums of gradients are divided."""
         return sum(len(each) for each in losses) * self.task.ranks * self.scale
 
     def _batch_norms(self):
@@ -284,5 +284,5 @@ def refuse_a_gpu_without_kernels():
 
 
 def own_words(error):
-    """The last line of an MXNetError, which stands behind a stack of C++ frames."""
+    """Return the last line of an MXNetError, which follows a stack of C++ frames."""
     return str(error).strip().splitlines()[-1].replace("MXNetError:", "").strip()[:300]

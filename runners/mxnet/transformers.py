@@ -9,22 +9,29 @@ import numpy as np
 from mxnet import gluon
 from mxnet.gluon import nn
 
-# Subtracted from scores that a token may not read.
+# Subtracted from the scores of tokens that a token may not read.
 FAR = 1e30
 
 
 class Attention(gluon.HybridBlock):
-    """Batched products and a softmax, as GluonNLP writes attention."""
+    """Batched products and a softmax, as GluonNLP writes attention.
 
-    def __init__(self, heads, causal, shape, prefix):
+    MXNet's products share no heads, so heads of keys and values that are fewer are repeated.
+    """
+
+    def __init__(self, a, length, width, prefix):
         super().__init__(prefix=prefix)
-        self.heads, self.width = heads, shape[1] // (3 * heads)
-        if causal:
-            later = np.triu(np.full((1, shape[0], shape[0]), -FAR, np.float32), 1)
+        self.heads, self.width = a["heads"], width
+        self.groups = a.get("groups", self.heads)
+        if a["causal"]:
+            later = np.triu(np.full((1, length, length), -FAR, np.float32), 1)
             self.mask = self.params.get_constant("mask", later)
 
-    def hybrid_forward(self, F, x, mask=None):
-        q, k, v = (self.heads_of(part) for part in F.split(x, num_outputs=3, axis=2))
+    def hybrid_forward(self, F, *parts, mask=None):
+        # (B, T, 3 H D), or (B, T, H D) and twice (B, T, G D) -> (B H, T, D) each
+        parts = parts if len(parts) == 3 else F.split(parts[0], num_outputs=3, axis=2)
+        counts = self.heads, self.groups, self.groups
+        q, k, v = (self.heads_of(F, part, count) for part, count in zip(parts, counts))
         scores = F.batch_dot(q / math.sqrt(self.width), k, transpose_b=True)  # (B H, T, T)
         if mask is not None:
             scores = F.broadcast_add(scores, mask)
@@ -32,34 +39,11 @@ class Attention(gluon.HybridBlock):
         y = y.reshape((-4, -1, self.heads, 0, 0)).transpose((0, 2, 1, 3))
         return y.reshape((0, 0, -3))
 
-    def heads_of(self, x):
-        x = x.reshape((0, 0, self.heads, -1)).transpose((0, 2, 1, 3))
-        return x.reshape((-3, 0, 0))  # (B, T, H D) -> (B H, T, D)
-
-
-class GroupedAttention(gluon.HybridBlock):
-    """As `Attention`, of heads that several queries share: MXNet's products have no such form."""
-
-    def __init__(self, a, shape, prefix):
-        super().__init__(prefix=prefix)
-        self.heads, self.groups, self.width = a["heads"], a["groups"], shape[1] // a["heads"]
-        later = np.triu(np.full((1, shape[0], shape[0]), -FAR, np.float32), 1)
-        self.mask = self.params.get_constant("mask", later)
-
-    def hybrid_forward(self, F, q, k, v, mask):
-        q = self.heads_of(q, self.heads)
-        k, v = (self.heads_of(F.repeat(part.reshape((0, 0, self.groups, -1)),
-                                       self.heads // self.groups, axis=2).reshape((0, 0, -3)),
-                              self.heads) for part in (k, v))
-        scores = F.batch_dot(q / math.sqrt(self.width), k, transpose_b=True)  # (B H, T, T)
-        y = F.batch_dot(F.softmax(F.broadcast_add(scores, mask), axis=-1), v)
-        y = y.reshape((-4, -1, self.heads, 0, 0)).transpose((0, 2, 1, 3))
-        return y.reshape((0, 0, -3))
-
-    @staticmethod
-    def heads_of(x, heads):
-        x = x.reshape((0, 0, heads, -1)).transpose((0, 2, 1, 3))
-        return x.reshape((-3, 0, 0))  # (B, T, H D) -> (B H, T, D)
+    def heads_of(self, F, x, count):
+        x = x.reshape((0, 0, count, -1))
+        if count < self.heads:
+            x = F.repeat(x, self.heads // count, axis=2)
+        return x.transpose((0, 2, 1, 3)).reshape((-3, 0, 0))  # (B, T, H, D) -> (B H, T, D)
 
 
 class RMSNorm(gluon.HybridBlock):
@@ -133,7 +117,7 @@ LAYERS = {
         epsilon=a["epsilon"], in_channels=shape[-1], prefix=prefix),
     "gelu": lambda a, shape, prefix: nn.HybridLambda(gelu_tanh if a["tanh"] else gelu),
     "attention": lambda a, shape, prefix: Attention(
-        a["heads"], a["causal"], shape, prefix),
+        a, shape[0], shape[1] // (3 * a["heads"]), prefix),
     "positions": lambda a, shape, prefix: Positions(tuple(shape), prefix),
     "tokens": lambda a, shape, prefix: nn.HybridLambda(
         lambda F, x: x.reshape((0, 0, -1)).transpose((0, 2, 1))),
@@ -144,7 +128,8 @@ LAYERS = {
         a["units"], flatten=False, use_bias=False, in_units=shape[-1], prefix=prefix),
     "rms_norm": lambda a, shape, prefix: RMSNorm(a, shape[-1], prefix),
     "rotary": Rotary,
-    "grouped_attention": GroupedAttention,
+    "grouped_attention": lambda a, shape, prefix: Attention(
+        a, shape[0], shape[1] // a["heads"], prefix),
     "swiglu": lambda a, shape, prefix: nn.HybridLambda(
         lambda F, gate, value: gate * F.sigmoid(gate) * value),
 }

@@ -15,7 +15,7 @@ from runners.protocol import Unsupported
 class Graph(network_file.Graph):
     """Collects nodes and constants; knows the scales of tensors and the integers of products."""
 
-    def __init__(self, network, arrays, batch, kind):
+    def __init__(self, network, arrays, batch):
         super().__init__(network, arrays, batch, "fp32")
         if reason := int8.refusal(network):
             raise Unsupported(reason)
@@ -52,7 +52,7 @@ class Graph(network_file.Graph):
 def weights_of(graph, layer):
     """Return a product's weight and, where it has one, its bias."""
     name, product = layer["name"], graph.products[layer["name"]]
-    # All its numbers count, in the norm's file too.
+    # All its numbers count as trained, folded or not.
     graph.read.update(f"{name}.{key}" for key in layer["parameters"])
     weights = [graph.dequantised(f"{name}.weight", product.weight, product.scales)]
     if product.bias is not None:
@@ -87,4 +87,4 @@ OPERATIONS = {**network_file.OPERATIONS, "dense": dense, "conv2d": conv2d, "batc
 
 def model_of(network, arrays, batch):
     """Return the model and how many trained numbers it holds, as `network_file.model_of` does."""
-    return network_file.model_from(Graph(network, arrays, batch, "int8"), OPERATIONS)
+    return network_file.model_from(Graph(network, arrays, batch), OPERATIONS)

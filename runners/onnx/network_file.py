@@ -20,7 +20,7 @@ IR_VERSION = 10
 KINDS = {"fp32": TensorProto.FLOAT, "fp16": TensorProto.FLOAT16}
 INPUT, OUTPUT = "input", "output"
 STATISTICS = (".mean", ".variance")
-# Of our gates i f g o in ONNX's order.
+# The numbers of our gates i f g o in ONNX's order.
 GATES = (0, 3, 1, 2)
 
 
@@ -33,7 +33,7 @@ class Graph:
         self.network, self.arrays, self.batch = network, arrays, batch
         self.kind, self.type = KINDS[kind], helper.tensor_dtype_to_np_dtype(KINDS[kind])
         self.nodes, self.constants, self.shapes = [], {}, {INPUT: network["input_shape"]}
-        # The full names of the weights that some node reads.
+        # The full names of all weights that nodes read.
         self.read = set()
 
     def constant(self, name, array):

@@ -1,8 +1,8 @@
 """A network as an ONNX file in bf16, of operators that ONNX Runtime's CUDA provider has in bf16.
 
 Its batch norm, pooling and LRN read no bf16 (1.31). A batch norm is folded into its convolution,
-as ONNX Runtime folds it in other formats. What else lacks bf16 reads float32. Of this opset it has
-no pooling on CUDA in any format: a mean replaces the global one, and a session refuses MaxPool.
+as ONNX Runtime folds it in other formats. Other operations without bf16 read float32. On CUDA it
+has no pooling of this opset: a mean replaces the global one, and a session refuses MaxPool.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ class Graph(network_file.Graph):
 
     opset = OPSET
 
-    def __init__(self, network, arrays, batch, kind="bf16"):
+    def __init__(self, network, arrays, batch):
         super().__init__(network, arrays, batch, "fp32")
         self.kind = TensorProto.BFLOAT16
         self.type = helper.tensor_dtype_to_np_dtype(self.kind)

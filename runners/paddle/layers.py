@@ -39,7 +39,7 @@ class Net(nn.Layer):
 
 
 class OneBiasLSTM(nn.LSTM):
-    """Paddle's cell has two bias vectors whose sum acts; the second stays zero and untrained.
+    """Paddle's cell adds two bias vectors; the second stays zero and untrained.
 
     It has a gradient all the same (`trained` leaves it out): with `stop_gradient` the backward pass
     of Paddle 3.3.1 dies ("Required tensor shall not be nullptr"), and without the bias Paddle

@@ -35,7 +35,7 @@ REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
 
 class MeanLoss(nn.Layer):
-    """The whole forward pass with its loss: what `tuned` makes one static program of."""
+    """The whole forward pass with its loss: `compiled` makes one static program of it."""
 
     def __init__(self, model, task):
         super().__init__()

@@ -7,27 +7,20 @@ from paddle import nn
 
 
 class Attention(nn.Layer):
-    def __init__(self, heads, causal):
-        super().__init__()
-        self.heads, self.causal = heads, causal
+    """Paddle's own; heads of keys and values may be fewer."""
 
-    def forward(self, x):
-        # (B, T, 3 H D) -> three of (B, T, H, D)
-        q, k, v = (part.reshape([0, 0, self.heads, -1]) for part in paddle.chunk(x, 3, axis=-1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return y.flatten(2)
-
-
-class GroupedAttention(nn.Layer):
     def __init__(self, a):
         super().__init__()
-        self.heads = a["heads"], a["groups"], a["groups"]
+        self.heads, self.groups = a["heads"], a.get("groups", a["heads"])
+        self.causal = a["causal"]
 
     def forward(self, *parts):
-        # (B, T, H D), (B, T, G D), (B, T, G D) -> (B, T, H or G, D) each
-        q, k, v = (part.reshape([0, 0, heads, -1])
-                   for part, heads in zip(parts, self.heads, strict=True))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True).flatten(2)
+        # (B, T, 3 H D), or (B, T, H D) and twice (B, T, G D) -> (B, T, H or G, D) each
+        q, k, v = parts if len(parts) == 3 else paddle.chunk(parts[0], 3, axis=-1)
+        q = q.reshape([0, 0, self.heads, -1])
+        # No `zip`: that of `to_static` knows no `strict`.
+        k, v = (part.reshape([0, 0, self.groups, -1]) for part in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).flatten(2)
 
 
 class RMSNorm(nn.Layer):
@@ -106,7 +99,7 @@ class TiedDense(nn.Layer):
 LAYERS = {
     "layer_norm": lambda a, shape: nn.LayerNorm(shape[-1], epsilon=a["epsilon"]),
     "gelu": lambda a, shape: nn.GELU(approximate=a["tanh"]),
-    "attention": lambda a, shape: Attention(a["heads"], a["causal"]),
+    "attention": lambda a, shape: Attention(a),
     "positions": lambda a, shape: Positions(shape),
     "tokens": lambda a, shape: Tokens(),
     "class_token": lambda a, shape: ClassToken(shape[-1]),
@@ -115,6 +108,6 @@ LAYERS = {
     "linear": lambda a, shape: nn.Linear(shape[-1], a["units"], bias_attr=False),
     "rms_norm": lambda a, shape: RMSNorm(a, shape[-1]),
     "rotary": Rotary,
-    "grouped_attention": lambda a, shape: GroupedAttention(a),
+    "grouped_attention": lambda a, shape: Attention(a),
     "swiglu": lambda a, shape: SwiGLU(),
 }

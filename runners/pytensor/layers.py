@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from numpy import float32
 from pytensor.tensor.special import log_softmax, softmax
 
 from runners.protocol import Unsupported, lowered
@@ -119,10 +120,6 @@ def without(reason):
         raise Unsupported(reason)
 
     return refuse
-
-
-def float32(number):
-    return np.float32(number)
 
 
 IMAGES = "PyTensor 3 has no {}: its signal.convolve2d takes one image and one kernel"

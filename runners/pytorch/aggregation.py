@@ -31,7 +31,7 @@ class Aggregation:
         return model, cls(model, task)
 
     def aggregate(self):
-        """Put the mean over all ranks in the place of this rank's gradients."""
+        """Replace this rank's gradients by the mean over all ranks."""
 
     def local(self):
         """Return the context in which a backward pass leaves this rank's own gradients."""
@@ -79,7 +79,7 @@ class Aggregation:
 class Messages(Aggregation):
     """Averages one buffer of all gradients of `parameters`; a strategy is a way to `average`."""
 
-    # Elements: each gradient, and each rank's part of the buffer, begins at a multiple.
+    # Each gradient, and each rank's part of the buffer, begins at a multiple of this many elements.
     quantum = 1
 
     def __init__(self, parameters, task):
@@ -87,7 +87,7 @@ class Messages(Aggregation):
         starts, end = layout(parameters, self.quantum)
         whole = self.ranks * self.quantum
         self.flat = torch.zeros(-(-end // whole) * whole, device=parameters[0].device)
-        # A fused optimiser walks parameter and gradient in memory order, so strides must agree.
+        # A fused optimiser reads parameter and gradient in memory order, so strides must agree.
         self.views = [self.flat.as_strided(parameter.shape, parameter.stride(), start)
                       for parameter, start in zip(parameters, starts, strict=True)]
 

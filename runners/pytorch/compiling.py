@@ -7,7 +7,7 @@ import torch
 
 from runners.protocol import Unsupported
 
-# Before a capture, as PyTorch's notes on CUDA graphs ask.
+# Calls before a capture, as PyTorch's notes on CUDA graphs ask.
 WARM_UP_CALLS = 3
 
 
@@ -36,7 +36,7 @@ def captured(work, examples, warm_up=WARM_UP_CALLS):
             work(*examples)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    # NCCL's watchdog asks the device meanwhile, which "global" would refuse.
+    # NCCL's watchdog queries the device meanwhile, which the mode "global" would refuse.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = work(*examples)
 

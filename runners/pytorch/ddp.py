@@ -20,9 +20,9 @@ from runners.pytorch.parallel import local_rank
 
 # Rank of PowerSGD's matrices, as in its authors' ResNet-18; PyTorch recommends 1 to 4.
 RANK = 2
-# The fewest that the hook allows: DDP sorts its buckets in the first.
+# The fewest plain steps that the hook allows: DDP sorts its buckets in the first.
 VANILLA_STEPS = 2
-# PyTorch's remedy for columns of zeros, which gradients behind a ReLU have.
+# PyTorch's remedy for columns of zeros, which occur in gradients because of ReLU.
 EPSILON = 1e-8
 
 
@@ -60,7 +60,7 @@ class DDP(Aggregation):
         """Yield the number of each bucket, how many there are, and its parameters."""
         parameters = self.replica.module.parameters()
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        # As "3 2, 1 0".
+        # A text like "3 2, 1 0".
         text = self.replica._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")
         if not text:
             raise Unsupported("DDP sorts its buckets in its first step: train one before asking "
@@ -79,7 +79,7 @@ class Hooked(DDP):
         replica.register_comm_hook(self.state, self.hook)
 
     def starter(self):
-        # That of training keeps its errors.
+        # A state of its own, because the training's state keeps errors.
         state = self.make_state()
         return lambda bucket: self.hook(state, bucket)
 
@@ -89,7 +89,7 @@ class BF16Compress(Hooked):
 
     @staticmethod
     def hook(state, bucket):
-        """PyTorch's hook. By its own name DDP refuses it on CPUs, although gloo adds bf16."""
+        """PyTorch's hook under another name: DDP refuses its own on CPUs, though gloo adds bf16."""
         return bf16_compress_hook(state, bucket)
 
     @staticmethod
@@ -155,8 +155,8 @@ def replicate(model, task):
     on_gpu = task.device == "cuda"
     if task.tuning == "tuned":
         # Batch norm's running averages take no part in training, so no rank sends them. A static
-        # graph wants its first step sent, and a check of a lossy strategy begins without (torch
-        # 2.13); on GPUs a capture's warm-up comes first.
+        # graph must aggregate in its first step, and the check of a lossy strategy begins with a
+        # step that does not (torch 2.13); on GPUs a capture's warm-up comes first.
         options = {"gradient_as_bucket_view": True, "broadcast_buffers": False,
                    "static_graph": on_gpu or task.strategy == "ddp"}
     # PyTorch's notes on CUDA graphs want DDP made on a side stream.

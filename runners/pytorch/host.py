@@ -25,7 +25,7 @@ class HostOne(Messages):
 
     def __init__(self, parameters, task):
         super().__init__(parameters, task)
-        # For the host's own barrier; NCCL's is one of devices.
+        # For a barrier of hosts; NCCL's is one of devices.
         self.group = dist.new_group(backend="gloo")
         # The mean has its own row: a rank may still copy it down during another's next step.
         self.rows = shared_floats(self.ranks + 1, self.flat.numel(), self.rank, self.group)
@@ -56,7 +56,7 @@ class HostAll(HostOne):
 
 
 def adding_threads():
-    """Return how many threads add beside GPUs: half the processors, two of which may be one core.
+    """Return how many threads add next to GPUs: half the processors, as two may share a core.
 
     Each operation waits for its slowest thread, and a thread that shares its core waits 4 to 8 ms
     for the scheduler. On 64 processors (four H200s) the mean of four times 57 MB took 2.0 ms with
@@ -90,7 +90,7 @@ def shared_floats(rows, columns, rank, group):
 
 
 def in_lines(count):
-    """Round up to whole cache lines, so that the next row begins on one, like PyTorch's memory."""
+    """Round up to whole cache lines: then each row begins on one, as PyTorch's memory does."""
     line = LINE_BYTES // FLOAT_BYTES
     return -(-count // line) * line
 

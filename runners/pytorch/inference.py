@@ -50,8 +50,6 @@ class PyTorch(Engine):
         self.model.eval()
         if "channels_last" in self.settings:
             self.model = self.model.to(memory_format=torch.channels_last)
-        self.count = sum(parameter.numel() for parameter in self.model.parameters()
-                         if parameter.requires_grad)
         self.run = self.compiled()
 
     def compiled(self):
@@ -67,7 +65,8 @@ class PyTorch(Engine):
         return run
 
     def parameter_count(self):
-        return self.count
+        return sum(parameter.numel() for parameter in self.model.parameters()
+                   if parameter.requires_grad)
 
     def feed(self, inputs, targets, residence):
         self.on_device = residence == "device"

@@ -19,9 +19,9 @@ PARAMETER_NAMES = {
 class Net(torch.fx.GraphModule):
     """The network's layers by name, and `forward` as somebody would write it, a line a layer.
 
-    A loop over the layers would cost `torch.compile` all of them where one breaks its graph, as
-    `nn.LSTM` does (torch 2.13). An output is freed after its last use. `torch.fx` gives each
-    instance its `forward`, so one that a subclass defines never runs.
+    If `forward` were a loop, a layer that breaks the graph, as `nn.LSTM` does (torch 2.13), would
+    leave all layers uncompiled. An output is freed after its last use. `torch.fx` gives each
+    instance its own `forward`, so one that a subclass defines never runs.
     """
 
     def __init__(self, network):
@@ -49,10 +49,10 @@ def written(wiring):
 
 
 class OneBiasLSTM(nn.RNNBase):
-    """cuDNN's cell has two bias vectors whose sum acts; the second stays zero and untrained.
+    """cuDNN's cell adds two bias vectors; the second stays zero and untrained.
 
-    It is not an `nn.LSTM`: `torch.compile` leaves all of a network that holds one uncompiled (torch
-    2.13), the products with 10,000 words too.
+    It is not an `nn.LSTM`: `torch.compile` compiles nothing of a network that holds one (torch
+    2.13), not even the product with 10,000 words.
     """
 
     def __init__(self, inputs, units):

@@ -17,7 +17,7 @@ import torch
 from runners.pytorch.aggregation import Messages, exchange
 
 BLOCK = 1024
-# Two float32, behind the 128 bytes of a block's signs.
+# Two float32, which follow the 128 bytes of a block's signs.
 MEANS_BYTES = 8
 
 
@@ -33,7 +33,7 @@ class OneBit(Messages):
         used = torch.zeros_like(self.flat)
         for view in self.views:
             used.as_strided(view.shape, view.stride(), view.storage_offset()).fill_(1)
-        # From a parameter's end to the next block.
+        # Elements between a parameter's end and the next block.
         self.unused = used.view_as(self.blocks) == 0
         self.unused_counts = self.unused.sum(-1)
         self.powers = 2 ** torch.arange(8, dtype=torch.uint8, device=self.flat.device)

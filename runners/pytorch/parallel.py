@@ -15,11 +15,11 @@ from runners.protocol import Unsupported, refuse_unknown
 from runners.pytorch.aggregation import Aggregation
 from runners.pytorch.strategies import STRATEGIES, implementation
 
-# For the other ranks, which may compile meanwhile.
+# How long a rank waits for the others, which may compile meanwhile.
 WAIT_SECONDS = 600
-# For one number of each rank to go round; making communicators takes seconds.
+# How long the first all-reduce, of one number, may take; making communicators takes seconds.
 FIRST_SECONDS = 120
-# Before a graph is captured: DDP sorts its buckets and times itself in the first ten.
+# Steps before a graph is captured: DDP sorts its buckets and times itself in the first ten.
 WARM_UP_STEPS = 11
 
 
@@ -54,7 +54,7 @@ def _device(task):
 
 
 def _meet(device, task):
-    """Let one number go round. Where GPUs do not reach one another directly, it never arrives.
+    """All-reduce one number, which never ends where GPUs do not reach one another directly.
 
     Raises RuntimeError then, and says what helps, long before a check would time out.
     """

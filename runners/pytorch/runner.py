@@ -37,7 +37,7 @@ class Runner(protocol.Runner):
         self.task = task
         self.settings = protocol.settings_of(task, tiers(task))
         self.device = parallel.join(task) if task.ranks > 1 else torch.device(task.device)
-        # Code compiled for an earlier task's batch would be compiled anew for batches of any size.
+        # Else code compiled for an earlier task would be compiled again, for batches of any size.
         torch._dynamo.reset()
         set_arithmetic(task)
         torch.backends.cudnn.benchmark = "cuDNN benchmark" in self.settings
@@ -48,8 +48,8 @@ class Runner(protocol.Runner):
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         protocol.assert_network(task.network, output_shapes(self.model, task.network, self.device),
                        trained_shapes(self.model, self.names))
-        self.keeps_channels_last = self.channels_last = "channels_last" in self.settings
-        if self.channels_last:
+        self.keeps_channels_last = "channels_last" in self.settings
+        if self.keeps_channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.replica, self.aggregation = parallel.aggregated(self.model, task)
         self.whole_batch, self.parted = self.aggregation.whole_batch, self.aggregation.parted
@@ -91,7 +91,7 @@ class Runner(protocol.Runner):
         self.ring = [self._place(x, y, residence) for x, y in zip(inputs, targets, strict=True)]
         self.position = 0
         if self.device.type == "cuda":
-            # What the proof has left is not the training's.
+            # Memory that the proof used does not count as the training's.
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
@@ -152,9 +152,9 @@ class Runner(protocol.Runner):
     def variant(self, name):
         """Return a part that takes the step's next batch, in its own graph if the step has one.
 
-        What a lossy strategy keeps for the next step moves in FBA and A, batch norm's running
-        averages in all. In `stock` DDP sends those before each forward pass that ends in an
-        aggregation, so their time counts as aggregation.
+        FBA and A change what a lossy strategy keeps for the next step; all parts change batch
+        norm's running averages. In `stock` DDP sends those averages before each forward pass that
+        ends in an aggregation, so their time counts as aggregation.
         """
         if not self.aggregation.timed_in_parts:
             raise Unsupported(f"strategy '{self.task.strategy}' sends in the midst of forward and "
@@ -168,7 +168,7 @@ class Runner(protocol.Runner):
         return Part(lambda: work(*self.next_batch()), self.synchronize)
 
     def peak_memory(self):
-        """Peak of what the allocator holds: memory of CUDA graphs is reserved, not allocated."""
+        """Return the peak of reserved bytes: memory of CUDA graphs is reserved, not allocated."""
         return torch.cuda.max_memory_reserved()
 
     def profile(self, run):
@@ -236,7 +236,7 @@ class Runner(protocol.Runner):
         return loss
 
     def _loss(self, inputs, targets):
-        # Autocast stands inside what is compiled: outside, an fp16 run had the errors of a bf16
+        # Autocast is inside the compiled function: outside, an fp16 run had the errors of a bf16
         # run before it (torch 2.11).
         with self._autocast():
             logits = self.replica(inputs)  # (B, K) or (B, T, K)
@@ -259,7 +259,7 @@ class Runner(protocol.Runner):
         return inputs.to(self.device), targets.to(self.device)
 
     def _layout(self):
-        return torch.channels_last if self.channels_last else torch.contiguous_format
+        return torch.channels_last if self.keeps_channels_last else torch.contiguous_format
 
     def _in_layout(self, inputs):
         return inputs.contiguous(memory_format=self._layout())
@@ -279,7 +279,7 @@ class Runner(protocol.Runner):
                 if isinstance(part, nn.BatchNorm2d)}
 
     def _trained(self):
-        """Group what is trained by its kind: one call of an optimiser takes tensors of one kind."""
+        """Group trained parameters by type: one optimiser call takes no mix with DTensors."""
         kinds = {}
         for parameter in self.model.parameters():
             if parameter.requires_grad:

@@ -163,7 +163,7 @@ class Answers(Built):
     def _once(self, runner):
         """Return by name the gradients and moved statistics of one step, and its loss.
 
-        Those of an LSTM's gates stand alone, as `lstm1.bias.f`.
+        Each gate of an LSTM has its own entry, such as `lstm1.bias.f`.
         """
         self._prepare(runner)
         gradients = runner.gradients()

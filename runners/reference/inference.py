@@ -106,7 +106,7 @@ def quantise(built, arrays, moving=""):
         if name + ".bias" in built.weights:
             built.weights[name + ".bias"][...] = 0 if name in norms else bias
     scales = int8.scales(network, arrays)
-    # Of a runner with random rounding: what is stored was computed in float32.
+    # A runner with random rounding stores what it computed in float32.
     computed = getattr(built, "rounded", np.asarray)
 
     def store(name, y):

@@ -38,7 +38,7 @@ class Runner(protocol.Runner):
         self.last_reader = {source: layer["name"]
                             for layer in self.layers for source in layer["inputs"]}
         random = np.random.RandomState(task.seed) if task.dropout else None
-        # In the order of the shards, dropout follows its seed.
+        # With dropout shards run in order, so that the masks follow the seed.
         self.threads = 1 if random else self.shards
         self.attributes = {
             layer["name"]: dict(layer["attributes"], random=random,
@@ -173,7 +173,7 @@ class Runner(protocol.Runner):
             name = layer["name"]
             y, saved[name] = self._forward_layer(layer, outputs)
             outputs[name] = self.store(name, y)
-            # Deep networks on large images would keep gigabytes that nobody reads again.
+            # Deep networks on large images would keep gigabytes that are not read again.
             for source in set(layer["inputs"]):
                 if self.last_reader[source] == name:
                     del outputs[source]

@@ -44,6 +44,15 @@ def candidate(compute, exact):
     return Candidate(compute, nothing, error=relative_error(compute().double(), exact))
 
 
+def convolution(kind, x, weight, y, options):
+    """Return a function that computes one pass of a convolution by PyTorch's own code."""
+    return {
+        "forward": lambda: F.conv2d(x, weight, **options),
+        "backward_data": lambda: grad.conv2d_input(x.shape, weight, y, **options),
+        "backward_filter": lambda: grad.conv2d_weight(x, weight.shape, y, **options),
+    }[kind]
+
+
 class Layer:
     """A point's operands; each method returns a function that computes the point's pass."""
 
@@ -59,13 +68,9 @@ class Layer:
 
     def library(self, kind):
         """PyTorch's own convolution: oneDNN in float32, ATen's loops in float64."""
-        x, weight, y = self.x.to(kind), self.weight.to(kind), self.y.to(kind)
-        options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
-        return {
-            "forward": lambda: F.conv2d(x, weight, **options),
-            "backward_data": lambda: grad.conv2d_input(x.shape, weight, y, **options),
-            "backward_filter": lambda: grad.conv2d_weight(x, weight.shape, y, **options),
-        }[self.kind]
+        operands = (each.to(kind) for each in (self.x, self.weight, self.y))
+        return convolution(self.kind, *operands, {
+            "stride": self.stride, "padding": self.padding, "groups": self.groups})
 
     def unfolded(self):
         """Each window of the image becomes a column; then one matrix product a sample and group."""

@@ -8,12 +8,12 @@ to compare with; it computes nothing that is timed.
 import ctypes
 
 import torch
-from torch.nn import grad
 
 from runners.protocol import Unsupported
 from runners.pytorch.runner import Runner
 from runners.studies import candidates
 from runners.studies.candidates import Candidate, relative_error
+from runners.studies.cpu_convolutions import convolution
 
 # Enumerations of cudnn_cnn_v9.h; a place in a tuple is the algorithm's number.
 ALGORITHMS = {
@@ -28,10 +28,10 @@ FUNCTIONS = {"forward": "Forward", "backward_data": "BackwardData",
 NCHW, FLOAT, CROSS_CORRELATION = 0, 0, 1
 # CUDNN_DEFAULT_MATH may use TF32 on fp32 tensors, CUDNN_FMA_MATH keeps tensor cores out.
 MATH = {"tf32": 0, "fma": 3}
-# Of the free memory, for the workspace.
+# The share of the free memory that the workspace may take.
 FREE_SHARE = 0.9
 ONE, ZERO = ctypes.c_float(1), ctypes.c_float(0)
-# Of a pass whose samples do not depend on each other.
+# Samples that are compared of a pass whose samples do not depend on each other.
 CHECKED_SAMPLES = 2
 
 
@@ -121,13 +121,8 @@ class Layer:
         """Compute the pass in float64 by PyTorch's own unfolding, for the samples in `checked`."""
         options = {"stride": self.stride, "padding": self.padding, "groups": self.groups}
         x, y = self.x[self.checked].double(), self.y[self.checked].double()
-        weight = self.weight.double()
         with torch.backends.cudnn.flags(enabled=False):
-            if self.kind == "forward":
-                return torch.nn.functional.conv2d(x, weight, **options)
-            if self.kind == "backward_data":
-                return grad.conv2d_input(x.shape, weight, y, **options)
-            return grad.conv2d_weight(x, weight.shape, y, **options)
+            return convolution(self.kind, x, self.weight.double(), y, options)()
 
     def workspace_bytes(self, number):
         """Return the bytes that an algorithm needs, None where cuDNN does not offer it."""

@@ -23,7 +23,7 @@ from runners.wire import own_rank
 
 # After this PyTorch's threads sleep; they look for work for about a millisecond first.
 IDLE_SECONDS = 0.005
-# Copies and sums take buffers of so many bytes in turn: gradients come from memory, not a cache.
+# Copies and sums cycle through so many bytes: gradients come from memory, not from a cache.
 COLD_BYTES = 2**27
 
 
@@ -63,11 +63,11 @@ class Links:
 
     def __init__(self, task):
         self.task, self.rank, self.ranks = task, task.rank, task.ranks
-        # Beside GPUs a trial names none.
+        # A trial on GPUs names no threads.
         self.threads = task.threads or 1
         several = task.ranks > 1
         self.device = parallel.join(task) if several else torch.device(task.device)
-        # For the host's own barrier.
+        # For a barrier of hosts.
         self.group = dist.new_group(backend="gloo") if several else None
         self.placed = {}
         self.idle_seconds = 0.0
@@ -116,7 +116,7 @@ class Links:
         return torch.zeros(count, device=self.device)
 
     def in_turn(self, count, host=False):
-        """Return buffers of so many floats, one after another for ever."""
+        """Return an endless iterator over buffers of `count` floats."""
         room = max(1, COLD_BYTES // (FLOAT_BYTES * count)) * count
         return itertools.cycle(self.floats(room, host).split(count))
 
@@ -193,7 +193,7 @@ def host_sum_one(here, count):
 
 
 def host_sum_all(here, count):
-    """All threads of rank 0 do. They sleep before, as between steps: waking 32 takes long."""
+    """All threads of rank 0 add. They sleep before, as between steps: waking 32 takes long."""
     torch.set_num_threads(adding_threads() if here.device.type == "cuda" else here.threads)
     return host_sum(here, count, torch.Tensor.detach, IDLE_SECONDS)
 
@@ -245,13 +245,13 @@ def device_copy(here, count):
 
 
 def bit_pack(here, count):
-    """Every device packs so many values into bits as 1-bit SGD does, and keeps the error."""
+    """Every device packs `count` values into bits as 1-bit SGD does, and keeps the error."""
     one_bit = one_bit_of(here, count)
     return lambda: one_bit.pack(one_bit.blocks, one_bit.errors, slice(None))
 
 
 def bit_unpack(here, count):
-    """Every device restores so many values from bits."""
+    """Every device restores `count` values from bits."""
     one_bit = one_bit_of(here, count)
     packed = one_bit.pack(one_bit.blocks, one_bit.errors, slice(None))
     return lambda: one_bit.unpack(packed)

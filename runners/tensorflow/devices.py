@@ -42,7 +42,7 @@ def prepare_devices(task):
         # Hidden GPUs cannot be used by accident.
         visible = gpus[:local] if task.device == "cuda" else []
         tf.config.set_visible_devices(visible, "GPU")
-        # Else TensorFlow takes all memory and its peak says nothing.
+        # Else TensorFlow takes all memory, and the peak means nothing.
         for gpu in visible:
             tf.config.experimental.set_memory_growth(gpu, True)
         if task.device == "cpu" and local > 1:
@@ -66,7 +66,7 @@ def tiers(task, compiles):
     found = {"stock": ["XLA"] * compiles("auto"), "compiled": ["XLA"] * compiles(True),
              "tuned": ["XLA"], "uncompiled": []}
     for tuning, settings in found.items():
-        # On a CPU there is no cuDNN to go without.
+        # A CPU has no cuDNN anyway.
         settings += [f"{name}={value}" for name, value in lstm_options(task, tuning).items()
                      if task.device == "cuda" or name != "use_cudnn"]
     if task.device == "cuda":
@@ -75,7 +75,7 @@ def tiers(task, compiles):
 
 
 def tuned_variables(given):
-    """Return the variables of `tuned`. The flags already given come last: those of a trace hold."""
+    """Return the variables of `tuned`. Flags already given come last and win, as a trace needs."""
     return {**TUNED_GPU, "XLA_FLAGS": " ".join(filter(None, [TUNED_GPU["XLA_FLAGS"], given]))}
 
 

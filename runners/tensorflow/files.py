@@ -6,7 +6,7 @@
 import tensorflow as tf
 
 AUTOTUNE = tf.data.AUTOTUNE
-# Batches that are taken before the loader is timed: AUTOTUNE does not tell how many lie ready.
+# Batches taken before the loader is timed: AUTOTUNE does not say how many lie ready.
 AHEAD = 16
 
 
@@ -23,7 +23,7 @@ def load(described, batch):
 
         def decode(content):
             if jpeg:
-                # The transform of Pillow's decoder too, so that pixels can be compared.
+                # Pillow's decoder uses the same transform, so that pixels can be compared.
                 return tf.io.decode_jpeg(content, len(mean), dct_method="INTEGER_ACCURATE")
             return tf.io.decode_png(content, len(mean))
 

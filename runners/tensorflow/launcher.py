@@ -12,7 +12,7 @@ import sys
 import time
 
 POLL_SECONDS = 0.05
-# For the others to say why they failed, after the first has ended with a failure.
+# After a process has failed, how long the others have to say why they failed.
 LAST_WORDS_SECONDS = 2.0
 
 
@@ -50,7 +50,7 @@ def gpu_of(rank):
 
 
 def free_ports(count):
-    """Return ports that nobody listens on; all are held until the last is known."""
+    """Return free ports; each is held until the last one is known."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 MAPS = Path("/proc/self/maps")
-# Library: its function int f(libraryPropertyType, int *), for major, minor and patch.
+# Library -> its function int f(libraryPropertyType, int *) for major, minor and patch.
 PROPERTIES = {"cublas": "cublasGetProperty", "cudnn": "cudnnGetProperty"}
 
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from runners.protocol import Unsupported
 
-# By strategy and device. TensorFlow's AUTO is a ring through the host's memory on GPUs too: two
-# H100s took 986 ms for a step of AlexNet, 9.1 by MirroredStrategy's NCCL.
+# Strategy -> device -> implementation. TensorFlow's AUTO is a ring through the host's memory, on
+# GPUs too: two H100s took 986 ms for a step of AlexNet, 9.1 by MirroredStrategy's NCCL.
 COMMUNICATION = {"ring": {"cpu": "RING", "cuda": "RING"}, "nccl": {"cuda": "NCCL"},
                  "multi_worker": {"cpu": "RING", "cuda": "NCCL"}}
 joined = {}

@@ -41,7 +41,7 @@ FP16_LOSS_SCALE = 1024.0
 NOT_POSSIBLE = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError,
                 tf.errors.NotFoundError)
 
-# Not what a user's ~/.keras/keras.json may say.
+# A user's ~/.keras/keras.json may say something else.
 keras.config.set_image_data_format("channels_last")
 keras.config.set_floatx("float32")
 
@@ -109,12 +109,12 @@ class Runner(protocol.Runner):
         compiled = True if "XLA" in self.settings else None
 
         def compile_for_one(function):
-            """XLA compiles one device's whole step; of several only what each computes."""
+            """XLA compiles a single device's whole step, but of several only what each computes."""
             return tf.function(function, jit_compile=compiled) if strategy else function
 
         def run_on_all(function):
             # MirroredStrategy would let XLA compile all devices' calls of a tf.function together,
-            # which fails; so it sees another.
+            # which fails; so it is given a lambda.
             return tf.function(
                 lambda *batch: strategy.run(lambda *part: function(*part), args=batch))
 
@@ -122,7 +122,7 @@ class Runner(protocol.Runner):
             return run_on_all(function) if strategy else tf.function(function, jit_compile=compiled)
 
         def keeping(part):
-            """Keep gradients on the device: taking hundreds of arrays from a graph costs time."""
+            """Keep gradients on the device: returning hundreds of arrays takes time."""
             compute = part if strategy else compile_for_all(part)
 
             def run(inputs, targets):
@@ -237,7 +237,7 @@ class Runner(protocol.Runner):
             nodes.wait_for_all(self.strategy)
 
     def loss(self):
-        # Of a process that is one of several: its mean.
+        # A rank's part of the global mean becomes the mean of its own samples.
         return self.task.ranks * float(np.sum(self._local(self.last_loss)))
 
     def parameters(self):
@@ -247,11 +247,10 @@ class Runner(protocol.Runner):
         return {name: self._canonical(name, self.variables[name]) for name in names}
 
     def statistics(self):
-        running = {}
-        for norm in self._batch_norms():
-            running[f"{norm.name}.mean"] = norm.moving_mean
-            running[f"{norm.name}.variance"] = norm.moving_variance
-        return {name: self._local(variable.value)[0].numpy() for name, variable in running.items()}
+        return {f"{norm.name}.{kind}": self._local(variable.value)[0].numpy()
+                for norm in self._batch_norms()
+                for kind, variable in (("mean", norm.moving_mean),
+                                       ("variance", norm.moving_variance))}
 
     def copies(self):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
@@ -280,7 +279,7 @@ class Runner(protocol.Runner):
         return self._repeat(self._aggregation())
 
     def _make_room(self):
-        """Make each device's variables for gradients: `held` are aggregated, `kept` thrown away."""
+        """Make each device's variables: `gradients_held` to aggregate, `kept` for the results."""
         with self._where():
             _, gradients = self.local_gradients(*self.batch(0))
         gradients = [self._local(gradient)[0] for gradient in gradients]
@@ -290,12 +289,12 @@ class Runner(protocol.Runner):
         with self.strategy.scope() if self.strategy else self._where():
             for part in parts_of(gradients):
                 self.gradients_held.append(tf.Variable(part, **settings))
-                # Of any shape, because it takes the rows of all devices too.
+                # Its shape is open, because it also takes the rows of all devices.
                 self.kept.append(tf.Variable(part, shape=tf.TensorShape(None), **settings))
 
     def _aggregation(self):
         def aggregate():
-            # An identity has its device, which NCCL asks for.
+            # An identity has a device, which NCCL needs.
             parts = iter([tf.identity(variable) for variable in self.gradients_held])
             gradients = [next(parts) if shape is None
                          else tf.IndexedSlices(next(parts), next(parts), shape)
@@ -353,7 +352,7 @@ class Runner(protocol.Runner):
         return [self._part(array, 0) for array in batch]
 
     def _part(self, array, number):
-        """One device's rows of this process's batch, on that device; numbers go on over nodes."""
+        """Copy a device's rows of this process's batch to it; `number` counts over all nodes."""
         rows, number = self.task.batch, number % len(self.devices)
         # Copies: an eager tensor never shares NumPy's memory.
         with tf.device(self.devices[number]):
@@ -364,7 +363,7 @@ class Runner(protocol.Runner):
                 if isinstance(layer, keras.layers.BatchNormalization)]
 
     def _local(self, value):
-        """What each device holds of a value."""
+        """List what each device of this process holds of a value."""
         return self.strategy.experimental_local_results(value) if self.strategy else [value]
 
     def _repeat(self, compute):
@@ -379,13 +378,13 @@ class Runner(protocol.Runner):
 
 
 def parts_of(gradients):
-    """List the arrays of gradients: an embedding's are its rows and their numbers."""
+    """List the arrays of gradients; an embedding's gradient has two: rows and their numbers."""
     sparse = tf.IndexedSlices
     return [part for each in gradients for part in (
         (each.values, each.indices) if isinstance(each, sparse) else (each,))]
 
 
 def keep(variables, gradients):
-    """Let variables take gradients over, without a copy; a graph computes only what is taken."""
+    """Assign gradients to variables, without a copy; a graph computes only what is assigned."""
     for variable, part in zip(variables, parts_of(gradients), strict=True):
         variable.assign(part)

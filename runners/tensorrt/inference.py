@@ -76,7 +76,7 @@ class TensorRt(Engine):
         ids = np.int64 if self.task.network["vocabulary"] else None
         kind = ids or self.trt.nptype(self.engine.get_tensor_dtype(network_file.INPUT))
         self.ring = [np.ascontiguousarray(batch, kind) for batch in inputs]
-        # Of batches on the device each has its own memory.
+        # On the device each batch has its own memory.
         count = len(self.ring) if self.on_device else 1
         places = [self._memory(self.ring[0].nbytes) for _ in range(count)]
         if self.on_device:

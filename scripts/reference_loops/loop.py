@@ -21,7 +21,7 @@ def main():
     os.dup2(2, 1)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    # In place of this folder, whose folders are named as frameworks are.
+    # Replaces this script's folder, in which folders have the names of frameworks.
     sys.path[0] = str(options.loop.resolve().parent)
     runs = importlib.import_module(options.mode)
     if options.tier not in runs.TIERS:

@@ -234,9 +234,9 @@ def test_two_networks_cannot_have_one_name():
     assert networks.get("fcn5").parameter_count == PARAMETERS["fcn5"]
 
 
-def test_the_builder_names_layers_by_operation_and_number_or_as_told():
+def test_the_builder_names_layers_by_operation_and_number():
     net = Builder((4,))
-    assert [net.dense(3), net.sigmoid(), net.dense(2, name="logits")] == ["dense1", "sigmoid1", "logits"]
+    assert [net.dense(3), net.sigmoid(), net.dense(2)] == ["dense1", "sigmoid1", "dense2"]
     assert [layer.inputs for layer in net.layers] == [("input",), ("dense1",), ("sigmoid1",)]
 
 
@@ -246,18 +246,6 @@ def test_a_layer_goes_behind_the_one_that_it_is_told():
     net.dense(2)
     net.dense(5, after=first)
     assert (net.layers[-1].inputs, net.layers[-1].parameters["weight"]) == (("dense1",), (5, 3))
-
-
-def test_two_layers_cannot_have_one_name():
-    net = Builder((4,))
-    net.dense(3, name="hidden")
-    with pytest.raises(ValueError, match="hidden: a layer of that name exists already"):
-        net.dense(3, name="hidden")
-
-
-def test_a_layer_cannot_be_called_input():
-    with pytest.raises(ValueError, match="input: a layer of that name exists already"):
-        Builder((4,)).dense(3, name="input")
 
 
 def test_an_addition_of_two_shapes_names_both():

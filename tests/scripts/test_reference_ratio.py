@@ -2,6 +2,7 @@
 
 import ast
 import json
+import subprocess
 import sys
 import time
 
@@ -238,3 +239,10 @@ def test_pairs_stand_in_the_place_of_frameworks_and_networks(tmp_path, capsys, p
     code = reference_ratio.main([*SHORT, "--networks", "tiny_cnn", "--pairs", pairs,
                                  "--loops", str(tmp_path), "--out", str(tmp_path / "out")])
     assert code == 2 and said in capsys.readouterr().err
+
+
+def test_jaxs_alexnet_drops_nothing_in_inference_mode(interpreter_of):
+    loop = subprocess.run(
+        [interpreter_of("flax"), LOOPS / "loop.py", LOOPS / "jax" / "alexnet.py", "--batch", "1", "--mode", "inference",
+         "--device", "cpu", "--seconds", "0.1", "--window", "0.01", "--steps", "1"], capture_output=True, text=True, check=False)
+    assert (loop.stdout.splitlines()[:1], loop.returncode) == (["ready"], 0), loop.stderr

@@ -1,4 +1,4 @@
-"""What the strategies share whose ranks hold a part of the network: gathering, and refusals."""
+"""What all strategies with a part of the network on each rank share: gathering, and refusals."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -10,7 +10,7 @@ from runners.pytorch.aggregation import Aggregation
 
 
 class ModelParallel(Aggregation):
-    """A rank holds some parameters whole and a shard of others; nobody aggregates afterwards."""
+    """A rank holds some parameters whole and a shard of others; no gradients are aggregated."""
 
     timed_in_parts = capturable = False
     parted = True

@@ -9,9 +9,9 @@ from runners.protocol import Unsupported
 
 
 def segments(network):
-    """List the names of layers between places where one value alone is needed later.
+    """Cut the network wherever later layers read one value only; list each segment's layers.
 
-    Every segment has parameters or a head that uses another layer's.
+    Every segment but the first has parameters, or a head that uses another layer's.
     """
     layers, found, here = network["layers"], [], []
     for number, layer in enumerate(layers):
@@ -35,7 +35,7 @@ def stages(network, count):
         raise Unsupported("a pipeline of {} stages: {} can be cut at {} places".format(
             count, network["name"], len(parts) - 1))
     costs = [sum(works[name] for name in part) for part in parts]
-    # Of the first segments in so many stages: the longest stage's work, and where the last begins.
+    # (stages, segments) -> the work of the longest stage, and where the last stage begins.
     best = {(0, 0): (0, 0)}
     for stage in range(1, count + 1):
         for end in range(stage, len(parts) + 1):
@@ -67,7 +67,7 @@ def multiply_adds(network):
 
 
 def micro_batches(rows, stages):
-    """Return how many equal parts of `rows` go through a pipeline: at most four a stage."""
+    """Return into how many equal parts a pipeline divides `rows`: at most four a stage."""
     count = max(each for each in range(1, 4 * stages + 1) if rows % each == 0)
     if count < stages:
         raise Unsupported(f"a pipeline of {stages} stages: a global batch of {rows} has no "
@@ -76,5 +76,5 @@ def micro_batches(rows, stages):
 
 
 def named(groups):
-    """Return names as one word of settings: the last of each group."""
+    """Name groups of layers for the settings: by the last layer of each."""
     return ", ".join(group[-1] for group in groups)

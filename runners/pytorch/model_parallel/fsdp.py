@@ -2,7 +2,7 @@
 
 Each rank keeps an n-th of parameters, gradients and momentum, and trains on its own part of the
 batch. A group of layers is gathered before it computes, forward and backward, and its gradients are
-averaged and scattered. What a tied head shares is gathered once: it stays between both passes.
+averaged and scattered. A table that a tied head shares is gathered once and kept for both passes.
 """
 
 from torch.distributed.fsdp import fully_shard
@@ -14,19 +14,18 @@ from runners.pytorch.model_parallel.base import ModelParallel
 class FSDP(ModelParallel):
     def __init__(self, model, task):
         super().__init__(task)
-        tied = {layer["attributes"]["tied"] for layer in task.network["layers"]
+        # A tied head -> the embedding whose table it shares.
+        tied = {layer["name"]: layer["attributes"]["tied"] for layer in task.network["layers"]
                 if "tied" in layer["attributes"]}
-        self.groups = [segment for segment in divide.segments(task.network)
-                       if not tied & set(segment) and any(
-                           list(model.parts[name].parameters()) for name in segment)
-                       and not any("tied" in layer["attributes"] for layer in
-                                   task.network["layers"] if layer["name"] in segment)]
-        for group in self.groups:
-            trained = [model.parts[name] for name in group if list(model.parts[name].parameters())]
-            fully_shard(trained, mesh=self.mesh, reshard_after_forward=True)
-        self.rest = tied
+        self.groups, self.tables = [], set(tied.values())
+        for segment in divide.segments(task.network):
+            trained = [model.parts[name] for name in segment
+                       if list(model.parts[name].parameters())]
+            if trained and not {*tied, *self.tables} & set(segment):
+                fully_shard(trained, mesh=self.mesh, reshard_after_forward=True)
+                self.groups.append(segment)
         fully_shard(model, mesh=self.mesh)
 
     def settings(self):
-        kept = [f"kept between the passes: {', '.join(sorted(self.rest))}"] if self.rest else []
+        kept = [f"kept between the passes: {', '.join(sorted(self.tables))}"] if self.tables else []
         return [f"gathered in groups that end with {divide.named(self.groups)}", *kept]

@@ -23,7 +23,7 @@ from runners.pytorch.model_parallel.base import ModelParallel
 
 class Pipeline(ModelParallel):
     whole_batch = True
-    # of torch.distributed.pipelining
+    # A class of torch.distributed.pipelining.
     schedule = None
     # The mean of the micro-batches' gradients, not their sum.
     scale_grads = True
@@ -51,14 +51,14 @@ class Pipeline(ModelParallel):
         stage = PipelineStage(own, task.rank, task.ranks, self.device)
         self.run = self.schedule(stage, self.micro_batches, loss_fn=self.loss,
                                  scale_grads=self.scale_grads)
-        # Else the last stage keeps all logits; older releases do.
+        # Else the last stage keeps all logits. Older releases lack the option and keep them.
         known = inspect.signature(self.run.step).parameters
         self.options = {"return_outputs": False} if "return_outputs" in known else {}
         self.precision = task.precision
         self.model = model
 
     def keep_own(self, model):
-        """Leave this rank's stage of the model; its first layer reads what the last stage gives."""
+        """Delete other stages from the model; the first layer reads the previous stage's output."""
         own = self.stages[self.rank]
         before = self.stages[self.rank - 1][-1] if self.rank else "input"
 

@@ -33,8 +33,7 @@ class Tensor(ModelParallel):
                               "that follow one another")
         self.tied = {name: layer["attributes"]["tied"] for name, layer in layers.items()
                      if layer["op"] == "tied_dense"}
-        # Layers whose outputs are q, k and v behind one another: each rank takes those of its
-        # heads.
+        # Layers whose output is q, k and v side by side: each rank takes those of its heads.
         self.packed = {layer["inputs"][0] for layer in layers.values()
                        if layer["op"] == "attention"} & {first for first, _ in self.pairs}
         parallelize_module(model, self.mesh, self.plan())
@@ -80,7 +79,7 @@ class Tensor(ModelParallel):
                 for name, value in super().whole(parameters).items()}
 
     def _by_device(self, packed):
-        """Turn rows (q k v) x devices x features into devices x (q k v) x features."""
+        """Reorder rows from (q k v) x devices x features to devices x (q k v) x features."""
         parts = packed.reshape(3, self.devices, -1, *packed.shape[1:])
         return parts.swapaxes(0, 1).reshape(packed.shape)
 

@@ -10,7 +10,7 @@ OPERANDS = ("q", "k", "v", "do")
 RESULTS = ("o", "dq", "dk", "dv")
 # Rows of the matrix of scores that are computed at once.
 BLOCK = 256
-# Of longer sequences only the last head is computed.
+# Two heads are computed of sequences up to this length, and one head of longer ones.
 LONGEST_FOR_TWO = 2048
 
 

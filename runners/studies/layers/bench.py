@@ -55,7 +55,7 @@ class LayerBench(candidates.Bench):
         return tensor.numpy()
 
     def candidates(self, point):
-        # By batch: both candidates share what is drawn.
+        # Batch -> a layer's inputs and functions, which both candidates share.
         layers = {}
         for kind in ("forward", "forward_backward"):
             yield kind, lambda kind=kind: self._candidate(point, layers, kind == "forward_backward")
@@ -98,7 +98,7 @@ class LayerBench(candidates.Bench):
         return arrays, *self.layer(lambda given: operation(given, point), tensors, names, upstream)
 
     def _native(self, name, array, point):
-        """From the canonical order of axes to the framework's."""
+        """Reorder axes from the canonical order to the framework's."""
         if name == "weight" and point["layout"] in self.WEIGHT_LAST:
             return np.ascontiguousarray(np.moveaxis(array, (0, 1), (-1, -2)))
         if name == "x" and self._is_transposed(point):

@@ -11,9 +11,9 @@ import numpy as np
 
 from runners.reference.operations import OPERATIONS
 
-# Of batch norm.
+# Batch norm's.
 EPSILON = 1e-5
-# AlexNet's but for alpha: its 1e-4 would hide a wrong sum.
+# AlexNet's values, except alpha: its 1e-4 would hide a wrong sum.
 LRN_SIZE, LRN_ALPHA, LRN_BETA, LRN_K = 5, 0.1, 0.75, 1.0
 # How far the share of kept values may lie from the rate, in standard deviations.
 KEEP_SIGMAS = 6

@@ -10,12 +10,13 @@ from flax import linen as nn
 
 class AlexNet(nn.Module):
     dtype: object
+    trained: bool
 
     @nn.compact
     def __call__(self, x):
         conv, dense = partial(nn.Conv, dtype=self.dtype), partial(nn.Dense, dtype=self.dtype)
         pool = partial(nn.max_pool, window_shape=(3, 3), strides=(2, 2))
-        dropout = partial(nn.Dropout, 0.5, deterministic=False)
+        dropout = partial(nn.Dropout, 0.5, deterministic=self.trained)
         x = pool(nn.relu(conv(96, (11, 11), 4, padding=2)(x)))
         x = pool(nn.relu(conv(256, (5, 5), padding=2)(x)))
         for filters in (384, 384, 256):
@@ -29,4 +30,5 @@ class AlexNet(nn.Module):
 def build(options):
     dtype = training.dtype_of(options)
     images = jax.random.normal(jax.random.key(1), (options.batch, 224, 224, 3), dtype)
-    return AlexNet(dtype), images, jnp.arange(options.batch) % 1000, 0.01
+    model = AlexNet(dtype, trained=options.mode == "inference")
+    return model, images, jnp.arange(options.batch) % 1000, 0.01

@@ -5,7 +5,7 @@ import pytest
 from tests.slow import slow
 
 
-@pytest.mark.parametrize("network", ["tiny_cnn", "tiny_resnet", "tiny_lstm"])
+@pytest.mark.parametrize("network", ["tiny_cnn", "tiny_resnet", "tiny_lstm", "tiny_llama"])
 def test_a_static_program_and_the_multi_tensor_optimiser_are_the_same(verdict, network):
     found = verdict("paddle", network, tuning="tuned")
     assert (found.verdict, found.reason) == ("same", "")
