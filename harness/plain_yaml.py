@@ -13,7 +13,7 @@ import yaml
 
 MOST_BYTES = 2**16
 MOST_DEPTH = 20
-# With what aliases stand for.
+# Each alias counts as all the values that it stands for.
 MOST_VALUES = 10_000
 MOST_DIGITS = 18
 INT = re.compile(r"[-+]?[0-9]+")

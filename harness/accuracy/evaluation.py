@@ -7,7 +7,6 @@ is timed.
 """
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,13 +22,12 @@ from harness.data import arrays
 from harness.data.divided import Divided
 from harness.inference.calls import read_answer
 from harness.inference.judge import BLIND, FACTOR, FLOOR, distances, unit_of
-from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
+from harness.proof import questions
 from harness.workers.alive import LiveWorkers
-from harness.workers.files import AnswerFolder
+from harness.workers.files import AnswerFolder, arrays_in
 from harness.workers.worker import Failed, Worker
-from runners.resources import THREAD_VARIABLES, cores
 
-# Of the reference: with the framework's own evaluation and without.
+# The reference's modules: if the framework evaluates by itself, and if it does not.
 CHECKING, TESTING = "runners.reference.inference", "runners.reference.training"
 ROWS = 8  # test outputs that the reference computes too
 RUNS = 3  # of those, with random rounding
@@ -73,7 +71,7 @@ class Examiner:
         most = 8 * self.network.parameter_count + 4096 * (1 + len(self.network.parameter_shapes))
         copy = self.folder.path(f"own-{name}")
         with self.folder.open(name, most) as file:
-            runners.arrays.save(copy, self._checked(arrays.mapped_from(file)))
+            runners.arrays.save(copy, self._checked(arrays_in(file)))
         self.folder.path(name).unlink(missing_ok=True)
         return copy
 
@@ -138,7 +136,7 @@ class Examiner:
         wanted = dict(self.network.parameter_shapes)
         for name in self.running:
             wanted[name] = wanted[name.rpartition(".")[0] + ".scale"]
-        if shapes != wanted:
+        if shapes != wanted or any(value.dtype.kind != "f" for value in found.values()):
             raise Failed("protocol", "the snapshot's weights are not those of the network")
         return found
 
@@ -162,14 +160,9 @@ def examiner(divided: Divided, precision: str, tests: Path, limit: float,
     """Lend an examiner with a reference process of its own. Raises Failed."""
     network = divided.network
     module = CHECKING if tests_itself(network, precision) else TESTING
-    variables = {**KEEP_MEMORY,
-                 **dict.fromkeys(THREAD_VARIABLES, str(len(cores(REFERENCE_THREADS))))}
-    with AnswerFolder(tests.parent) as folder:
-        log = folder.path("reference.log")
-        with Worker(sys.executable, module, log, variables) as worker, live.holding(worker):
-            try:
-                worker.ask("build", limit, network=network.to_json(), batch=1, device="cpu",
-                           threads=1, precision="fp32", tuning="stock", dropout=False)
-            except Failed as failure:
-                raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
-            yield Examiner(network, divided, precision, tests, limit, worker, folder)
+    with (AnswerFolder(tests.parent) as folder,
+          questions.reference(module, folder.path("reference.log"), live) as worker):
+        with questions.blaming_reference():
+            worker.ask("build", limit, network=network.to_json(), batch=1, threads=1,
+                       **questions.REFERENCE_TASK)
+        yield Examiner(network, divided, precision, tests, limit, worker, folder)

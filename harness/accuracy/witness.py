@@ -1,4 +1,4 @@
-"""Holds two successive steps of a training run against the gradient of the second.
+"""Compares two successive steps of a training run with the gradient of the second.
 
 With momentum m and rate lr, weights w0, w1, w2 before, between and after the two steps show the
 gradient at w1: g = (w1 - w2) / lr - m (w0 - w1) / lr. So no optimiser state is read. A tensor whose
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# Of a gradient's norm: above what rounding may do in a tensor that is seen, and below faults that
-# matter, such as a learning rate that is off by this share.
+# Shares of a gradient's norm. The limit is above the rounding allowed in a tensor that is seen, and
+# below faults that matter, such as a learning rate that is off by this share.
 LIMIT = 0.04
 MOST_ROUNDING = 0.02
 UNIT_ROUNDOFF = 2.0**-24
@@ -127,7 +127,7 @@ class _Along:
         self.size += weights.size
 
     def decay(self, recipe: Recipe) -> float:
-        """Return a weight decay that nobody asked for; 0.0 where none shows."""
+        """Return the weight decay beyond the one asked for; 0.0 if there is none."""
         if not self.weights or not math.isfinite(self.along) or not self.wrong:
             return 0.0
         found = self.along / self.weights

@@ -134,9 +134,9 @@ def _run_processes(plan: Plan, session: Session, recorder: Recorder) -> bool:
     rounds = Rounds(plan.trials, suite, recorder.folder)
     # After a repair the next place in the order is not that of the plan.
     orders = itertools.count(len(finished))
-    waiting = [(trial, process, order) for order, (trial, process) in enumerate(
-        (each for each in rounds.planned if (each[0].trial, each[1]) not in finished),
-        start=len(finished))]
+    left = [(trial, process) for trial, process in rounds.planned
+            if (trial.trial, process) not in finished]
+    waiting = [(*each, order) for order, each in enumerate(left, start=len(finished))]
     _ask_reference(session, [trial for trial, _, _ in waiting])
     pipeline, ran = Pipeline(session, waiting, note), False
     for number, (trial, process) in enumerate(rounds, start=1):
@@ -270,9 +270,10 @@ def _locks(environments: Environments) -> dict[str, Any]:
 
 def _lock(environment: Environment) -> dict[str, Any]:
     """Return what a record says of an environment: everything but its place on this machine."""
-    folder = str(environment.interpreter.parents[1])
-    variables = {name: value.replace(folder, "{folder}")
-                 for name, value in environment.variables.items()}
-    lock = {**environment.to_json(), "variables": variables}
+    lock = environment.to_json()
     del lock["interpreter"]
+    if not environment.container:
+        folder = str(environment.interpreter.parent.parent)
+        lock["variables"] = {name: value.replace(folder, "{folder}")
+                             for name, value in environment.variables.items()}
     return lock

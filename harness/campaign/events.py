@@ -36,7 +36,10 @@ class Event:
 
 @dataclass
 class Outcome:
-    """A finished process: its row of processes.csv and its rows of the other tables."""
+    """A finished process: its row of processes.csv and its rows of the other tables.
+
+    The recorder adds the trial and the number of the process to each row.
+    """
 
     row: dict[str, Any]
     windows: list[dict[str, Any]] = field(default_factory=list)
@@ -53,22 +56,18 @@ class Outcome:
         """The row that seems short of memory: the process's own, or one of a part of its step."""
         return next(filter(ran_short, (self.row, *self.phases, *self.loading)), None)
 
-    @property
-    def timed_out(self) -> bool:
-        return self.row["status"] == "failed" and str(self.row["reason"]).startswith("timed_out")
-
 
 class Listener:
-    """Hears of a campaign's progress. This one ignores everything; subclasses show it."""
+    """Is told of a campaign's progress. This one ignores everything; subclasses show it."""
 
     def watch(self, event: Event) -> None:
-        """Hear what a process does now."""
+        """Take what a process does now."""
 
     def note(self, text: str) -> None:
-        """Hear of an environment being built, a peak, or a shortage of memory."""
+        """Take a line about an environment being built, a peak, or a shortage of memory."""
 
     def done(self, outcome: Outcome, number: int, total: int) -> None:
-        """Hear that a process has finished, the `number`-th of the `total` known so far."""
+        """Take a finished process: the `number`-th of the `total` known so far."""
 
     def end(self) -> None:
-        """Hear that the records are complete. What it leaves in their folder is hashed next."""
+        """Learn that the records are complete. Their folder is hashed next."""

@@ -13,7 +13,7 @@ diverged, or its first process timed out or gave no answer to its check.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from harness.campaign.events import Outcome, ran_short
@@ -37,10 +37,8 @@ Result = TypeVar("Result")
 class Pipeline:
     """The processes of a campaign in groups of `jobs` at most, in the order of `waiting`.
 
-    A group is smaller where a GPU would not hold it.
-
-    An item of `waiting` is a trial, its process and the place in the order. `note` hears of memory
-    that ran short.
+    A group is smaller where a GPU would not hold it. An item of `waiting` is a trial, its process
+    and the place in the order. `note` hears of memory that ran short.
     """
 
     def __init__(self, session: Session, waiting: Sequence[tuple[Trial, int, int]],
@@ -59,13 +57,14 @@ class Pipeline:
 
     def run(self, trial: Trial, process: int, order: int) -> Outcome:
         """Run the next process. One that is not in `waiting` gets ready now."""
-        if trial.trial in self.hopeless and not self._is_ready(trial, process):
+        is_ready = [(each.trial, each.number) for each in self.ready[:1]] == [(trial, process)]
+        if trial.trial in self.hopeless and not is_ready:
             return _not_started(self.hopeless[trial.trial], process, order)
         outcome = self._measure(self._take(trial, process, order))
         short = outcome.shortage
         if short and self.beside_others:
             part = f", part {short['variant']}," if "variant" in short else ""
-            self._make_room(f"process {process}{part}", short)
+            self._make_room(f"{trial.trial} process {process}{part}", short["reason"])
             outcome = self._measure(process_of(self.session, trial, process, order).get_ready())
         if _is_hopeless(outcome):
             self.hopeless[trial.trial] = outcome
@@ -82,7 +81,7 @@ class Pipeline:
         if self.ready:
             return
         group, self.recordings = self.recordings, []
-        short = []
+        short: list[Recording] = []
         with contextlib.ExitStack() as held:
             for each in group:
                 held.enter_context(each.held)
@@ -90,20 +89,16 @@ class Pipeline:
                 beside = group[first:first + self.jobs]
                 for each in self._in_parallel(lambda one: one.get_ready(), beside):
                     rows = each.rows()
-                    if ran_short(rows[0]) and (len(group) > 1 or self._others()):
-                        short.append((each, rows[0]))
+                    others = [one for one in self.session.live.workers if not one.ended]
+                    if ran_short(rows[0]) and (len(group) > 1 or others):
+                        short.append(each)
                     else:
                         yield each.table, rows
         if short:
-            self._make_room(short[0][0].asked.command, short[0][1])
-        for each, _ in short:
+            earliest = short[0]
+            self._make_room(f"{earliest.trial.trial} {earliest.asked.command}", earliest.reason)
+        for each in short:
             yield each.table, each.again()
-
-    def _others(self) -> list[Worker]:
-        return [worker for worker in self.session.live.workers if not worker.ended]
-
-    def _is_ready(self, trial: Trial, process: int) -> bool:
-        return bool(self.ready) and (self.ready[0].trial, self.ready[0].number) == (trial, process)
 
     def _take(self, trial: Trial, process: int, order: int) -> Process:
         if not self.ready:
@@ -130,16 +125,15 @@ class Pipeline:
                 _rest(process.worker)
         return outcome
 
-    def _make_room(self, what: str, row: Mapping[str, Any]) -> None:
+    def _make_room(self, what: str, reason: str) -> None:
         """End all workers, because `what` ran out of memory; those that were ready start again.
 
         No worker is kept from now on: those of some frameworks never give memory back.
         """
         self.jobs = max(1, min(self.jobs - 1, self.room))
         self.keep = False
-        self.note(f"{row['trial']} {what} failed beside other workers ({row['reason']}): it runs "
-                  f"again alone; from now on processes get ready {self.jobs} at a time and no "
-                  "worker is kept")
+        self.note(f"{what} failed beside other workers ({reason}): it runs again alone; from now "
+                  f"on processes get ready {self.jobs} at a time and no worker is kept")
         self.waiting = [(each.trial, each.number, each.order) for each in self.ready] + self.waiting
         self.timed += [(each.worker, each.trial) for each in self.ready if each.worker]
         self.ready = []
@@ -176,12 +170,11 @@ def process_of(session: Session, trial: Trial, number: int, order: int) -> Proce
 
 def _is_hopeless(outcome: Outcome) -> bool:
     row = outcome.row
-    if row["status"] == "unsupported":
-        return True
-    if row["status"] == "failed" and str(row["reason"]).startswith("diverged"):
-        return True
-    first_failed = row["status"] == "failed" and row["process"] == 0
-    return first_failed and (outcome.timed_out or "check" not in row)
+    if row["status"] != "failed":
+        return bool(row["status"] == "unsupported")
+    reason = str(row["reason"])
+    no_answer = reason.startswith("timed_out") or "check" not in row
+    return reason.startswith("diverged") or (row["process"] == 0 and no_answer)
 
 
 def _not_started(earlier: Outcome, process: int, order: int) -> Outcome:

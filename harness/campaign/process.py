@@ -45,6 +45,10 @@ class Process:
         self.outcome = Outcome({"trial": trial.trial, "process": number, "order": order,
                                 "status": "ok", "reason": "", "started": now()})
 
+    @property
+    def network(self) -> networks.Network:
+        return networks.get(self.trial.network)
+
     def get_ready(self) -> "Process":
         """Start a worker, let it build its network, prove it, and feed it."""
         session, trial, row = self.session, self.trial, self.outcome.row
@@ -57,7 +61,8 @@ class Process:
             row["log"] = f"{session.logs.name}/{worker.log.name}"
             session.live.add(worker)
             try:
-                row.update(_identity(session.greet(worker, trial)))
+                hello = session.greet(worker, trial)
+                row.update({key: hello.get(key, "") for key in ("release", "device_name")})
                 self._tell("building")
                 began = time.monotonic()
                 built = self.built = session.build(worker, trial)
@@ -126,7 +131,7 @@ class Process:
         if suite.phases:
             self.session.feed(worker, self.trial)
             self._tell("parts of the step")
-            self.outcome.phases = step_parts.measure(worker, suite, self.trial, self.number, length)
+            self.outcome.phases = step_parts.measure(worker, suite, self.trial, length)
 
     def _first_steps(self, worker: Worker) -> float:
         """Run the first steps one by one; return the seconds of the last."""
@@ -139,8 +144,7 @@ class Process:
             answer = self._run(worker, steps)
         seconds = float(answer["stop"] - answer["start"])
         done = outcome.windows[-1]["last_step"] if outcome.windows else 0
-        window = {"trial": self.trial.trial, "process": self.number, "phase": phase,
-                  "steps": answer["steps"], "last_step": done + answer["steps"],
+        window = {"phase": phase, "steps": answer["steps"], "last_step": done + answer["steps"],
                   "start": answer["start"], "stop": answer["stop"], "seconds": seconds,
                   "step_seconds": seconds / answer["steps"], "loss": answer["loss"]}
         if answer.get("network_tx_bytes") is not None:
@@ -170,8 +174,8 @@ class Process:
     def _compare_copies(self, worker: Worker) -> None:
         """Note how far the devices' copies differ; raise Failed if it is more than rounding."""
         row = self.outcome.row
-        found = copies.compare(worker, networks.get(self.trial.network), self.trial.strategy,
-                               self.trial.devices, self.session.suite.limits.window)
+        found = copies.compare(worker, self.network, self.trial.strategy, self.trial.devices,
+                               self.session.suite.limits.window)
         # The check may have seen a larger difference.
         row["copies_error"] = float(np.fmax(row.get("copies_error", math.nan), found.error))
         if found.fault:
@@ -250,10 +254,6 @@ class Process:
 def now() -> str:
     """The time for a record."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _identity(hello: Mapping[str, Any]) -> dict[str, Any]:
-    return {"release": hello.get("release", ""), "device_name": hello.get("device_name", "")}
 
 
 def settings_of(built: Mapping[str, Any]) -> str:

@@ -69,7 +69,7 @@ def rows_of(trial: str, profiled: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def classes_of(spans: Sequence[Sequence[Any]]) -> list[str]:
-    """Classify the calls of one thread; whatever the optimizer calls belongs to the optimizer."""
+    """Classify the calls of one thread; all that the optimizer calls belongs to the optimizer."""
     classes = [operators.classify(span[0]) for span in spans]
     until = -np.inf  # the end of the optimizer's last call
     order = sorted(range(len(spans)), key=lambda place: (spans[place][2], -spans[place][3]))

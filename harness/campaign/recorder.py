@@ -32,10 +32,13 @@ from harness.records import repair
 SCHEMA = reader.SCHEMA
 TABLES: dict[str, Sequence[str]] = {
     name: tuple(columns) for name, columns in KINDS.items()}
-# What stays of a process whose record no reader would take.
+# The columns that are kept of a process whose record no reader would accept.
 IDENTITY = ("trial", "process", "order", "started", "log")
 LONGEST_CELL = 5000
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
+# The tables of a process, in the order they are written: fields of an `Outcome`.
+OF_A_PROCESS = ("counters", "windows", "phases", "latencies", "server", "scenarios", "accuracy",
+                "loading")
 # Keys of a suite that change what is measured and that trials do not show.
 MEASURES = ("mode", "until", "server", "scenarios", "processes", "interval", "processes_most",
             "windows", "window_seconds", "window_steps", "seed", "check", "telemetry", "phases",
@@ -83,7 +86,7 @@ class Recorder(Folder):
         super().__init__(folder)
         self.clock = clock
         self.summary_due = -math.inf  # on the clock
-        # What changed since the campaign began; noted with the next process or trace.
+        # Says what changed since the campaign began; noted with the next process or trace.
         self.changes: list[str] = []
         # Processes that are measured again on resume, and why.
         self.again: dict[repair.Key, str] = {}
@@ -150,13 +153,10 @@ class Recorder(Folder):
         if why := self.again.get((process["trial"], process["process"])):
             reasons = [str(outcome.row["reason"]), f"measured again: {why}"]
             outcome.row["reason"] = "; ".join(filter(None, reasons))
-        rows = {"counters": [{**process, **counter} for counter in outcome.counters],
-                "windows": outcome.windows, "phases": outcome.phases,
-                "latencies": outcome.latencies, "server": outcome.server,
-                "scenarios": outcome.scenarios, "accuracy": outcome.accuracy,
-                "loading": outcome.loading,
-                "network": [row for row in outcome.windows if "network_tx_bytes" in row],
-                "processes": [outcome.row]}
+        rows = {name: [{**process, **row} for row in getattr(outcome, name)]
+                for name in OF_A_PROCESS}
+        rows["network"] = [row for row in rows["windows"] if "network_tx_bytes" in row]
+        rows["processes"] = [outcome.row]
         if fault := _fault_of(rows):
             kept = {key: outcome.row.get(key, "") for key in IDENTITY}
             rows = {"processes": [{**kept, "status": "failed", "reason": fault}]}
@@ -166,7 +166,7 @@ class Recorder(Folder):
         self._summarise_if_due()
 
     def untraced(self, trial: str, table: str = "kernels") -> bool:
-        """Whether the trial's first process succeeded and the table has no row of the trial yet."""
+        """Return whether a trial's first process succeeded and the table has no row of it yet."""
         campaign = reader.read(self.folder)
         rows = campaign.processes
         first = rows[(rows["trial"] == trial) & (rows["process"] == 0)]

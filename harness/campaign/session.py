@@ -40,10 +40,10 @@ from harness.workers.worker import Failed, Worker
 
 NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
 
-# Behind the name of an environment that holds the framework's loader of files too.
+# The end of the name of an environment that also holds the framework's loader of files.
 FOR_FILES = reader.FOR_FILES
 
-# By `framework==release`, or `framework==release of A` where a side has its own.
+# The keys are `framework==release`, or `framework==release of A` for a side with its own.
 Environments = dict[str, Environment | BuildFailed]
 
 
@@ -142,9 +142,11 @@ class Session:
     def environment(self, trial: Trial) -> Environment | BuildFailed:
         """Return the environment of a trial's release, or that of its side."""
         name = f"{trial.framework}=={trial.release}"
-        own = [f"{name} of {trial.side}", *([name + FOR_FILES] if trial.data == "files" else [])]
-        return next((self.environments[each] for each in own if each in self.environments),
-                    None) or self.environments[name]
+        if (own := f"{name} of {trial.side}") in self.environments:
+            return self.environments[own]
+        if trial.data == "files" and name + FOR_FILES in self.environments:
+            return self.environments[name + FOR_FILES]
+        return self.environments[name]
 
     def start(self, trial: Trial, log: Path, module: str = "",
               extra: Mapping[str, str] | None = None) -> Worker:
@@ -163,14 +165,14 @@ class Session:
 
     def build(self, worker: Worker, trial: Trial) -> dict[str, Any]:
         """Let a worker build a trial's network; return its parameters and the tier's settings."""
-        network = networks.get(trial.network)
-        trained = {"weights": str(self.inference.reference.weights(Asked.of(trial)))} \
-            if trial.mode == "inference" else {}
-        until = self.suite.until
-        scheduled = {"scheduled": True} if until and until.scheduled else {}
-        return worker.ask("build", self.suite.limits.build, network=network.to_json(),
-                          batch=trial.batch, dropout=True, seed=self.suite.seed, **task_of(trial),
-                          **trained, **scheduled)
+        task = task_of(trial)
+        if trial.mode == "inference":
+            task["weights"] = str(self.inference.reference.weights(Asked.of(trial)))
+        if self.suite.until and self.suite.until.scheduled:
+            task["scheduled"] = True
+        return worker.ask("build", self.suite.limits.build, batch=trial.batch, dropout=True,
+                          network=networks.get(trial.network).to_json(), seed=self.suite.seed,
+                          **task)
 
     def prove(self, worker: Worker, trial: Trial, parameters: int, first_draw: int = 0) -> Verdict:
         """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""
@@ -199,15 +201,13 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     on_gpus = {(trial.framework, trial.release) for trial in plan.planned
                if recipes.device_of(trial.device_kind) == "cuda"}
     ready = Environments()
-    own = {side: place for key in ("local", "wheels")
-           for side, place in (plan.comparison or {}).get(key, {}).items()}
+    comparison = plan.comparison or {}
+    own = {**comparison.get("local", {}), **comparison.get("wheels", {})}
     releases = dict.fromkeys((trial.framework, trial.release,
                               trial.side if trial.side in own else "") for trial in plan.planned)
     for framework, release, side in releases:
-        name = f"{framework}=={release}"
+        name = f"{framework}=={release}" + (f" of {side}" if side else "")
         kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
-        if side:
-            name = f"{name} of {side}"
         try:
             ready[name] = _environment(plan, (framework, release, kind), own.get(side), note)
         except BuildFailed as failure:

@@ -170,6 +170,8 @@ def _exposed(rows: Sequence[Mapping[str, Any]], timeline: Sequence[Sequence[int]
 
 def _per_step(activity: Mapping[str, Any], steps: int, *keys: str) -> dict[str, float]:
     """Divide counts, seconds and bytes by the steps; what divides evenly stays a whole number."""
-    amounts = {key: activity[key] for key in keys}
-    return {f"{key}_per_step": amount // steps if amount % steps == 0 and isinstance(amount, int)
-            else amount / steps for key, amount in amounts.items()}
+    found = {}
+    for key in keys:
+        whole = isinstance(activity[key], int) and activity[key] % steps == 0
+        found[f"{key}_per_step"] = activity[key] // steps if whole else activity[key] / steps
+    return found

@@ -123,12 +123,11 @@ def parse_side(side: str) -> dict[str, str]:
 
 
 def names(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, str]:
-    """Name each trial by its framework and by whatever distinguishes it from the other."""
-    keys = [key for key in NAMED if a.get(key) != b.get(key)]
+    """Name each trial by its framework and by the values that differ from the other's."""
+    keys = ["framework", *(key for key in NAMED if a.get(key) != b.get(key))]
     if a["framework"] == b["framework"] and a["release"] != b["release"]:
-        keys.insert(0, "release")
-    first, second = (" ".join(filter(None, [trial["framework"],
-                                            *(_value(trial, key) for key in keys)]))
+        keys.insert(1, "release")
+    first, second = (" ".join(filter(None, (_value(trial, key) for key in keys)))
                      for trial in (a, b))
     return (f"{first} A", f"{second} B") if first == second else (first, second)
 

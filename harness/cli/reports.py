@@ -117,7 +117,9 @@ def write_report(folders: list[Path], out: Path) -> set[str]:
                 summary.rewrite(folder)
         paths = report.write(folders, out)
         if out in folders:
-            finished = len(folders) == 1 and campaign.meta.get("finished")
-            (manifest.renew_manifest if finished else manifest.write_manifest)(out)
+            if len(folders) == 1 and campaign.meta.get("finished"):
+                manifest.renew_manifest(out)
+            else:
+                manifest.write_manifest(out)
     say(f"Page: {next(path for path in paths if path.suffix == '.html')}")
     return statuses

@@ -83,12 +83,9 @@ def prove(session: Session, trial: Trial) -> Verdict | judge.Verdict:
         verdict = Verdict("unsupported", str(refusal))
     except Failed as failure:
         verdict = Verdict("different", str(failure), failure=failure.kind)
-    return replace(verdict, verdict="failed") if _died(verdict.failure) else verdict
-
-
-def _died(kind: str) -> bool:
-    """Whether a worker failed without an answer that could be compared."""
-    return kind not in ("", "different")
+    # A worker that failed in another way gave no answer that could be compared.
+    died = verdict.failure not in ("", "different")
+    return replace(verdict, verdict="failed") if died else verdict
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:

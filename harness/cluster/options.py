@@ -12,17 +12,15 @@ from harness.validation import Strict, load_yaml, validate
 
 MOST_NODES, MOST_GPUS, LONGEST_MINUTES = 4096, 64, 30 * 1440
 WORDS = "--on"
-# What dlbench decides itself, because records and resuming depend on it.
+# Options that dlbench sets itself, because records and resuming depend on them.
 OURS = ("chdir", "error", "exclusive", "nodes", "ntasks-per-node", "open-mode", "output",
         "parsable", "requeue", "signal", "time", "wait", "wrap")
 
 
 def _minutes(value: Any) -> Any:
     """Read Slurm's own forms: minutes, H:M:S, D-H, D-H:M and D-H:M:S."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"write minutes, or hours:minutes:seconds as in 2:00:00, "
-                         f"is {brief(repr(value), 60)}")
     found = re.fullmatch(r"(?:(\d{1,3})-)?(\d{1,5})(?::(\d\d))?(?::(\d\d))?", str(value).strip())
+    # 2:00 is refused: Slurm reads it as minutes and seconds, a person as hours and minutes.
     if not found or (found[1] is None and found[3] is not None and found[4] is None):
         raise ValueError(f"write minutes, or hours:minutes:seconds as in 2:00:00, "
                          f"is {brief(repr(value), 60)}")

@@ -121,8 +121,10 @@ def queued(job_id: str) -> tuple[str, str, str] | None:
         if "Invalid job id" in str(error):
             return None
         raise
-    state, nodes, why = (line.split("|") + ["", ""])[:3] if line else ("", "", "")
-    return (state, nodes, why) if line else None
+    if not line:
+        return None
+    state, nodes, why = (line.split("|") + ["", ""])[:3]
+    return state, nodes, why
 
 
 def exit_code(job: Job, job_id: str, state: str) -> int:

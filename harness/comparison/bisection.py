@@ -24,14 +24,17 @@ ATTEMPTS = 3  # each with twice the processes of the one before
 
 @dataclass(frozen=True)
 class Step:
-    """One comparison of a release with the first one: the ratio of step times, and the verdict."""
+    """One comparison of a release with the first one: the ratio of step times, and the verdict.
+
+    By default nothing was timed.
+    """
 
     release: str
-    processes: int
-    ratio: float
-    low: float
-    high: float
-    verdict: str
+    processes: int = 0
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    verdict: str = INCONCLUSIVE
     reason: str = ""
 
 
@@ -124,11 +127,6 @@ def step_of(release: str, rows: pd.DataFrame, cut: float) -> Step:
                      if pd.notna(row[column])), default=0)
     low, high = row["ratio_low"], row["ratio_high"]
     return Step(release, processes, row["ratio"], low, high, decide(low, high, cut), row["reason"])
-
-
-def failed_step(release: str, reason: str) -> Step:
-    """Note a comparison of which nothing was timed."""
-    return Step(release, 0, math.nan, math.nan, math.nan, INCONCLUSIVE, reason)
 
 
 def sentence(answer: Answer) -> str:

@@ -20,10 +20,6 @@ from harness.plan.suite import Suite, load_suite
 from harness.validation import short
 
 
-def ignore(text: str) -> None:
-    """Hear of a look-up and say nothing."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What a live comparison compares: its sides as written, its suite, and its repeats.
@@ -41,7 +37,8 @@ class Request:
     source: Source = field(default_factory=Source)
 
 
-def prepare(request: Request, allow_dirty: bool = False, progress: Progress = ignore) -> Plan:
+def prepare(request: Request, allow_dirty: bool = False,
+            progress: Progress = lambda text: None) -> Plan:
     """Plan both sides as one campaign; start nothing. Raises WrongUse for wrong input.
 
     Releases that no recipe lists are looked up; SideFailed says that one was not found.

@@ -58,7 +58,7 @@ class Source:
     pre: bool = False
 
     def serves(self, side: Side) -> bool:
-        """Whether a side is of a release that is looked for here: one not listed, or the newest."""
+        """Return whether this source has a side's release: one not listed, or the newest."""
         if side.interpreter or side.wheel:
             return False
         framework, equals, release = side.spec.partition("==")
@@ -68,14 +68,14 @@ class Source:
 
 
 def is_recorded(word: str) -> bool:
-    """Whether a word names a campaign's folder and not a framework or a local build."""
+    """Return whether a word names a campaign's folder and not a framework or a local build."""
     if is_local(word) or word.endswith(WHEEL):
         return False
     return os.path.isfile(Path(word) / "campaign.json") or "/" in word
 
 
 def is_local(word: str) -> bool:
-    """Whether a word is NAME=PATH; `pytorch==2.12.0` is not."""
+    """Return whether a word is NAME=PATH; `pytorch==2.12.0` is not."""
     name, equals, place = word.partition("=")
     return bool(equals) and not place.startswith("=") and bool(NAME.fullmatch(name))
 

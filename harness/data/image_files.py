@@ -5,7 +5,6 @@ else PNG files, which lose nothing, of drawn samples. Every framework's loader r
 driver's order: one permutation of all samples an epoch, without a gap between two epochs.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ JPEG_SET = "cifar10-jpeg"
 MOST = 8191
 # Permutations; the order begins again after the last.
 EPOCHS = 64
-# Of drawn samples, whose values are about normal with variance 2: one level is 1/32.
+# The levels of drawn samples, whose values are about normal with variance 2: one level is 1/32.
 ZERO, LEVELS_A_UNIT = 128, 32
 WHITE = 255
 # Differences of a delivered pixel from the driver's decode, in levels of 255. A JPEG decoder may
@@ -79,35 +78,32 @@ def source(network: Network) -> str:
 
 def write(folder: Path, network: Network, batch: int, seed: int) -> ImageFiles:
     """Write the files of a network into a new folder."""
-    # Only this needs it, and it is not there in the smallest installation.
+    # Pillow is an optional extra, and only this function needs it.
     from PIL import Image
 
     folder.mkdir()
-    found = _published(network, seed) if _from_set(network) else None
-    if found:
-        encoded, images, labels = found
-        for path, content in zip(_paths(folder, len(images), "jpg"), encoded, strict=True):
+    if _from_set(network):
+        encoded, images, labels = _published(network, seed)
+        paths = [folder / f"{number:06}.jpg" for number in range(len(images))]
+        for path, content in zip(paths, encoded, strict=True):
             path.write_bytes(content)
-        mean, deviation = formats.CIFAR_MEAN, formats.CIFAR_DEVIATION
+        mean, deviation, limit = formats.CIFAR_MEAN, formats.CIFAR_DEVIATION, JPEG_LIMIT
     else:
         images, labels = _drawn(network, batch, seed)
-        for path, image in zip(_paths(folder, len(images), "png"), images, strict=True):
-            pixels = image.transpose(1, 2, 0)
-            Image.fromarray(pixels[..., 0] if len(image) == 1 else pixels).save(
-                path, compress_level=1)
-        channels = network.input_shape[0]
+        paths = [folder / f"{number:06}.png" for number in range(len(images))]
+        for path, image in zip(paths, images, strict=True):
+            pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+            Image.fromarray(pixels).save(path, compress_level=1)
+        channels, limit = network.input_shape[0], PNG_LIMIT
         mean = np.full(channels, ZERO / WHITE, np.float32)
         deviation = np.full(channels, LEVELS_A_UNIT / WHITE, np.float32)
     generator = np.random.default_rng(seed)
     order = np.concatenate([generator.permutation(len(images)) for _ in range(EPOCHS)])
     manifest = folder / "manifest.npz"
     runners.arrays.save(manifest, {
-        "paths": np.array([str(path) for path in _paths(folder, len(images),
-                                                        "jpg" if found else "png")]),
-        "labels": labels.astype(np.int32), "order": order.astype(np.int32), "mean": mean,
-        "deviation": deviation})
-    return ImageFiles(manifest, images, labels, order, mean, deviation,
-                      JPEG_LIMIT if found else PNG_LIMIT)
+        "paths": np.array([str(path) for path in paths]), "labels": labels.astype(np.int32),
+        "order": order.astype(np.int32), "mean": mean, "deviation": deviation})
+    return ImageFiles(manifest, images, labels, order, mean, deviation, limit)
 
 
 def _from_set(network: Network) -> bool:
@@ -122,14 +118,10 @@ def _published(network: Network, seed: int) -> tuple[list[bytes], np.ndarray, np
     return [encoded[number] for number in chosen], images[chosen], labels[chosen]
 
 
-def _drawn(network: Network, batch: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _drawn(network: Network, batch: int, seed: int) -> arrays.Arrays:
     """Draw samples of the seeded teacher as levels, an odd number, so that no batch divides it."""
     most = arrays.RING_BYTES // arrays.batch_bytes(network, 1)
     count = max(2 * batch, min(MOST // 4, most)) | 1
     inputs, labels = arrays.synthetic_batches(network, count, 1, seed)
     levels = np.clip(np.rint(LEVELS_A_UNIT * inputs[0] + ZERO), 0, WHITE)
     return levels.astype(np.uint8), labels[0]
-
-
-def _paths(folder: Path, count: int, kind: str) -> Iterator[Path]:
-    return (folder / f"{number:06}.{kind}" for number in range(count))

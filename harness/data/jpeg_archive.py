@@ -11,19 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.data.arrays import Arrays
 from harness.errors import WrongUse
 from harness.validation import short
-
-Images = tuple[np.ndarray, np.ndarray]
 
 
 def encoded(path: Path, part: str) -> list[bytes]:
     """Return the JPEG files of a part, in the order of `read`."""
-    return [content for _, content in sorted(
-        (name, content) for inside, name, content in _members(path) if inside == part)]
+    named = sorted((name, content) for inside, name, content in _members(path) if inside == part)
+    return [content for _, content in named]
 
 
-def read(path: Path, part: str) -> Images:
+def read(path: Path, part: str) -> Arrays:
     """Return the uint8 images [N, 3, H, W] of a part in the order of their paths, and labels.
 
     Classes are numbered by name. Raises WrongUse.
@@ -32,7 +31,7 @@ def read(path: Path, part: str) -> Images:
 
 
 @lru_cache(maxsize=1)
-def _decoded(path: Path, changed: int) -> dict[str, Images]:
+def _decoded(path: Path, changed: int) -> dict[str, Arrays]:
     """Decode all parts once a process: 60,000 small images take seconds."""
     try:
         from PIL import Image
@@ -56,7 +55,7 @@ def _members(path: Path) -> Iterator[tuple[str, str, bytes]]:
                 yield place.parts[-3], "/".join(place.parts[-2:]), stream.read()
 
 
-def _in_order(images: dict[str, np.ndarray]) -> Images:
+def _in_order(images: dict[str, np.ndarray]) -> Arrays:
     names = sorted(images)
     classes = sorted({name.partition("/")[0] for name in names})
     labels = [classes.index(name.partition("/")[0]) for name in names]

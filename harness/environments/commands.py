@@ -1,4 +1,4 @@
-"""Runs other programs, such as pip and uv, and waits for what they say."""
+"""Runs other programs, such as pip and uv, and waits for their output."""
 
 import os
 import subprocess
@@ -19,3 +19,9 @@ def ask(command: Sequence[str], seconds: float, variables: Mapping[str, str] | N
                               env=variables, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def complaint(failed: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of a failed command's errors, or its exit code if there is none."""
+    lines = failed.stderr.strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {failed.returncode}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.environments.commands import ask
+from harness.environments.commands import ask, complaint
 from harness.validation import CHECKOUT
 
 # The first that answers is used.
@@ -25,7 +25,7 @@ _SELF = ["--user", f"{os.getuid()}:{os.getgid()}"]
 USER = {"docker": _SELF, "podman": [*_SELF, "--userns", "keep-id"], "apptainer": []}
 ROOT = {"docker": ["--user", "0:0"], "podman": ["--user", "0:0"], "apptainer": ["--fakeroot"]}
 PROBE_SECONDS = 30
-# Our checkout before whatever the image puts on PYTHONPATH: Caffe's images find Caffe by it.
+# The checkout comes first, then what the image has on PYTHONPATH: Caffe's images find Caffe by it.
 BASH = '{setup}PYTHONPATH="$0${{PYTHONPATH:+:$PYTHONPATH}}" exec "$@"'
 
 
@@ -86,7 +86,7 @@ def engine() -> tuple[str | None, str]:
         found = ask([name, *PROBES[name]], PROBE_SECONDS)
         if found.returncode == 0:
             return name, ""
-        faults.append(f"{name} does not answer ({_last_line(found.stderr)})")
+        faults.append(f"{name} does not answer ({complaint(found)[:200]})")
     return None, "; ".join(faults) or f"none of {', '.join(ENGINES)} is on PATH"
 
 
@@ -111,7 +111,3 @@ def pinned(name: str, image: str, folder: Path) -> str | None:
 
 def image_file(image: str, folder: Path) -> Path:
     return folder / (image.replace("/", "_").replace(":", "_") + ".sif")
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no message"])[-1][:200]

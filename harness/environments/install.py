@@ -1,5 +1,6 @@
 """Installs a recipe: a virtual environment, its packages by pip, and what its script compiles."""
 
+import http.client
 import subprocess
 import urllib.error
 import urllib.request
@@ -7,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.environments import sizes
-from harness.environments.commands import clean_variables
+from harness.environments.commands import ask, clean_variables
 from harness.environments.interpreters import Python
-from harness.environments.places import root
+from harness.environments.places import new_log, python_in, root
 from harness.environments.recipes import Device, Recipe
 from harness.errors import WrongUse, brief
 from harness.validation import CHECKOUT
@@ -21,9 +22,13 @@ PIP_LINES = 15
 # NVIDIA's wheels, a release that is nowhere, pip's last word, and its first.
 NO_RELEASE = "ERROR: No matching distribution found for "
 COMPLAINTS = ("The installation of ", NO_RELEASE, "ERROR: ", "error: ")
-# What pip says each time that it does not reach an index.
+# pip prints this each time that it does not reach an index.
 UNREACHED = "after connection broken by"
 LONGEST_LINE = 300
+# Prints where packages are installed.
+SITE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+SITE_SECONDS = 60
+PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off")
 # Lines of output worth showing while the user waits.
 SHOWN = ("Downloading ", "Building wheel", "Installing collected packages", "installing ", "==> ")
 
@@ -43,22 +48,18 @@ def install(folder: Path, recipe: Recipe, device: Device, python: Python,
     """Make a virtual environment in `folder`, install packages and run the script."""
     packages = recipe.packages_for(device, python.version)
     indexes = [index for index in recipe.indexes.get(device, []) if answers(index, progress)]
-    log = root() / "logs" / f"{folder.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
+    log = new_log(folder.name)
     progress(f"{folder.name}: pip install {' '.join(packages)} for {python.path} "
              f"(log: {log})")
     if recipe.system:
         logged([str(CHECKOUT / "scripts" / "system-packages"), *recipe.system], log, progress)
     logged([str(python.path), "-m", "venv", str(folder)], log, progress)
-    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    for index in indexes:
-        options += ["--extra-index-url", index]
-    if size := sizes.describe(python_in(folder), [*options, *packages], clean_variables()):
+    words = [*PIP_OPTIONS, *(word for index in indexes for word in ("--extra-index-url", index)),
+             *packages]
+    if size := sizes.describe(python_in(folder), words, clean_variables()):
         progress(f"{folder.name}: {size}")
-    pip = [str(python_in(folder)), "-m", "pip", "install"]
     try:
-        logged([*pip, *options, *packages], log, progress)
+        logged([str(python_in(folder)), "-m", "pip", "install", *words], log, progress)
     except BuildFailed as failure:
         silent = set(recipe.indexes.get(device, [])) - set(indexes)
         if not recipe.own_index or not silent:
@@ -70,6 +71,26 @@ def install(folder: Path, recipe: Recipe, device: Device, python: Python,
         progress(f"{folder.name}: {recipe.script}")
         script = [str(CHECKOUT / recipe.script), str(python_in(folder)), str(compiled)]
         logged(script, log, progress)
+
+
+def install_beside(folder: Path, other: Path, packages: list[str], progress: Progress) -> None:
+    """Install packages in a new environment in `folder` that sees those of the Python `other`."""
+    python, log = python_in(folder), new_log(folder.name)
+    progress(f"{folder.name}: pip install {' '.join(packages)} (log: {log})")
+    logged([str(other), "-m", "venv", str(folder)], log, progress)
+    let_see(python, other)
+    logged([str(python), "-m", "pip", "install", *PIP_OPTIONS, *packages], log, progress)
+
+
+def let_see(python: Path, other: Path) -> None:
+    """Let the environment of one interpreter see the packages of another's, behind its own."""
+    site_of(python).joinpath("other.pth").write_text(f"{site_of(other)}\n", encoding="utf-8")
+
+
+def site_of(python: Path) -> Path:
+    """Return the folder where an interpreter's packages are installed."""
+    said = ask([str(python), "-c", SITE], SITE_SECONDS, clean_variables())
+    return Path(said.stdout.strip())
 
 
 def logged(command: list[str], log: Path, progress: Progress) -> None:
@@ -121,18 +142,11 @@ def answers(index: str, progress: Progress) -> bool:
         return True
     try:
         urllib.request.urlopen(index, timeout=INDEX_SECONDS).close()
-    except urllib.error.HTTPError as error:
-        # 403 and 404 for the index's root are answers too.
-        reachable, why = error.code < 500, str(error)
-    except (OSError, ValueError) as error:
-        reachable, why = False, str(error)
-    else:
         return True
-    if not reachable:
-        progress(f"{index} does not answer ({why}): pip's own configuration decides "
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        # 403 and 404 for the index's root are answers too.
+        if isinstance(error, urllib.error.HTTPError) and error.code < 500:
+            return True
+        progress(f"{index} does not answer ({error}): pip's own configuration decides "
                  "which build is installed")
-    return reachable
-
-
-def python_in(folder: Path) -> Path:
-    return folder / "bin" / "python"
+        return False

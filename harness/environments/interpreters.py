@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.environments.commands import ask, clean_variables
+from harness.environments.commands import ask, clean_variables, complaint
 from harness.environments.places import root
 from harness.environments.recipes import DRIVER, spell
 from harness.errors import WrongUse, brief
@@ -58,8 +58,8 @@ def candidates(version: str) -> Iterator[Path]:
     """List the places where Python `version` may be, the best first."""
     seen = set()
     own = [Path(sys.executable)] if version == DRIVER else []
-    for path in [*_on_path(version), *_in_pyenv(version), *own, *_brought(version),
-                 *_in_uv(version)]:
+    brought = sorted((root() / "pythons").glob(f"*/bin/python{version}"))
+    for path in [*_on_path(version), *_in_pyenv(version), *own, *brought, *_in_uv(version)]:
         if path not in seen and os.access(path, os.X_OK):
             seen.add(path)
             yield path
@@ -77,10 +77,6 @@ def _in_pyenv(version: str) -> list[Path]:
     return sorted(found, key=lambda path: _patch(path.parts[-3]), reverse=True)
 
 
-def _brought(version: str) -> list[Path]:
-    return sorted((root() / "pythons").glob(f"*/bin/python{version}"))
-
-
 def _in_uv(version: str) -> list[Path]:
     uv = shutil.which("uv")
     if not uv:
@@ -94,8 +90,9 @@ def probe(candidate: Path, version: str) -> tuple[Path | None, str]:
     """Run `candidate`. Returns (the interpreter behind it, ""), or (None, what is wrong)."""
     answer = ask([str(candidate), "-c", PROBE], PROBE_SECONDS, clean_variables())
     if answer.returncode != 0:
-        lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
-        return None, lines[0] if lines[0].startswith("pyenv") else lines[-1]
+        # pyenv says first what is wrong, and then lists versions.
+        first = answer.stderr.strip().partition("\n")[0]
+        return None, first if first.startswith("pyenv") else complaint(answer)
     found, _, executable = answer.stdout.strip().partition(" ")
     if found != version:
         return None, f"is Python {found}"

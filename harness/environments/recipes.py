@@ -25,7 +25,7 @@ FOLDER = CHECKOUT / "configs" / "frameworks"
 Device = Literal["cpu", "cuda"]
 Version = Annotated[str, Field(pattern=r"^\d+\.\d+$")]
 
-# Of several defaults a framework takes the newest that runs on the Python at hand: the driver's.
+# The driver's Python. A framework with several defaults takes the newest one that runs on it.
 DRIVER = "{}.{}".format(*sys.version_info)
 
 
@@ -78,27 +78,19 @@ class Recipe(Strict):
         return _versions(value)
 
     @model_validator(mode="after")
-    def _every_device_is_decided(self) -> "Recipe":
+    def _fits_together(self) -> "Recipe":
         for device in ("cpu", "cuda"):
             ways = [bool(self.packages.get(device)), device in self.container,
                     device in self.unsupported]
             if sum(ways) != 1:
                 raise ValueError(f"give exactly one of packages.{device}, container.{device} and "
                                  f"unsupported.{device} (the reason)")
-        return self
-
-    @model_validator(mode="after")
-    def _markers_are_markers(self) -> "Recipe":
         for package in itertools.chain(*self.packages.values()):
             try:
                 Requirement(package)
             except InvalidRequirement as error:
                 raise ValueError(f"packages: {package}: the marker or the name is wrong: "
                                  f"{str(error).splitlines()[0]}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _script_exists(self) -> "Recipe":
         if self.script and not (CHECKOUT / self.script).is_file():
             raise ValueError(f"script: {self.script} is no file of the checkout")
         return self
@@ -159,14 +151,10 @@ class Parallel(Strict):
         return {name: value.replace("{devices}", str(devices)) for name, value in chosen.items()}
 
     @model_validator(mode="after")
-    def _ranks_can_be_told_apart(self) -> "Parallel":
+    def _fits_together(self) -> "Parallel":
         if (self.kind == "ranks" or self.in_ranks) and not (self.launch and self.rank):
             raise ValueError("ranks need `launch`, the launcher's arguments, and `rank`, "
                              "the variable that holds a process's rank")
-        return self
-
-    @model_validator(mode="after")
-    def _every_device_is_decided(self) -> "Parallel":
         for device in ("cpu", "cuda"):
             if bool(self.strategies.get(device)) == (device in self.reasons):
                 raise ValueError(f"give either strategies.{device} or reasons.{device} "
@@ -198,7 +186,7 @@ class Framework(Strict):
     @model_validator(mode="before")
     @classmethod
     def _choose_default(cls, data: Any) -> Any:
-        """Of several defaults take the first that runs on the driver's Python, else the first."""
+        """Choose from several defaults the first for the driver's Python, else the first."""
         defaults = data.get("default") if isinstance(data, dict) else None
         releases = data.get("releases") if isinstance(data, dict) else None
         if not isinstance(defaults, list) or not isinstance(releases, dict):
@@ -210,14 +198,10 @@ class Framework(Strict):
         return {**data, "default": next(iter([*unlisted, *fitting, *defaults]), "")}
 
     @model_validator(mode="after")
-    def _does_something(self) -> "Framework":
+    def _fits_together(self) -> "Framework":
         if not self.runner and not self.engine:
             raise ValueError("give a runner, which trains networks, or an engine, which runs "
                              "trained ones")
-        return self
-
-    @model_validator(mode="after")
-    def _default_is_listed(self) -> "Framework":
         if self.default not in self.releases:
             listed = ", ".join(self.releases)
             raise ValueError(f"default: {self.default} is not among the releases ({listed})")

@@ -3,6 +3,7 @@
 pip's own dry run lists the files; a server tells their sizes. Where either cannot, nothing is said.
 """
 
+import http.client
 import json
 import re
 import urllib.request
@@ -60,7 +61,7 @@ def _size(url: str) -> int:
         request = urllib.request.Request(url, method="HEAD")
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
             return int(answer.headers["Content-Length"] or 0)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, http.client.HTTPException):
         return 0
 
 

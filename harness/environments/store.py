@@ -12,25 +12,24 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.environments import containers, interpreters, probe, recipes, uv
-from harness.environments.commands import ask, clean_variables
+from harness.environments.commands import clean_variables
 from harness.environments.containers import Container
-from harness.environments.install import BuildFailed, Progress, install, logged, python_in
+from harness.environments.install import BuildFailed, Progress, install, install_beside, logged
 from harness.environments.interpreters import NoPython, Python
-from harness.environments.places import root
+from harness.environments.places import new_log, python_in, root
 from harness.environments.recipes import Device, Image, Recipe
 from harness.errors import WrongUse
 from harness.validation import CHECKOUT
 
 SCHEMA_VERSION = 1
-# Prints where packages are installed.
-SITE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -64,27 +63,20 @@ def build(framework: str, release: str, device: Device, progress: Progress = pri
 
     A `recipe` stands in for the release's own.
     """
-    recipe = recipe or _recipe(framework, release, device)
-    if device in recipe.container:
-        return _contained(framework, release, device, recipe.container[device], progress)
-    if built := find(framework, release, device, recipe):
+    chosen = recipe or _recipe(framework, release, device)
+    if device in chosen.container:
+        return _contained(framework, release, device, chosen.container[device], progress)
+    if built := find(framework, release, device, chosen):
         return built
-    python = choose_python(framework, recipe, progress)
-    folder = root() / _key(framework, release, device, recipe, python.version)
-    with _lock(folder.name, progress):
-        if found := _read(folder):
-            # Variables are not part of the key, so they may have changed since.
-            return replace(found, variables=_variables(recipe, folder))
-        # A killed build leaves a partial folder.
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            install(folder, recipe, device, python, progress)
-            environment = _describe(folder, framework, release, device, recipe)
-            _write(folder, environment)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    return environment
+    python = choose_python(framework, chosen, progress)
+    folder = root() / _key(framework, release, device, chosen, python.version)
+
+    def make() -> Environment:
+        install(folder, chosen, device, python, progress)
+        return _describe(folder, framework, release, device, chosen)
+
+    # Variables are not part of the key, so they may have changed since.
+    return replace(_made(folder, make, progress), variables=_variables(chosen, folder))
 
 
 def extended(base: Environment, packages: list[str], progress: Progress = print) -> Environment:
@@ -93,38 +85,30 @@ def extended(base: Environment, packages: list[str], progress: Progress = print)
     The other one stays as it is, and nothing of it is installed again.
     """
     folder = root() / f"{base.key}-with-{_digest(packages)}"
+    python = python_in(folder)
+
+    def make() -> Environment:
+        install_beside(folder, base.interpreter, packages, progress)
+        answer = probe.ask([str(python), "-c", probe.PROGRAM], clean_variables())
+        return replace(base, interpreter=python, key=folder.name, packages=probe.locked(answer))
+
+    return replace(_made(folder, make, progress), variables=base.variables)
+
+
+def _made(folder: Path, make: Callable[[], Environment], progress: Progress) -> Environment:
+    """Return the environment in `folder`; `make` fills the folder unless it is complete."""
     with _lock(folder.name, progress):
         if found := _read(folder):
-            return replace(found, variables=base.variables)
+            return found
+        # A killed build leaves a partial folder.
         shutil.rmtree(folder, ignore_errors=True)
-        log = root() / "logs" / f"{folder.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
-        progress(f"{folder.name}: pip install {' '.join(packages)} (log: {log})")
         try:
-            logged([str(base.interpreter), "-m", "venv", str(folder)], log, progress)
-            let_see(python_in(folder), base.interpreter)
-            logged([str(python_in(folder)), "-m", "pip", "install", "--disable-pip-version-check",
-                     "--no-input", "--progress-bar", "off", *packages], log, progress)
-            answer = probe.ask([str(python_in(folder)), "-c", probe.PROGRAM], clean_variables())
-            environment = replace(base, interpreter=python_in(folder), key=folder.name,
-                                  packages=probe.locked(answer))
+            environment = make()
             _write(folder, environment)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
     return environment
-
-
-def let_see(python: Path, other: Path) -> None:
-    """Let the environment of one interpreter see the packages of another's, behind its own."""
-    site_of(python).joinpath("other.pth").write_text(f"{site_of(other)}\n", encoding="utf-8")
-
-
-def site_of(python: Path) -> Path:
-    """Return the folder where an interpreter's packages are installed."""
-    said = ask([str(python), "-c", SITE], probe.PROBE_SECONDS, clean_variables())
-    return Path(said.stdout.strip())
 
 
 def find(framework: str, release: str, device: Device, recipe: Recipe | None = None
@@ -155,8 +139,7 @@ def _contained(framework: str, release: str, device: Device, recipe: Image,
     images.mkdir(parents=True, exist_ok=True)
     with _lock(f"image-{framework}-{release}", progress):
         if not containers.pinned(engine, recipe.image, images):
-            log = root() / "logs" / f"{framework}-{release}-image.log"
-            log.parent.mkdir(exist_ok=True)
+            log = new_log(f"{framework}-{release}-image")
             progress(f"{framework}=={release}: {engine} fetches {recipe.image} (log: {log})")
             logged(containers.pull_command(engine, recipe.image, images), log, progress)
     image = containers.pinned(engine, recipe.image, images)
@@ -172,7 +155,7 @@ def _contained(framework: str, release: str, device: Device, recipe: Image,
         raise BuildFailed(f"{recipe.image}: release {release} was asked for, "
                           f"the image holds {installed}")
     packages = probe.locked(answer)
-    key = f"{framework}-{release}-{device}-{_digest([image, answer['python'], *packages])}"
+    key = _key_of(framework, release, device, [image, answer["python"], *packages])
     variables = recipes.load(framework).recipe(release).variables
     return Environment(framework, release, device, Path(recipe.python), key, answer["python"],
                        packages, variables, "container", container)
@@ -200,9 +183,8 @@ def existing(framework: str, interpreter: Path, device: Device) -> Environment:
         raise WrongUse(f"{interpreter}: has none of {', '.join(described.distributions)}; "
                        "install it there, or name another")
     packages = probe.locked(answer)
-    digest = _digest([str(interpreter), answer["python"], *packages])
-    key = f"{framework}-{release}-{device}-{digest}"
-    variables = _variables(described.recipe(release), interpreter.absolute().parent.parent)
+    key = _key_of(framework, release, device, [str(interpreter), answer["python"], *packages])
+    variables = _variables(described.recipe(release), interpreter.parent.parent)
     return Environment(framework, release, device, interpreter, key, answer["python"], packages,
                        variables, "existing")
 
@@ -239,9 +221,13 @@ def _key(framework: str, release: str, device: Device, recipe: Recipe, python: s
     indexes = recipe.indexes.get(device, [])
     script = [(CHECKOUT / recipe.script).read_text(encoding="utf-8")] if recipe.script else []
     packages = recipe.packages_for(device, python)
-    digest = _digest([python, *packages, *indexes, *recipe.system, *script,
-                      platform.system(), platform.machine()])
-    return f"{framework}-{release}-{device}-{digest}"
+    return _key_of(framework, release, device, [
+        python, *packages, *indexes, *recipe.system, *script, platform.system(),
+        platform.machine()])
+
+
+def _key_of(framework: str, release: str, device: str, parts: list[str]) -> str:
+    return f"{framework}-{release}-{device}-{_digest(parts)}"
 
 
 def _digest(parts: list[str]) -> str:

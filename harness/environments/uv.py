@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.environments.commands import ask
+from harness.environments.commands import ask, complaint
 from harness.environments.interpreters import NoPython, Python, find
 from harness.environments.recipes import spell
 from harness.errors import brief
@@ -41,5 +41,4 @@ def bring(versions: Sequence[str], folder: Path, absent: NoPython,
 def _run(command: list[str], **variables: str) -> str:
     """Run `command`; return "" or the last line of what it says is wrong."""
     done = ask(command, 60 * MINUTES, {**os.environ, **variables})
-    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-    return "" if done.returncode == 0 else lines[-1].strip()
+    return complaint(done) if done.returncode else ""

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.data import arrays
 from harness.inference import scenarios
 from harness.inference.reference import Asked, Reference, chosen_places
-from harness.workers.files import AnswerFolder
+from harness.workers.files import AnswerFolder, arrays_in
 from harness.workers.worker import Failed, Worker
 
 SUMMARY, MOST_SUMMARY = "summary.txt", 2**20
@@ -49,7 +48,8 @@ class Calls:
                         out=str(folder.path("requests.npz")))
         arrivals, latencies = (read_answer(folder, "requests.npz", name, (requests,))
                                for name in ("arrivals", "latencies"))
-        if not (np.isfinite(latencies) & (latencies > 0)).all() or (np.diff(arrivals) < 0).any():
+        known = np.isfinite(arrivals) & (arrivals >= 0) & np.isfinite(latencies) & (latencies > 0)
+        if not known.all() or (np.diff(arrivals) < 0).any():
             raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
         self._keep_last(requests, folder)
         return arrivals, latencies
@@ -69,21 +69,22 @@ class Calls:
         batch = (self.done - 1) % len(self.rows)
         rows, places = self.rows[batch], chosen_places(self.asked.network)
         *length, width = self.asked.network.layers[-1].output_shape
+        shape: tuple[int, ...] = (len(rows), width)
         if places:
+            shape = (len(rows), len(places), width)
             rows = [length[0] * row + place for row in rows for place in places]
         self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
         found = read_answer(folder, "outputs.npz", "outputs", (len(rows), width))
-        self.found.append((batch, found.reshape(len(self.rows[batch]), *places and [-1], width)))
+        self.found.append((batch, found.reshape(shape)))
 
 
 def read_answer(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Read one array of a worker's file. Raises Failed if it is not float32 of this shape."""
     with folder.open(file, 4 * math.prod(shape) + 65536) as opened:
-        try:
-            found = np.array(arrays.mapped_from(opened)[name])
-        except Exception as error:  # whatever zipfile and NumPy make of a broken file
-            raise Failed("protocol", f"{file} cannot be read: {type(error).__name__}: "
-                                     f"{error}") from None
+        answered = arrays_in(opened)
+        if name not in answered:
+            raise Failed("protocol", f"{file}: holds no array {name}")
+        found = np.array(answered[name])
     if found.dtype != np.float32 or found.shape != shape:
         raise Failed("protocol", f"{file}: {name}: came {found.dtype} {found.shape}, expected "
                                  f"float32 {shape}")

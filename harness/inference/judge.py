@@ -22,11 +22,11 @@ from runners.arrays import error_along
 # The last call has the first one's inputs again, behind others.
 PROOF_CALLS = 3
 FACTOR = 5.0  # of the largest error of runs with random rounding, as for training
-# What fp32 may always be off: sums in another order, transformed convolutions.
+# The error that fp32 may always have: sums in another order, transformed convolutions.
 FLOOR = 1e-5
 # An error so many times smaller than that of the declared precision is one of a finer precision.
 FINER = 32.0
-# From this limit on, a proof could not tell outputs that do not depend on the input.
+# With a limit this large or larger, a proof would accept outputs that do not depend on the input.
 BLIND = 0.5
 COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",)}
 # A float32 rounding error can move a number to another of INT8's levels. Later layers are then off
@@ -45,7 +45,7 @@ class Verdict:
     parameters: int = 0
     output_error: float = math.nan
     output_limit: float = math.nan
-    # Of INT8, against the network itself: the relative distance of the outputs, and the share of
+    # Only for INT8: the relative distance from the outputs of the network itself, and the share of
     # the compared rows whose largest output is the same.
     quantization_error: float = math.nan
     top1_agreement: float = math.nan
@@ -168,13 +168,16 @@ class InferenceJudge:
                      for form in (asked, asked.unquantised()))
             cost = relative(list(zip(*forms, strict=True)))
             # NaN is not finer: the limit refuses it.
-            return "" if not verdict.quantization_error <= cost / FINER else (
-                f"outputs are off by {verdict.quantization_error:.2g} only from those of the "
-                f"network itself, where INT8 is off by {cost:.2g}: the engine did not quantise")
+            if verdict.quantization_error <= cost / FINER:
+                return (f"outputs are off by {verdict.quantization_error:.2g} only from those of "
+                        f"the network itself, where INT8 is off by {cost:.2g}: the engine did not "
+                        "quantise")
+            return ""
         spread = self.reference.rounding(asked)
-        return "" if not verdict.output_error < spread / FINER else (
-            f"outputs are off by {verdict.output_error:.2g} only, where {asked.precision} is off "
-            f"by about {spread:.2g}: the engine computed in a finer precision")
+        if verdict.output_error < spread / FINER:
+            return (f"outputs are off by {verdict.output_error:.2g} only, where {asked.precision} "
+                    f"is off by about {spread:.2g}: the engine computed in a finer precision")
+        return ""
 
     def _signature(self, asked: Asked, error: float) -> str:
         """Name the coarser precision whose rounding is about as far off, if there is one."""

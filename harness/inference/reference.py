@@ -3,7 +3,6 @@
 All engines get one file of weights and running statistics. Files are written once a campaign.
 """
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +17,10 @@ import runners.arrays
 from harness.data import arrays
 from harness.environments import recipes
 from harness.plan.planner import Trial
-from harness.proof.questions import KEEP_MEMORY, OF_REFERENCE, REFERENCE_THREADS
+from harness.proof import questions
 from harness.workers.alive import LiveWorkers
-from harness.workers.worker import Failed, Worker
+from harness.workers.worker import Worker
 from runners import int8
-from runners.resources import THREAD_VARIABLES, cores
 
 REFERENCE = "runners.reference.inference"
 # The running statistics are drawn around the moments of so many samples.
@@ -247,14 +245,9 @@ class Reference:
 
     @contextmanager
     def _worker(self, network: networks.Network) -> Iterator[Worker]:
-        threads = str(len(cores(REFERENCE_THREADS)))
-        variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, threads)}
         log = self.folder / f"reference-{network.name}.log"
-        try:
-            with Worker(sys.executable, REFERENCE, log, variables) as worker, \
-                    self.live.holding(worker):
-                worker.ask("build", self.limit, network=network.to_json(), batch=1, device="cpu",
-                           threads=1, precision="fp32", tuning="stock", dropout=False)
-                yield worker
-        except Failed as failure:
-            raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
+        with (questions.blaming_reference(),
+              questions.reference(REFERENCE, log, self.live) as worker):
+            worker.ask("build", self.limit, network=network.to_json(), batch=1, threads=1,
+                       **questions.REFERENCE_TASK)
+            yield worker

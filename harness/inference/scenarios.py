@@ -33,12 +33,15 @@ def row_of(scenario: str, batch: int, answer: Mapping[str, Any], summary: str) -
         row[RATE[0]] = _number(summary, RATE[1])
     else:
         row |= {column: 1e-9 * _number(summary, line) for column, line in LATENCIES}
+        if not row["latency_mean_seconds"] > 0:
+            raise Failed("protocol", "LoadGen's summary has a mean latency that is not positive")
         row[RATE[0]] = batch / row["latency_mean_seconds"]
     return row
 
 
 def _number(summary: str, line: str) -> float:
-    found = re.search(rf"^{re.escape(line)}\s*:\s*([0-9.e+-]+)\s*$", summary, re.MULTILINE)
+    number = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?"
+    found = re.search(rf"^{re.escape(line)}\s*:\s*({number})\s*$", summary, re.MULTILINE)
     if not found:
         raise Failed("protocol", f"LoadGen's summary has no line '{line}'")
     return float(found[1])

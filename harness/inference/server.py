@@ -17,7 +17,7 @@ from analysis.statistics import bootstrap
 # Halvings: the rate is known to a thirty-second of the most that calls allow.
 TRIES = 5
 
-# From a number of requests, a rate a second and a seed: arrivals and latencies in seconds.
+# Takes a number of requests, a rate per second and a seed; returns arrivals and latencies (s).
 Serve = Callable[[int, float, int], tuple[np.ndarray, np.ndarray]]
 
 

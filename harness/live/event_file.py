@@ -6,6 +6,7 @@ records hold everything that stays; the file goes once a campaign has finished.
 
 import json
 import math
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from analysis.records.text import BadRecords
 from harness.campaign.events import Event, Listener, Outcome
 
 NAME = "logs/events.jsonl"
-# The part of a device's readings that the page draws, and totals of which it draws the rate.
+# The page draws these readings of a device, and the rates of these totals.
 SHOWN = ("power_watts", "memory_used_bytes", "busy_percent", "sm_mhz")
 TOTALS = ("pcie_rx_bytes", "pcie_tx_bytes", "nvlink_rx_bytes", "nvlink_tx_bytes")
 TRIAL = ("trial", "framework", "release", "network", "batch", "devices", "precision", "tuning")
@@ -41,6 +42,8 @@ class EventFile(Listener):
         self.path = folder / NAME
         self.first = {"event": "begin", "title": title}
         self.file: IO[str] | None = None
+        # Processes that get ready side by side tell of it from their own threads.
+        self.lock = threading.RLock()
 
     def __enter__(self) -> "EventFile":
         return self
@@ -73,22 +76,24 @@ class EventFile(Listener):
         self.inner.end()
 
     def _remove(self) -> None:
-        if self.file:
-            self._write({"event": "end"})
-            self.file.close()
-            self.path.unlink(missing_ok=True)
-            self.file = None
+        with self.lock:
+            if self.file:
+                self._write({"event": "end"})
+                self.file.close()
+                self.path.unlink(missing_ok=True)
+                self.file = None
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        begun = self.path.parent.is_dir() and (self.folder / "campaign.json").is_file()
-        if begun and not self.file:
-            earlier = list(past(self.folder))
-            self.file = self.path.open("w", encoding="utf-8")
-            for each in (*earlier, self.first):
-                self._write(each)
-        if self.file:
-            self.file.write(json.dumps(plain(line), allow_nan=False) + "\n")
-            self.file.flush()
+        with self.lock:
+            begun = self.path.parent.is_dir() and (self.folder / "campaign.json").is_file()
+            if begun and not self.file:
+                earlier = list(past(self.folder))
+                self.file = self.path.open("w", encoding="utf-8")
+                for each in (*earlier, self.first):
+                    self._write(each)
+            if self.file:
+                self.file.write(json.dumps(plain(line), allow_nan=False) + "\n")
+                self.file.flush()
 
 
 def past(folder: Path) -> Iterator[Line]:
@@ -130,18 +135,13 @@ def readings(samples: Sequence[Mapping[Any, Any]]) -> dict[str, Line]:
     found: dict[str, Line] = {}
     for device in sorted({row["device"] for row in samples if row["device"] != "host"}):
         own = [row for row in samples if row["device"] == device]
-        found[device] = {key: value for key in SHOWN
-                         if (value := _newest(own, key)) is not None}
+        found[device] = {key: row[key] for row in own for key in SHOWN if _is_number(row.get(key))}
         for key in TOTALS:
             known = [(row["seconds"], row[key]) for row in own if _is_number(row.get(key))]
             if len(known) > 1 and known[-1][0] > known[-2][0]:
                 (began, first), (ended, last) = known[-2:]
                 found[device][key + "_per_second"] = (last - first) / (ended - began)
     return found
-
-
-def _newest(rows: Sequence[Mapping[Any, Any]], key: str) -> float | None:
-    return next((row[key] for row in reversed(rows) if _is_number(row.get(key))), None)
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Serves the live page of one campaign on this machine, to whoever knows its address.
+"""Serves the live page of one campaign on this machine, to those who know its address.
 
 It reads the campaign's event file, or its records once it has finished, and sends each event to the
 page (server-sent events). It never talks to the driver. The address holds a random token.

@@ -70,7 +70,10 @@ def _framework(name: str, pythons: dict[tuple[str, ...], dict[str, str | None]]
         pythons[wanted] = _interpreter(wanted)
     built = {kind: None if kind in recipe.unsupported else store.find(name, framework.default, kind)
              for kind in DEVICES}
-    devices = {kind: _device(recipe.unsupported.get(kind), built[kind]) for kind in DEVICES}
+    devices = {kind: {"supported": kind not in recipe.unsupported,
+                      "reason": recipe.unsupported.get(kind),
+                      "environment": environment and str(environment.interpreter)}
+               for kind, environment in built.items()}
     used = [{"python": each.python.rpartition(".")[0]} for each in built.values() if each]
     return {"name": name, "release": framework.default, **pythons[wanted], **(used or [{}])[0],
             "devices": devices}
@@ -82,12 +85,6 @@ def _interpreter(versions: tuple[str, ...]) -> dict[str, str | None]:
     except WrongUse as error:
         return {"python": recipes.spell(versions), "interpreter": None, "reason": str(error)}
     return {"python": found.version, "interpreter": str(found.path), "reason": None}
-
-
-def _device(unsupported: str | None, built: store.Environment | None) -> dict[str, Any]:
-    """Describe a release on one kind of device: supported, why not, and the environment built."""
-    return {"supported": not unsupported, "reason": unsupported,
-            "environment": built and str(built.interpreter)}
 
 
 def _data_set(name: str) -> dict[str, str | None]:

@@ -26,7 +26,7 @@ PATHS = {
     30: "one PCIe host bridge", 40: "host bridges of one NUMA node",
     50: "the link between processor sockets",
 }
-# Of a description; an AMD GPU tells a few of them.
+# The keys of a description. Only a few are known of an AMD GPU.
 KEYS = ("name", "memory_bytes", "memory_used_bytes", "driver", "cuda", "sm_mhz", "memory_mhz",
         "sm_max_mhz", "memory_max_mhz", "power_limit_watts", "power_limit_default_watts",
         "temperature_celsius", "ecc", "persistence", "mig", "pcie_generation",

@@ -6,17 +6,18 @@ again. What cannot be read is None.
 
 import os
 import platform
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from harness.environments.commands import ask
 from harness.machine import gpus
 from harness.validation import CHECKOUT
 from runners.resources import processors_of, text_of
 
+GIT_SECONDS = 20
 LOAD_PER_CORE = 0.5
 CORES_WANTED = 4
 MEMORY_WANTED_BYTES = 4 * 2**30
@@ -170,12 +171,8 @@ def _os_name(root: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True,
-                              text=True, timeout=20, check=True,
-                              stdin=subprocess.DEVNULL).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
+    answer = ask(["git", "-C", str(folder), *arguments], GIT_SECONDS)
+    return None if answer.returncode else answer.stdout.strip()
 
 
 def _gpu_concerns(gpu: dict[str, Any]) -> list[Concern]:

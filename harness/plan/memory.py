@@ -19,7 +19,7 @@ from networks import work
 OUT_OF_MEMORY = "out_of_memory: "
 HALF = ("bf16", "fp16")
 REFERENCE_BYTES = 8
-# What a process that waits holds of a GPU. Five of ResNet-50 at batch 256 in bf16 (PyTorch,
+# The GPU memory that a waiting process holds. Five of ResNet-50 at batch 256 in bf16 (PyTorch,
 # TensorFlow, JAX) held 73 GiB of an H100, 15 each, where a step needs 4.5 at least.
 TIMES_LEAST, CONTEXT_BYTES = 3, 1.5 * 2**30
 # Autotuning takes the rest for a moment.
@@ -43,11 +43,12 @@ def refusal(trial: Any, host: float | None, device: float | None, samples: int) 
     batches = arrays.ring_length(network, trial.global_batch) if drawn else 1
     ring = batches * arrays.batch_bytes(network, trial.global_batch)
     of_all = 0 if on_gpus else step * trial.devices // trial.nodes
-    wanted = [(max(ring, proof, of_all), host, "the machine"),
-              (step if on_gpus else 0, device, "each GPU")]
-    return next((f"{OUT_OF_MEMORY}needs at least {need / 2**30:,.1f} GiB, {who} has "
-                 f"{there / 2**30:,.1f} GiB; choose a smaller batch"
-                 for need, there, who in wanted if there and need > there), "")
+    for need, there, who in ((max(ring, proof, of_all), host, "the machine"),
+                             (step if on_gpus else 0, device, "each GPU")):
+        if there and need > there:
+            return (f"{OUT_OF_MEMORY}needs at least {need / 2**30:,.1f} GiB, {who} has "
+                    f"{there / 2**30:,.1f} GiB; choose a smaller batch")
+    return ""
 
 
 def of_smallest_gpu(machine: Mapping[str, Any]) -> float | None:

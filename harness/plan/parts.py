@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from harness.errors import brief
 from harness.validation import Strict
 
-# Beyond any machine or patience: a larger number is a slip.
+# Larger than any machine or anybody's patience: a larger number is a typing error.
 MOST_THREADS, MOST_DEVICES, MOST_JOBS, MOST_REPEATS = 4096, 4096, 1024, 100_000
 LONGEST_WINDOW, LONGEST_LIMIT = 3600, 7 * 86400
 

@@ -5,7 +5,7 @@ that a table shows what was asked for.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -92,16 +92,31 @@ class Machine:
     cores: int
     devices: int
     memory_bytes: int | None = None
-    # Of the smallest GPU.
+    # The memory of the smallest GPU.
     device_memory_bytes: float | None = None
-    # Of the allocation; the others are taken to be like this one.
+    # The nodes of the allocation. The other nodes are assumed to be like this one.
     nodes: int = 1
 
 
 def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                 has_set: Callable[[str], bool]) -> list[Trial]:
     """Expand the suite. `releases` maps framework specs, `has_set` says which sets are here."""
-    trials = []
+    # By name: a value that is given twice is one trial.
+    trials = {}
+    for trial in _combinations(suite, releases, machine, has_set):
+        if any(_skipped(trial, skip) for skip in suite.skip):
+            continue
+        reason = (_refusal(trial, machine, has_set) or _untested(trial, suite.until)
+                  or memory.refusal(trial, machine.memory_bytes, machine.device_memory_bytes,
+                                    suite.check.batch))
+        trials[trial.trial] = (replace(trial, status="unsupported", reason=reason) if reason
+                               else trial)
+    return list(trials.values())
+
+
+def _combinations(suite: Suite, releases: dict[str, str], machine: Machine,
+                  has_set: Callable[[str], bool]) -> Iterator[Trial]:
+    """Yield a trial for each combination of the suite's values, possible or not."""
     for name, choice in suite.networks.items():
         network = networks.get(name)
         for batch, precision, tuning, data, local, nodes, scaling in product(
@@ -114,7 +129,7 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
             threads_of_all = _threads(suite, machine, local)
             for threads, (spec, release) in product(threads_of_all, releases.items()):
                 for strategy in _strategies(suite, spec, (devices, nodes), machine.device_kind):
-                    trial = Trial(
+                    yield Trial(
                         framework=spec.partition("==")[0], release=release, network=name,
                         batch=whole // devices, devices=devices, device_kind=machine.device_kind,
                         threads=threads, precision=precision, tuning=tuning, data=data,
@@ -125,15 +140,6 @@ def make_trials(suite: Suite, releases: dict[str, str], machine: Machine,
                         strategy=strategy, global_batch=whole, nodes=nodes,
                         ranks=devices if _in_ranks(spec, strategy) else nodes,
                     )
-                    reason = _refusal(trial, machine, has_set) or (
-                        _untested(trial, suite.until) if suite.until else "") or memory.refusal(
-                        trial, machine.memory_bytes, machine.device_memory_bytes, suite.check.batch)
-                    if reason:
-                        trial = replace(trial, status="unsupported", reason=reason)
-                    trials.append(trial)
-    wanted = [trial for trial in trials if not any(_skipped(trial, skip) for skip in suite.skip)]
-    # A value given twice is one trial.
-    return list({trial.trial: trial for trial in wanted}.values())
 
 
 def execution_order(trials: list[Trial], processes: int, seed: int) -> list[tuple[Trial, int]]:
@@ -266,8 +272,10 @@ def _unread(trial: Trial) -> str:
     return ""
 
 
-def _untested(trial: Trial, until: Until) -> str:
-    """Return why a trial cannot train to a test accuracy, or ""."""
+def _untested(trial: Trial, until: Until | None) -> str:
+    """Return why a trial cannot train to a test accuracy if it has to, or ""."""
+    if until is None:
+        return ""
     network = networks.get(trial.network)
     if trial.data not in divided.DIVISIBLE:
         return (f"until: {trial.data} has no test part here, {' and '.join(divided.DIVISIBLE)} "

@@ -174,13 +174,7 @@ class Suite(Strict):
         self._know_the_strategies()
         if self.until:
             self._refuse_beside_until()
-        if self.mode == "inference":
-            self._refuse_training()
-        else:
-            for key in ("server", "scenarios"):
-                if getattr(self, key):
-                    raise ValueError(f"{key}: requests are answered by trained networks; "
-                                     "write mode: inference")
+        self._refuse_of_other_mode()
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")
@@ -219,8 +213,14 @@ class Suite(Strict):
                 raise ValueError(f"{key}: is for training that is timed alone; leave it out, "
                                  "or leave until out")
 
-    def _refuse_training(self) -> None:
-        """Raise ValueError for keys that only training has."""
+    def _refuse_of_other_mode(self) -> None:
+        """Raise ValueError for keys that only inference, or only training, has."""
+        if self.mode == "training":
+            for key in ("server", "scenarios"):
+                if getattr(self, key):
+                    raise ValueError(f"{key}: requests are answered by trained networks; "
+                                     "write mode: inference")
+            return
         if (self.devices, self.nodes) != ((1,), (1,)):
             raise ValueError("mode: inference: a network runs on one device; "
                              "write devices: 1 and nodes: 1, or leave them out")

@@ -12,7 +12,7 @@ from harness.data import arrays
 from harness.proof.limits import Allowed, Limits, LimitsOf
 from harness.proof.questions import PLAIN, ZERO, Answer, Question, Questions, head_of
 
-# What has no rounding but that of stored weights and of a gradient's last sum must be right to 1 %.
+# A number must be right to 1 % if only stored weights and a gradient's last sum are rounded in it.
 EXACT = 0.01
 SIGMAS = 6.0  # of what rounding of stored weights makes of a number
 STORED_UNITS = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # unit roundoff where activations are stored so
@@ -68,8 +68,9 @@ class Case:
     def trained_from(self, kind: str) -> list[str]:
         """Name the tensors that train from the weights of a kind: from zero only the last bias."""
         head = head_of(self.network)
-        return [f"{head.name}.bias"] if kind == ZERO and head else \
-            list(self.network.parameter_shapes)
+        if kind == ZERO and head:
+            return [f"{head.name}.bias"]
+        return list(self.network.parameter_shapes)
 
     def start(self, kind: str) -> Mapping[str, Any]:
         """Return the weights that a play begins with."""
@@ -112,7 +113,7 @@ class Case:
 
 
 def parts_of(network: networks.Network) -> list[tuple[str, str, slice]]:
-    """List what is compared by itself: tensors, and the gates of LSTMs.
+    """List the parts that are compared one by one: tensors, and the gates of LSTMs.
 
     An entry is its name, its tensor's and its rows: ("lstm1.bias.f", "lstm1.bias", 256 to 512).
     """

@@ -1,4 +1,4 @@
-"""Do a trial's devices hold the same parameters, after its check and after its windows?
+"""Compares the parameters that a trial's devices hold, after its check and after its windows.
 
 Every device starts from the same weights and applies the same aggregated gradients. One that
 differs in a bit has missed an update, applied its own, aggregated differently, or added the same
@@ -21,7 +21,7 @@ from analysis.strategies import table as strategies
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
 
-# Of all parameters, the share that must lie on one device each.
+# The share of all parameters that must each lie on one device only.
 ONCE = 0.5
 
 

@@ -13,7 +13,8 @@ from harness.proof.questions import MASKS
 from harness.proof.verdict import Findings
 
 MASKED_SIGMAS = 4.0  # of what dropout masks make of a number
-# Of the variance that dropout masks make, pooled over tensors; 0.4 in place of 0.5 is 0.67 of it.
+# The allowed share of the variance that dropout masks make, pooled over tensors. A rate of 0.4 in
+# place of 0.5 makes 0.67 of the variance.
 MASKED = 0.1
 
 
@@ -49,7 +50,7 @@ def gradient(case: Case, part: str) -> tuple[float, float]:
 
 
 def may_stop(case: Case, part: str) -> bool:
-    """Whether masks may leave a part without a gradient, as they did in one of the runs."""
+    """Return whether masks may leave a part without a gradient, as they did in one of the runs."""
     return _masks_of(case, part).least_norm == 0
 
 

@@ -27,12 +27,14 @@ SOURCES = Path(__file__).parents[2] / "runners" / "reference"
 # thousand numbers, whose errors have heavier tails where a unit flips.
 FACTOR = 5.0
 DRAWS, RUNS = 4, 3  # questions of other weights and samples, and runs of each
-# What fp32 may always be off, in units of 2^-24: found 1785 for a gradient (ResNet-50 in MXNet).
+# The error that fp32 may always have, in units of 2^-24: found 1785 for a gradient (ResNet-50 in
+# MXNet).
 FLOOR = 3400 * 2.0**-24
 LOSS_FLOOR = 170 * 2.0**-24
-# What all numbers of a tensor may be off together where activations are stored in few bits: a state
-# or a factor that they share rounds once. JAX's and TensorFlow's LSTM-32 were 0.003 off in bf16.
-# The loss too: PyTorch 2.11's cross entropy rounds each row's loss to bf16, 0.0025 off on an H200.
+# The error that all numbers of a tensor may have in common if activations are stored in few bits:
+# they share a state or a factor that rounds once. JAX's and TensorFlow's LSTM-32 were 0.003 off in
+# bf16. The loss too: PyTorch 2.11's cross entropy rounds each row's loss to bf16, 0.0025 off on an
+# H200.
 COMMON = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 # Distance of a convolution's gradient, by algorithms that transform their operands: XLA's choice
 # for a 5x5 convolution in fp32 was 0.0013 off on an H200, its coefficient 0.00001.

@@ -1,4 +1,4 @@
-"""Tells a loss that has left those of its peers: other frameworks on the same network and batches.
+"""Finds losses that leave those of their peers: other frameworks on the same network and batches.
 
 They begin with the same weights and see the same batches, so their losses stay close until rounding
 has grown. A loss is judged by two peers or more, at the same step. It is away if its distance from

@@ -16,8 +16,8 @@ from harness.proof.plays import Play, Plays
 from harness.proof.questions import PLAIN, ZERO
 from harness.proof.verdict import Findings, nan_last, range_of
 
-# Where rounding of its weights is at most this share of a tensor's move, it cannot stand still,
-# whatever its limits. A standstill is a fault of scale just below 1.
+# If the rounding of its weights is at most this share of a tensor's move, the tensor cannot stand
+# still, for any limits. A standstill is a fault of scale just below 1.
 SURE_TO_MOVE, BARELY = 0.1, 0.99
 # Where rounding may make a gradient so many times as long, it cancels and only rounding is left: a
 # shift before a convolution and batch norm has none. Then its size says nothing of a fault: it was
@@ -46,7 +46,7 @@ def compare_gradients(case: Case, kind: str, found: Play, findings: Findings,
     allowed = {name: _allowed(case, kind, name, error) for name, error in errors.items()}
     still = []
     for name, limit in allowed.items():
-        # What moves by more than its weights' rounding cannot stand still.
+        # A tensor whose move is larger than the rounding of its weights cannot stand still.
         moves = errors[name].size > 0 and errors[name].rounded_distance < SURE_TO_MOVE
         moves = moves and not (again and dropout.may_stop(case, name))
         stands = errors[name].norm == -1 and (again is None or again.sums[0]["stands"][name] != 0)

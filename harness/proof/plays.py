@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import networks
-from harness.data import arrays
 from harness.proof.case import Case
 from harness.proof.questions import (
     BATCHES,
@@ -27,7 +26,7 @@ from harness.proof.questions import (
     trains_from_zero,
 )
 from harness.workers.failures import Failed
-from harness.workers.files import AnswerFolder
+from harness.workers.files import AnswerFolder, arrays_in
 from harness.workers.worker import Worker
 
 # How many numbers say how a part, or a tensor, compares.
@@ -184,8 +183,8 @@ def played(worker: Worker, case: Case, residence: str, steps: int, limit: float
             return trainer.train(question.file(kind), FIRST_BATCH[kind], steps, compare=compare)
 
         def own_steps_of(kind: str, answer: Path) -> list[Play]:
-            file, starts = answer if asking.from_file else None, {
-                step: (FIRST_BATCH[kind] + step) % BATCHES for step in range(1, steps)}
+            file = answer if asking.from_file else None
+            starts = {step: (FIRST_BATCH[kind] + step) % BATCHES for step in range(1, steps)}
             order = sorted(starts, reverse=starts.get(1) != trainer.next)
             return [trainer.train(file, starts[step], 1, f"{step}/parameters/",
                                   asking.own(kind, step)) for step in order]
@@ -217,11 +216,7 @@ def _most_bytes(network: networks.Network, steps: int, compare: dict[str, Any] |
 
 def _arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     """Map the arrays that a worker saved. Raises Failed."""
-    try:
-        found = arrays.mapped_from(file)
-    except Exception as error:  # whatever zipfile and NumPy make of a broken file
-        raise Failed("protocol", "the file of answers cannot be read: "
-                                 f"{type(error).__name__}: {error}") from None
+    found = arrays_in(file)
     if not found:
         raise Failed("protocol", "the file of answers holds no array")
     for name, value in found.items():

@@ -25,6 +25,7 @@ from runners.resources import THREAD_VARIABLES, cores
 ANSWERS = "runners.reference.answers"
 OF_REFERENCE = "the reference: "  # begins the reason if the reference failed, not the framework
 REFERENCE_THREADS = 8  # more gain little, and several references may run
+REFERENCE_TASK = {"device": "cpu", "precision": "fp32", "tuning": "stock", "dropout": False}
 # Multiply-adds of a step. Below, threads of OpenBLAS wait busily for each other: tiny_vit took four
 # times a processor's time.
 SMALL = 2**27
@@ -82,10 +83,10 @@ def head_of(network: networks.Network) -> networks.Layer | None:
 
 
 def trains_from_zero(network: networks.Network) -> bool:
-    """Whether only the head's bias trains from weights that are all zero, whatever masks drop.
+    """Return whether only the head's bias trains from zero weights, for all dropout masks.
 
-    Asked of networks with dropout: the second step from other weights would show the masks. A
-    sigmoid of zero is not zero, so masks would show behind it.
+    This is asked of networks with dropout: the second step from other weights would show the masks.
+    A sigmoid of zero is not zero, so masks would show behind it.
     """
     sigmoids = any(layer.op == "sigmoid" for layer in network.layers)
     head = head_of(network)
@@ -193,19 +194,32 @@ class Questions:
         work = sum(each.multiply_adds for each in matrix_products(network, samples))
         # Each shard has one thread: with several, their products would wait for each other.
         threads = len(cores(REFERENCE_THREADS)) if devices == 1 and work > SMALL else 1
-        variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
         log = question.file(kind).with_suffix(".log")
-        try:
-            with Worker(sys.executable, ANSWERS, log, variables) as worker, \
-                    self.live.holding(worker):
-                worker.ask("build", self.limit, network=network.to_json(), batch=samples,
-                           device="cpu", threads=threads, precision="fp32", tuning="stock",
-                           devices=devices, dropout=False)
-                worker.ask("ask", self.limit, weights=str(question.file(kind)),
-                           samples=str(question.file("samples")), first=FIRST_BATCH[kind])
-                yield worker
-        except Failed as failure:
-            raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
+        with blaming_reference(), reference(ANSWERS, log, self.live, threads) as worker:
+            worker.ask("build", self.limit, network=network.to_json(), batch=samples,
+                       threads=threads, devices=devices, **REFERENCE_TASK)
+            worker.ask("ask", self.limit, weights=str(question.file(kind)),
+                       samples=str(question.file("samples")), first=FIRST_BATCH[kind])
+            yield worker
+
+
+@contextmanager
+def reference(module: str, log: Path, live: LiveWorkers, threads: int = REFERENCE_THREADS
+              ) -> Iterator[Worker]:
+    """Lend a worker of the reference, in the driver's own Python, with `threads` at most."""
+    threads = len(cores(threads))
+    variables = {**KEEP_MEMORY, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+    with Worker(sys.executable, module, log, variables) as worker, live.holding(worker):
+        yield worker
+
+
+@contextmanager
+def blaming_reference() -> Iterator[None]:
+    """Let failures within the block say that the reference failed, not the framework."""
+    try:
+        yield
+    except Failed as failure:
+        raise Failed(failure.kind, f"{OF_REFERENCE}{failure.reason}") from None
 
 
 def calibrated(network: networks.Network, weights: Mapping[str, np.ndarray]

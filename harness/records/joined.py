@@ -19,10 +19,10 @@ from harness.errors import WrongUse
 from harness.records import lock
 from harness.records.table import text_of
 
-# What all parts must have in common, by the key of campaign.json.
+# The keys of campaign.json that must be equal in all parts.
 SAME = ("schema", "suite", "seed", "source_hash", "comparison", "environments", "data_sets",
         "variables")
-# What is not measured again for each process, so one part's rows are enough.
+# Tables that have rows for each trial and not for each process: those of one part are enough.
 OF_A_TRIAL = ("kernels", "operators")
 COLLECTED = ("concerns", "dirty", "resumed", "shortages")
 

@@ -50,7 +50,7 @@ def writing(folder: Path, measures: bool = True) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a driver measures into `folder` now; one on another machine counts as alive."""
+    """Return whether a driver measures into `folder`; one on another machine counts as alive."""
     try:
         holder = (folder / LOCK).read_text(errors="replace")
     except OSError:

@@ -30,8 +30,8 @@ Row = dict[str, str]
 Key = tuple[str, int]  # a trial and the number of its process
 
 TRACES = ("kernels", "operators")
-# Failures that say nothing of a framework: the environment may be built by now, and whoever killed
-# the worker may not come again.
+# Failures that are not the framework's: by now the environment may be built, and nobody may kill
+# the worker again.
 PASSING = ("its environment could not be built", "signal SIGKILL", "signal SIGTERM",
            "signal SIGINT", "signal SIGHUP")
 UNREADABLE = (OSError, EOFError, ValueError, csv.Error, zlib.error)

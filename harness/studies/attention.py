@@ -24,7 +24,7 @@ ROUNDINGS = 4
 # Squares for the peak of products, and float32 elements for that of the memory.
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 PEAK_ELEMENTS = {"cpu": 2**24, "cuda": 2**28}
-# What a fused kernel's name has, by bench and candidate. The others call no fused kernel.
+# Patterns of the names of fused kernels, by bench and candidate. Other candidates call none.
 FUSED: Mapping[tuple[str, str], re.Pattern[str]] = {
     ("pytorch", "flash"): re.compile(r"flash_(fwd|bwd|attention)|flash::"),
     ("pytorch", "efficient"): re.compile(r"fmha_cutlass|efficient_attention|MemEffAttention"),

@@ -25,7 +25,7 @@ WINOGRAD_TOLERANCE = 1e-2
 SWEEP = {"n": (1, 16, 64, 128), "c": (1, 4, 16, 64, 96, 128, 256),
          "k": (1, 4, 16, 64, 96, 128, 256), "r": (3, 5, 7, 9, 11, 13),
          "y": (1, 2, 4, 8, 16, 32, 64)}
-# Of networks and of the sweep, which has many more points.
+# For networks, and for the sweep, which has many more points.
 WINDOW_SECONDS, ONCE_SECONDS = (0.002, 0.0005), (0.02, 0.001)
 # Layers of the sweep on a CPU by default.
 SAMPLE_CPU = 60

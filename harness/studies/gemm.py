@@ -14,9 +14,9 @@ from networks import work
 
 # arXiv 1608.07249: C = A B^T of FCN-S's first layer at batch 1024.
 ARTICLE = (1024, 2048, 26752)
-# Beyond this, all networks would take hours on a CPU.
+# With larger products, all networks would take hours on a CPU.
 LARGEST_CPU_GFLOP = 5.0
-# Of operands and result, in a product of random numbers; measured 0.3 to 1.2.
+# How often operands and result are rounded in a product of random numbers; measured 0.3 to 1.2.
 ROUNDINGS = 4
 
 

@@ -33,7 +33,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 CPU_SHARE = 16
 PRECISIONS = ("fp32", "fp16")
 LAYOUTS = ("nchw", "nhwc")
-# Those of a gradient in a network; measured 2e-6 in fp32.
+# The same as for a gradient in a network; measured 2e-6 in fp32.
 TOLERANCES = {"fp32": 2e-4, "fp16": 2e-2}
 # CTC's logarithms near -500 have an ulp of 3e-5; measured 1e-4 to 1.6e-4 in three frameworks.
 CTC_FACTOR = 10

@@ -22,7 +22,7 @@ from networks import Network, work
 from networks.builder import Builder
 
 LIMIT_SECONDS = 300.0
-# Of each device: what is computed beside the sum should be next to nothing.
+# The batch of each device. It is small, so that hardly anything is computed beside the sum.
 BATCH = 1
 PART = "A"
 PILOTS = 3

@@ -20,12 +20,13 @@ from harness.inference.reference import Asked
 from harness.studies import media
 from harness.studies.pipelines import Grid, network_of
 from harness.studies.study import Answers, Point
+from harness.workers.failures import Failed
 from runners.studies.pipelines import pixels
 
 # Levels by which decoded frames may be off on average, in the worst frame, and a single pixel.
 # Decoders differ in how they round and enlarge chroma.
 DECODED = {"mean": 0.5, "max": 64.0}
-# Of the filter that a loader declares: some round twice.
+# The same, after the filter that a loader declares: some round twice.
 RESIZED = {"mean": 0.5, "max": 2.0}
 # float32, of values of about 1.
 NORMALISED = 1e-5
@@ -40,7 +41,7 @@ class Preparation:
     grid: Grid
     points: Sequence[Point]
     folder: Path
-    # Of an engine's outputs on the reference's pixels; of each source's from files to outputs.
+    # Limits of the outputs: from the reference's pixels, and from each source's files.
     engine: float = math.nan
     whole: dict[str, float] = field(default_factory=dict)
 
@@ -69,11 +70,19 @@ class Preparation:
                 "limits": {"engine": self.engine, **self.whole}}
 
     def faults(self, point: Point, answers: Answers) -> dict[str, str]:
-        """Refuse all of a loader for what is wrong with any of its stages."""
-        reasons = [f"{stage}: {reason}" for stage, answer in answers.items()
-                   if answer["status"] == "ok"
-                   and (reason := self._fault(point, stage, answer["errors"]))]
-        return dict.fromkeys(answers, reasons[0]) if reasons else {}
+        """Refuse all candidates of a loader if one of its stages is wrong. Raises Failed."""
+        for stage, answer in answers.items():
+            if answer["status"] != "ok":
+                continue
+            errors = answer.get("errors") or ""
+            try:
+                reason = self._fault(point, stage, errors)
+            except (KeyError, ValueError):
+                raise Failed("protocol", f"answer to 'place': {stage}: errors: came {errors!r}"
+                             ) from None
+            if reason:
+                return dict.fromkeys(answers, f"{stage}: {reason}")
+        return {}
 
     def _fault(self, point: Point, stage: str, errors: str) -> str:
         facts = {key: float(value) for key, _, value in (

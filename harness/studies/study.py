@@ -44,7 +44,7 @@ NOT_SEEN = "not seen"
 
 # The key "point" is its name; the study defines the others.
 Point = dict[str, Any]
-# What a worker says of each candidate of a point, by name.
+# A worker's answer about each candidate of a point, by name.
 Answers = Mapping[str, dict[str, Any]]
 
 
@@ -91,7 +91,7 @@ class Study:
     settings: Mapping[str, Any]
     # The largest relative error against float64 with which a candidate is timed.
     tolerance: Callable[[Point, str], float]
-    # Says what is wrong with what a bench's candidate really called; None where nobody looks.
+    # Says what is wrong with the kernels that a bench's candidate called; None: nothing is traced.
     called: Callable[[str, str, Sequence[str]], str] | None = None
     # Makes what all workers need, in the open session; returns what study.json keeps of it.
     prepare: Callable[[Session], Mapping[str, Any]] | None = None
@@ -111,11 +111,8 @@ def plan(frameworks: Iterable[str], device: str, interpreters: Mapping[str, Path
     return campaign.prepare(validate(wanted, Suite, "dlbench study"), "", allow_dirty)
 
 
-def place_of(frameworks: Iterable[str], device: str, threads: int | None,
-             interpreters: Mapping[str, Path], allow_dirty: bool, mode: str = "training") -> Place:
-    """Decide where a study runs. By default it uses all cores, or a few beside a GPU."""
-    planned = plan(frameworks, device, interpreters, allow_dirty, threads=threads or "all",
-                   title="Operations", mode=mode)
+def place_of(planned: Plan, threads: int | None) -> Place:
+    """Decide how a planned study runs. By default it uses all cores, or a few beside a GPU."""
     # A point states its own precision, so the workers get no variable that fixes it.
     trials = [replace(trial, precision="") for trial in planned.trials]
     cores = len(os.sched_getaffinity(0))
@@ -274,7 +271,7 @@ def measure_point(worker: Any, point: Point, study: Study, order: random.Random
 
 
 def _intolerable(study: Study, point: Point, answers: Answers) -> dict[str, str]:
-    """Say of each candidate whose error exceeds the study's tolerance that it does."""
+    """Return the candidates whose error exceeds the study's tolerance, each with the reason."""
     found = {}
     for name, answer in answers.items():
         limit, error = study.tolerance(point, name), answer.get("error")

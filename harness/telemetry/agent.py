@@ -113,12 +113,10 @@ def _end_with_input(ended: threading.Event) -> None:
 def _tell(sources: Sequence[Any], ended: threading.Event) -> None:
     node = os.environ.get("SLURMD_NODENAME", "")
     while not ended.wait(PERIOD_SECONDS):
-        devices = {source.name: _known(source.read_use(time.monotonic())) for source in sources}
+        devices = {source.name: {key: value for key, value in
+                                 source.read_use(time.monotonic()).items() if value is not None}
+                   for source in sources}
         print(json.dumps({"node": node, "devices": devices}), flush=True)
-
-
-def _known(sample: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in sample.items() if value is not None}
 
 
 if __name__ == "__main__":

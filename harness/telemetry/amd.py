@@ -11,7 +11,7 @@ from harness.machine import amd
 from harness.machine.amd import ask, number
 from harness.telemetry.cumulative import Integral, joined
 
-# What the accumulator counts, where an answer names no resolution of its own.
+# The unit of the energy accumulator, if an answer names no resolution of its own.
 MICROJOULES = 15.259
 
 

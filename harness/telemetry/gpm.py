@@ -13,7 +13,7 @@ import pynvml
 
 from harness.machine.nvml import ask
 
-# What NVIDIA asks for between two samples.
+# The least time between two samples, according to NVIDIA.
 APART_SECONDS = 0.1
 # How long a GPU waits for another one's answer; its counters must not wait for a driver that hangs.
 PATIENCE_SECONDS = 0.1

@@ -57,11 +57,9 @@ class Sampler:
     `reasons` say what the whole campaign does not measure, and why.
     """
 
-    def __init__(self, sources: Sequence[Source] = (), reasons: Sequence[str] = (),
-                 clock: Callable[[], float] = time.monotonic):
+    def __init__(self, sources: Sequence[Source] = (), reasons: Sequence[str] = ()):
         self.sources = sources
         self.reasons = list(reasons)
-        self.clock = clock
         self.active: list[Source] = []
         self.samples: list[Sample] = []
         self.loops: list[tuple[Source, str, Loop]] = []
@@ -119,9 +117,9 @@ class Sampler:
                 at_edges = EDGE if kind == "fast" else kind
                 whole = source.edges.get(kind, read)
                 poll_edge = partial(self._poll, source.name, at_edges, whole, self.samples)
-                loop = Loop(poll, PERIODS.get(kind, math.inf), self.clock, poll_edge)
+                loop = Loop(poll, PERIODS.get(kind, math.inf), poll_edge)
                 self.loops.append((source, kind, loop))
-                self.loops[-1][-1].start()
+                loop.start()
 
     def _end(self) -> None:
         """End all loops and remember those that hang. Raises what one failed with."""
@@ -146,11 +144,11 @@ class Sampler:
 
     def _note_silence(self, devices: set[str], why: str) -> None:
         """Add a row for each device that did not answer; it covers the time since the last edge."""
-        row = {"kind": EDGE, "seconds": self.clock(), "broken": f"gpu: {why}"}
+        row = {"kind": EDGE, "seconds": time.monotonic(), "broken": f"gpu: {why}"}
         self.samples += [{"device": device, **row} for device in sorted(devices)]
 
     def _poll(self, device: str, kind: str, read: Reading, samples: list[Sample]) -> None:
-        seconds = self.clock()
+        seconds = time.monotonic()
         samples.append({"device": device, "kind": kind, "seconds": seconds, **read(seconds)})
 
     def _poll_edge(self) -> None:
@@ -166,12 +164,11 @@ class Loop:
     It calls `poll_edge` first, last and whenever it is asked to.
     """
 
-    def __init__(self, poll: Callable[[], None], period: float, clock: Callable[[], float],
+    def __init__(self, poll: Callable[[], None], period: float,
                  poll_edge: Callable[[], None] | None = None):
         self.poll = poll
         self.poll_edge = poll_edge or poll
         self.period = period
-        self.clock = clock
         # None ends the loop.
         self.requests: queue.SimpleQueue[threading.Event | None] = queue.SimpleQueue()
         self.fault: Exception | None = None
@@ -213,7 +210,7 @@ class Loop:
         request: threading.Event | None = threading.Event()
         try:
             while request:
-                began = self.clock()
+                began = time.monotonic()
                 self.poll_edge()
                 request.set()
                 request = self._next(began)
@@ -227,10 +224,10 @@ class Loop:
         """Poll once a period until a request comes. Missed periods are not made up for."""
         while True:
             try:
-                left = polled + self.period - self.clock()
+                left = polled + self.period - time.monotonic()
                 return self.requests.get(timeout=None if math.isinf(left) else max(0.0, left))
             except queue.Empty:
-                polled = self.clock()
+                polled = time.monotonic()
                 self.poll()
 
 

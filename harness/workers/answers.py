@@ -314,7 +314,7 @@ def _check_steps(steps: int, asked: Asked) -> None:
 
 
 def _check_windows(windows: Sequence[Sequence[float]], asked: Asked) -> None:
-    """Hold windows against the time between command and answer."""
+    """Raise ValueError for a window that is not between the command and its answer."""
     earliest, latest = asked.sent - CLOCK_SECONDS, asked.clock() + CLOCK_SECONDS
     for start, stop in windows:
         if not earliest <= start < stop <= latest:

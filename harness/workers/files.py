@@ -16,6 +16,9 @@ from types import TracebackType
 from typing import BinaryIO, cast
 from uuid import uuid4
 
+import numpy as np
+
+from harness.data import arrays
 from harness.workers.failures import Failed
 
 COPIED = 2**22  # bytes at a time
@@ -67,6 +70,15 @@ class AnswerFolder:
                     raise Failed("protocol", f"the file of answers: grew beyond {most:,} bytes")
             own.seek(0)
             yield cast(BinaryIO, own)
+
+
+def arrays_in(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Map the arrays of an open file that a worker wrote. Raises Failed."""
+    try:
+        return arrays.mapped_from(file)
+    except Exception as error:  # whatever zipfile and NumPy make of a broken file
+        raise Failed("protocol", "the file of answers cannot be read: "
+                                 f"{type(error).__name__}: {error}") from None
 
 
 def fault_of(found: os.stat_result, most: int) -> str:

@@ -48,7 +48,7 @@ def variables(environment: Environment, trial: Trial) -> dict[str, str]:
     """Return a worker's environment variables: threads, IEEE products in fp32, no GPU on a CPU."""
     threads = dict.fromkeys(THREAD_VARIABLES, str(trial.threads))
     pinned = threads if trial.device_kind == "cpu" else {}
-    # By bus, so that CUDA numbers GPUs as NVML does: the counters are those of the GPU that trains.
+    # CUDA then numbers GPUs as NVML does, so the counters are those of the GPU that trains.
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if trial.device_kind == "cpu":
         gpus = {"CUDA_VISIBLE_DEVICES": ""}

@@ -52,7 +52,7 @@ class WorkerPool:
 
 
 def leaves_traces(trial: Trial) -> bool:
-    """Whether a trial changes how fast its worker trains another one.
+    """Return whether a trial changes how fast its worker trains another one.
 
     It does where GPUs aggregate during the backward pass. On two H200s (torch 2.11) four processes
     whose worker had run AlexNet with bf16_compress or power_sgd took 1 to 8 % longer for AlexNet

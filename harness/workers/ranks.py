@@ -109,7 +109,7 @@ class Ranks(Worker):
         self.ending = threading.Lock()
         several = launch.nodes > 1
         self.listener = socket.socket(socket.AF_INET if several else socket.AF_UNIX)
-        # What a rank of another node must show before anything it says is read.
+        # A rank of another node must show this before anything it says is read.
         self.secret = secrets.token_hex(32) if several else ""
         super().__init__(interpreter, module, log, variables, **options)
 
@@ -306,7 +306,7 @@ class Ranks(Worker):
 
 
 def _shows(link: socket.socket, secret: str) -> bool:
-    """Whether whoever has connected shows the secret at once; a stranger is never waited for."""
+    """Return whether the other end sends the secret in time; a stranger is not waited for."""
     shown, until = b"", time.monotonic() + SECRET_SECONDS
     with contextlib.suppress(OSError):
         while len(shown) < len(secret) and (left := until - time.monotonic()) > 0:

@@ -31,7 +31,7 @@ def mean(values: Sequence[float]) -> float:
     return math.nan
 
 
-# What ranks may answer differently; everything else must be equal.
+# The fields that may differ between ranks, and how they are merged. All others must be equal.
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "start": min, "stop": max, "loss": mean, "peak_memory_bytes": max,
     "idle_seconds": max, "first_seconds": max, "pid": lambda values: values[0],
@@ -102,7 +102,7 @@ def _valid(model: type[Answer], answer: Mapping[str, Any] | bytes, name: str,
 
 
 def sentence(error: ValidationError) -> str:
-    """Say of the first fault which field it is, what came and what was expected."""
+    """Describe the first fault: its field, the value that came, and what was expected."""
     fault = error.errors(include_url=False)[0]
     if fault["type"] == "value_error" and not fault["loc"]:
         return str(fault["ctx"]["error"])

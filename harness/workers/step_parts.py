@@ -17,13 +17,13 @@ from harness.plan.suite import Suite
 from harness.workers.worker import Failed, Unsupported, Worker
 
 PARTS = ("F", "FB", "FBA", "FBAU", "A")
-# Of training from image files: the loader alone, the whole, the step alone on a ring.
+# The parts of training from image files: the loader alone, the whole, the step alone on a ring.
 OF_FILES = ("loader", "files", "step")
 PILOT = 4  # a pilot has a quarter of a window's steps
 SHORTEST_SECONDS = 1e-6  # of a pilot
 
 
-def measure(worker: Worker, suite: Suite, trial: Trial, process: int, window_steps: int,
+def measure(worker: Worker, suite: Suite, trial: Trial, window_steps: int,
             parts: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Time every part that the runner offers, as many windows as the suite has.
 
@@ -48,7 +48,7 @@ def measure(worker: Worker, suite: Suite, trial: Trial, process: int, window_ste
                 rows += [{"variant": other, "reason": f"the worker was lost with part {part}"}
                          for other in parts if other not in known]
                 break
-    return [{"trial": trial.trial, "process": process, **row} for row in rows]
+    return rows
 
 
 def _length(worker: Worker, suite: Suite, part: str, window_steps: int) -> int:
@@ -72,7 +72,7 @@ def _window(worker: Worker, suite: Suite, part: str, steps: int) -> dict[str, An
 
 
 def _goes_on(worker: Worker, why: Unsupported | Failed) -> bool:
-    """Whether a worker can run other parts: it answered, and none of its ranks waits for another.
+    """Return whether a worker can run other parts: it answered, and no rank waits for another.
 
     If not, end it, because its ranks would be out of step in the next part.
     """

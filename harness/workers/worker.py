@@ -149,9 +149,14 @@ class Worker:
             folder = self.log.parent.absolute()
             command = self.container.command(self._name(), command, ours, folder)
             variables = os.environ
-        process = subprocess.Popen(command, cwd=self.log.parent, start_new_session=True,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file,
-                                   encoding="utf-8", errors="replace", env=variables)
+        try:
+            process = subprocess.Popen(
+                command, cwd=self.log.parent, start_new_session=True, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=log_file, encoding="utf-8", errors="replace",
+                env=variables)
+        except OSError as error:
+            self.folder.cleanup()
+            raise Failed("crashed", f"{command[0]} cannot be started: {error.strerror}") from None
         self.lines: queue.Queue[str | None] = queue.Queue(WAITING_LINES)
         self.reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self.reader.start()
@@ -178,9 +183,9 @@ class Worker:
             return cpu_seconds(self.process.pid)
         return sum(cpu_seconds(process.pid) for process in processes_with(self.token))
 
-    def log_tail(self, lines: int = 3) -> str:
-        """The last lines of the worker's log that have words, joined."""
-        return " | ".join(self._said()[-lines:])[-600:]
+    def log_tail(self) -> str:
+        """The last three lines of the worker's log that have words, joined."""
+        return " | ".join(self._said()[-3:])[-600:]
 
     def _said(self) -> list[str]:
         text = tail(self.log, LOG_BYTES).decode(errors="replace")

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import networks
 from harness.accuracy import witness
 from harness.accuracy.epochs import Epochs, epochs
 from harness.accuracy.evaluation import Examiner, examiner, tests_itself
@@ -26,7 +25,8 @@ from harness.plan.parts import Until
 from harness.workers.worker import Failed, Unsupported, Worker
 
 WITNESSED = 2  # steps of an epoch
-# Of a step that is made again, where the rate can be told: its rounding is then small.
+# The learning rate of a step that is made again, if the suite schedules rates: a large rate keeps
+# the share of rounding small.
 REPLAY_RATE = 1.0
 
 
@@ -52,10 +52,6 @@ class AccuracyProcess(Process):
     def until(self) -> Until:
         assert self.session.suite.until
         return self.session.suite.until
-
-    @property
-    def network(self) -> networks.Network:
-        return networks.get(self.trial.network)
 
     def measure(self) -> Any:
         """Train and test; the accuracy of each epoch is a row."""
@@ -129,12 +125,11 @@ class AccuracyProcess(Process):
                                f"{until.at_most_epochs} epochs: the best was {best:.3g}")
 
     def _position(self, epoch: int) -> dict[str, Any]:
-        """Say which row of the records an epoch is, and what it took until then."""
+        """Return the columns of an epoch that say which it is, and what it took until then."""
         window, rows = self.outcome.windows[-1], self.outcome.accuracy
         steps = window["steps"] + WITNESSED
         before = rows[-1] if rows else {"step": 0, "seconds": 0.0}
-        return {"trial": self.trial.trial, "process": self.number, "seed": self.seed,
-                "epoch": epoch, "step": before["step"] + steps,
+        return {"seed": self.seed, "epoch": epoch, "step": before["step"] + steps,
                 "seconds": before["seconds"] + window["step_seconds"] * steps}
 
     def _replay(self, worker: Worker, own: Examiner, moments: list[Moment]) -> None:

@@ -6,13 +6,10 @@ it gives in between. Then training from files, the loader alone and the step alo
 turn.
 """
 
-import numpy as np
-
-import networks
 from harness.campaign.process import Process
 from harness.data import arrays, delivery
 from harness.workers import step_parts
-from harness.workers.files import AnswerFolder
+from harness.workers.files import AnswerFolder, arrays_in
 from harness.workers.worker import Failed, Worker
 
 # Mini-batches that are compared after the windows.
@@ -26,10 +23,10 @@ class FilesProcess(Process):
     def _feed(self, worker: Worker) -> None:
         """Open the loader; compare what it gives in an epoch, and where the next one begins."""
         session, trial, row = self.session, self.trial, self.outcome.row
-        network, limits = networks.get(trial.network), session.suite.limits
-        self.files = session.inputs.files(network, trial.batch)
+        limits = session.suite.limits
+        self.files = session.inputs.files(self.network, trial.batch)
         self.taken = 0
-        worker.ask("load", limits.build, weights=str(session.inputs.weights(network)))
+        worker.ask("load", limits.build, weights=str(session.inputs.weights(self.network)))
         opened = worker.ask("open_files", limits.build, manifest=str(self.files.manifest))
         row["settings"] = "; ".join(filter(None, [row["settings"], opened["loader"]]))
         self._compare(worker, -(-len(self.files.images) // trial.batch) + 1)
@@ -38,19 +35,16 @@ class FilesProcess(Process):
         """Compare the next batches of the loader. Raises Failed if one is not what it should be."""
         self._tell("comparing what the loader gives")
         trial, session = self.trial, self.session
-        shape = networks.get(trial.network).input_shape
-        size = 4 * trial.batch * (int(np.prod(shape)) + 1) + HEADER_BYTES
+        size = arrays.batch_bytes(self.network, trial.batch) + HEADER_BYTES
         with AnswerFolder(session.inputs.folder) as folder:
             worker.ask("deliver", session.suite.limits.window, batches=count,
                        out=str(folder.path("batches.npz")))
             with folder.open("batches.npz", count * size) as file:
-                try:
-                    found = arrays.mapped_from(file)
-                    batches = [(found[f"{number}/inputs"], found[f"{number}/targets"])
-                               for number in range(count)]
-                except Exception as error:  # whatever zipfile and NumPy make of a broken file
-                    raise Failed("protocol", f"the file of 'deliver' cannot be read: "
-                                             f"{type(error).__name__}: {error}") from None
+                found = arrays_in(file)
+                names = [(f"{number}/inputs", f"{number}/targets") for number in range(count)]
+                if absent := [name for pair in names for name in pair if name not in found]:
+                    raise Failed("protocol", f"the file of 'deliver' holds no array {absent[0]}")
+                batches = [(found[inputs], found[targets]) for inputs, targets in names]
                 seen = delivery.compare(batches, self.files, self.taken * trial.batch, trial.batch)
         row = self.outcome.row
         row["pixel_error"] = max(row.get("pixel_error", 0.0), seen.error)
@@ -65,10 +59,9 @@ class FilesProcess(Process):
         self._compare(worker, AFTER)
         self._tell("loader and step alone")
         session, trial, limits = self.session, self.trial, self.session.suite.limits
-        network = networks.get(trial.network)
-        ring = session.inputs.batches(network, trial.batch, "device")
-        worker.ask("load", limits.build, weights=str(session.inputs.weights(network)))
+        ring = session.inputs.batches(self.network, trial.batch, "device")
+        worker.ask("load", limits.build, weights=str(session.inputs.weights(self.network)))
         worker.ask("feed", limits.build, batches=str(ring), residence="device")
         self.outcome.loading = step_parts.measure(
-            worker, session.suite, trial, self.number,
-            int(self.outcome.row["window_steps"]), step_parts.OF_FILES)
+            worker, session.suite, trial, int(self.outcome.row["window_steps"]),
+            step_parts.OF_FILES)

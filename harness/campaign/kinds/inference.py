@@ -43,9 +43,11 @@ class InferenceProcess(Process):
         return outcome
 
     def _run(self, worker: Worker, steps: int) -> dict[str, Any]:
+        session, trial = self.session, self.trial
         if not self.outcome.windows:
-            self.calls = self._calls_on_timed_inputs(worker)
-        with AnswerFolder(self.session.inference.reference.folder) as folder:
+            self.calls = Calls(worker, session.inference.reference, Asked.of(trial),
+                               timed_inputs(session, trial), session.suite.limits.window)
+        with AnswerFolder(session.inference.reference.folder) as folder:
             answer, self.seconds = self.calls.run(steps, folder)
         return {**answer, "loss": math.nan}
 
@@ -79,22 +81,19 @@ class InferenceProcess(Process):
         suite = self.session.suite
         assert suite.server
         self._tell("answering requests")
-        timed = [each["step_seconds"] for each in self.outcome.windows if each["phase"] == "timing"]
         goal = server.Goal(suite.server.latency_seconds, suite.server.share, suite.window_seconds,
                            suite.limits.window / 2)
         with AnswerFolder(self.session.inference.reference.folder) as folder:
             serve = partial(self.calls.serve, folder=folder)
             seed = suite.seed + server.TRIES * self.number
-            self.outcome.server = [
-                {"trial": self.trial.trial, "process": self.number, **row}
-                for row in server.tried(serve, goal, median(timed), seed)]
+            self.outcome.server = list(server.tried(serve, goal, self._call_seconds(), seed))
 
     def _play(self) -> None:
         """Let LoadGen ask in each of the suite's scenarios; keep why one cannot be played."""
         suite = self.session.suite
         self._tell("playing scenarios")
-        timed = [each["step_seconds"] for each in self.outcome.windows if each["phase"] == "timing"]
-        rate, seconds = self.trial.batch / median(timed), suite.windows * suite.window_seconds
+        rate = self.trial.batch / self._call_seconds()
+        seconds = suite.windows * suite.window_seconds
         with AnswerFolder(self.session.inference.reference.folder) as folder:
             for scenario in suite.scenarios:
                 try:
@@ -103,8 +102,12 @@ class InferenceProcess(Process):
                 except Unsupported as refusal:
                     row = {"scenario": scenario, "batch": self.trial.batch, "calls": 0, "valid": 0,
                            "unmet": str(refusal)}
-                self.outcome.scenarios.append(
-                    {"trial": self.trial.trial, "process": self.number, **row})
+                self.outcome.scenarios.append(row)
+
+    def _call_seconds(self) -> float:
+        """The median over timed windows."""
+        return float(median(each["step_seconds"] for each in self.outcome.windows
+                            if each["phase"] == "timing"))
 
     def _note(self, verdict: Verdict, when: str = "") -> None:
         """Keep the verdict, unless an earlier one was worse, and the largest error."""
@@ -121,11 +124,6 @@ class InferenceProcess(Process):
         row.setdefault("first_call_seconds", verdict.first_call_seconds)
         row.setdefault("model_bytes", self.built.get("model_bytes") or math.nan)
 
-    def _calls_on_timed_inputs(self, worker: Worker) -> Calls:
-        session, trial = self.session, self.trial
-        return Calls(worker, session.inference.reference, Asked.of(trial),
-                     timed_inputs(session, trial), session.suite.limits.window)
-
 
 def timed_inputs(session: Session, trial: Trial) -> Path:
     """Return the file of the batches on which a trial is timed."""
@@ -134,7 +132,6 @@ def timed_inputs(session: Session, trial: Trial) -> Path:
 
 def _rows(window: dict[str, Any], nanoseconds: list[int]) -> list[dict[str, Any]]:
     """Return the rows of latencies.csv for one window's calls."""
-    same = {key: window[key] for key in ("trial", "process", "window")}
-    return [{**same, "first": first,
+    return [{"window": window["window"], "first": first,
              "nanoseconds": " ".join(map(str, nanoseconds[first:first + CALLS_A_ROW]))}
             for first in range(0, len(nanoseconds), CALLS_A_ROW)]

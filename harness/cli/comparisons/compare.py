@@ -4,6 +4,7 @@ Exit codes of `compare`: 0 no regression, 1 regression, 2 wrong use, 3 inconclus
 not be built or run.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,6 +76,38 @@ class FollowingReleases(Measuring):
     overrides: Overrides = None
     suite: SuiteFile = SUITE
 
+    def side(self, release: str) -> str:
+        """Name a release as a side of a comparison, in the tuning that the options name."""
+        from harness.comparison.sides import split
+
+        name, tuning = split(self.framework)
+        return f"{name}=={release}:{tuning}" if tuning else f"{name}=={release}"
+
+    def refuse_idle_interpreters(self, sides: Iterable[str]) -> None:
+        """Raise WrongUse for an interpreter that none of the `sides` can use."""
+        from harness.environments.interpreters import named
+
+        known = {spec for side in sides for spec in _specs_of(side)}
+        for spec in named(self.interpreter):
+            if spec not in known:
+                raise WrongUse(f"--interpreter {spec}: is of no release that is compared")
+
+    def request(self, a: str, b: str, *overrides: str) -> "Request":
+        """Return the comparison of two sides, with the interpreters that are theirs."""
+        from harness.comparison.plan import Request
+        from harness.environments.interpreters import named
+
+        theirs = {*_specs_of(a), *_specs_of(b)}
+        interpreters = [each for each in named(self.interpreter).items() if each[0] in theirs]
+        return Request(a, b, self.suite, (*(self.overrides or ()), *overrides),
+                       tuple(interpreters))
+
+
+def _specs_of(side: str) -> tuple[str, str]:
+    """Return what may name a side's interpreter: its release, or its framework alone."""
+    release = side.partition(":")[0]
+    return release, release.partition("==")[0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class BisectOptions(FollowingReleases):
@@ -134,8 +167,8 @@ def _measure(options: CompareOptions) -> tuple["Comparison | None", Path]:
     if options.resume and options.out is None:
         raise WrongUse("--resume: name the comparison's folder with --out DIR")
     live = bool(b) and not (is_recorded(a) or is_recorded(b))
-    given = {"--resume": options.resume, "--repeats": options.repeats > 1, "--as":
-             options.framework, "--pre": options.pre, "--index-url": options.index_url,
+    given = {"--resume": options.resume, "--repeats": options.repeats > 1,
+             "--as": options.framework, "--pre": options.pre, "--index-url": options.index_url,
              "--interpreter": options.interpreter, "--dry-run": options.dry_run,
              "KEY=VALUE": options.overrides}
     if not live and any(given.values()):
@@ -168,30 +201,16 @@ def bisect(options: BisectOptions) -> None:
     from harness.campaign.rehearsal import SideFailed
     from harness.cli.comparisons.rules import share_of
     from harness.comparison import bisection
-    from harness.comparison.plan import Request
-    from harness.comparison.sides import split
-    from harness.environments.interpreters import named
 
     folder = options.out or new_folder("bisect")
     listed = words(options.releases)
     if len(listed) < 2:
         raise WrongUse(f"--releases {options.releases}: write two or more, with commas")
     share = share_of(options.threshold)
-    name, tuning = split(options.framework)
-    sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
-    overrides = (*(options.overrides or ()), f"networks={options.network}")
-    interpreters = named(options.interpreter)
-    for spec in interpreters:
-        if spec not in (name, *(f"{name}=={each}" for each in listed)):
-            raise WrongUse(f"--interpreter {spec}: is of no release that is compared")
-
-    def request_of(release: str) -> Request:
-        used = (name, f"{name}=={listed[0]}", f"{name}=={release}")
-        return Request(sides[listed[0]], sides[release], options.suite, overrides,
-                       tuple((spec, path) for spec, path in interpreters.items() if spec in used))
-
-    ends = request_of(listed[-1])
-    plan = _prepare(ends, options.allow_dirty)
+    sides = {each: options.side(each) for each in listed}
+    options.refuse_idle_interpreters(sides.values())
+    first, network = sides[listed[0]], f"networks={options.network}"
+    plan = _prepare(options.request(first, sides[listed[-1]], network), options.allow_dirty)
     bisection.refuse_several(plan.suite, [each for each in plan.trials if each.side == "A"])
     if options.dry_run:
         from harness.cli.plan_table import print_plan
@@ -205,13 +224,13 @@ def bisect(options: BisectOptions) -> None:
 
     def measure(release: str, attempt: int, cut: float) -> "Step":
         more = bisection.more_processes(plan.suite, attempt)
-        added = (f"{key}={value}" for key, value in more.items())
-        request = replace(request_of(release), overrides=(*overrides, *added))
+        request = options.request(first, sides[release], network,
+                                  *(f"{key}={value}" for key, value in more.items()))
         place = folder / f"{release}-{more['processes']}"
         try:
             run_live(request, place, (place / "campaign.json").exists(), options.allow_dirty)
         except SideFailed as failed:
-            steps.append(bisection.failed_step(release, f"{failed.side}: {failed.reason}"))
+            steps.append(bisection.Step(release, reason=f"{failed.side}: {failed.reason}"))
         else:
             found = judge(place)
             _show(found, place)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +10,6 @@ from harness.cli.comparisons import compare
 from harness.cli.options import words
 from harness.cli.terminal import dim, interruptible, say, writing
 from harness.errors import WrongUse
-
-if TYPE_CHECKING:
-    from harness.comparison.plan import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +34,11 @@ def track(options: TrackOptions) -> None:
     from harness.campaign.rehearsal import SideFailed
     from harness.comparison.sides import split
 
-    name, tuning = split(options.framework)
     folder = options.out or Path("results") / f"track-{options.framework.replace(':', '-')}"
-    listed = _listed(name, options)
-    sides = {each: f"{name}=={each}" + (f":{tuning}" if tuning else "") for each in listed}
+    listed = _listed(split(options.framework)[0], options)
+    sides = {each: options.side(each) for each in listed}
     base = _base(folder) or sides[listed[0]]
+    options.refuse_idle_interpreters([base, *sides.values()])
     missing = [each for each in listed if sides[each] != base and not _is_finished(folder / each)]
     say(f"{folder}: base {base}; missing: {', '.join(missing) or 'none'}")
     if options.dry_run:
@@ -51,7 +48,7 @@ def track(options: TrackOptions) -> None:
         for release in missing:
             place = folder / release
             try:
-                compare.run_live(_request(base, sides[release], options), place,
+                compare.run_live(options.request(base, sides[release]), place,
                                  (place / "campaign.json").exists(), options.allow_dirty)
             except SideFailed as failed:
                 if failed.side == "A":
@@ -68,16 +65,6 @@ def track(options: TrackOptions) -> None:
         raise typer.Exit(1)
     if absent:
         raise typer.Exit(4)
-
-
-def _request(base: str, side: str, options: TrackOptions) -> "Request":
-    from harness.comparison.plan import Request
-    from harness.environments.interpreters import named
-
-    used = {base.partition(":")[0], side.partition(":")[0]}
-    interpreters = tuple((spec, path) for spec, path in named(options.interpreter).items()
-                         if spec in used)
-    return Request(base, side, options.suite, tuple(options.overrides or ()), interpreters)
 
 
 def _listed(framework: str, options: TrackOptions) -> list[str]:

@@ -32,7 +32,7 @@ from harness.errors import WrongUse
 from harness.plan.parts import MOST_THREADS
 from harness.studies import aggregation, attention, conv, gemm, layers
 from harness.studies.recorder import StudyRecorder, merge
-from harness.studies.study import Effort, Place, Study, known, place_of, run
+from harness.studies.study import Effort, Place, Study, known, place_of, plan, run
 
 Batch = Annotated[int | None, typer.Option(
     min=1, max=MOST_COUNT, help="Default: the campaign's, else the middle one of the network's.")]
@@ -59,8 +59,9 @@ class OperationOptions(StudyOptions):
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")] = False
 
     def place(self, frameworks: Sequence[str], mode: str = "training") -> Place:
-        return place_of(frameworks, self.device, self.threads, named(self.interpreter),
-                        self.allow_dirty, mode)
+        planned = plan(frameworks, self.device, named(self.interpreter), self.allow_dirty,
+                       threads=self.threads or "all", title="Operations", mode=mode)
+        return place_of(planned, self.threads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,16 +253,16 @@ def study_aggregation(options: AggregationOptions) -> None:
     if os.path.lexists(folder / "study.json"):
         raise WrongUse(f"{folder} holds a study already: name another folder with --out, "
                        f"or derive it again with --again {folder}")
-    plan = aggregation.plan(options.devices, options.device, named(options.interpreter),
-                            options.allow_dirty, suite_effort, options.nodes, campaigns)
-    _refuse_forced_wire(plan.device_kind)
+    planned = aggregation.plan(options.devices, options.device, named(options.interpreter),
+                               options.allow_dirty, suite_effort, options.nodes, campaigns)
+    _refuse_forced_wire(planned.device_kind)
     # Such a campaign would end the study after everything is measured.
-    _refuse_useless(campaigns, plan.device_kind)
-    largest = options.largest or aggregation.LARGEST_MIB[plan.device_kind]
-    groups = len(aggregation.groups_of(plan.trials))
+    _refuse_useless(campaigns, planned.device_kind)
+    largest = options.largest or aggregation.LARGEST_MIB[planned.device_kind]
+    groups = len(aggregation.groups_of(planned.trials))
     chosen = known(words(options.links), study_reader.LINKS, "--links")
     say(f"{groups} groups of devices in {options.processes} processes, records in {folder}")
-    aggregation.run(plan, aggregation.Effort(
+    aggregation.run(planned, aggregation.Effort(
         **effort, window_seconds=options.window_seconds, largest_bytes=largest * 2**20,
         links=tuple(chosen)), folder, Notes())
     _derive(folder, campaigns)

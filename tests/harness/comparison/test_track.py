@@ -14,11 +14,12 @@ from tests.analysis.compare.test_track import write_history
 def track(monkeypatch, tmp_path, dlbench):
     """Run the command; comparisons write made-up records. Returns what was measured with the answer."""
     monkeypatch.chdir(tmp_path)
-    asked = []
+    asked, given = [], []
 
     def run_live(request, place, resume, allow_dirty):
         release = request.b.partition("==")[2]
         asked.append((request.a, release, resume))
+        given.append(dict(request.interpreters))
         if release == "2.12.0":
             raise SideFailed({"a": request.a, "b": request.b}, "B", "crashed: no such symbol")
         write_history(place.parent, {release: 1.3 if release >= "2.13" else 1.0}, base=request.a.partition("==")[2])
@@ -29,6 +30,7 @@ def track(monkeypatch, tmp_path, dlbench):
     def call(*words):
         asked.clear()
         return (*dlbench("track", "pytorch", *words), list(asked))
+    call.interpreters = given
     return call
 
 
@@ -56,6 +58,15 @@ def test_a_dry_run_says_what_is_missing_and_measures_nothing(track):
     code, out, _, asked = track("--releases", "2.12..2.13", "--dry-run")
     assert (code, asked, Path("results").exists()) == (0, [], False)
     assert "base pytorch==2.12.0; missing: 2.13.0, 2.13.1" in out
+
+
+def test_an_interpreter_of_the_framework_or_of_a_release_is_used_and_another_is_refused(track):
+    listed = ["--releases", "2.10.0,2.11.0", "--interpreter"]
+    code, _, error, asked = track(*listed, "pytorch==2.12.0=/other")
+    assert (code, asked) == (2, []) and "--interpreter pytorch==2.12.0: is of no release that is compared" in error
+    assert track(*listed, "pytorch=/any", "--out", "a")[0] == 0
+    assert track(*listed, "pytorch==2.11.0=/one", "--out", "b")[0] == 0
+    assert track.interpreters == [{"pytorch": Path("/any")}, {"pytorch==2.11.0": Path("/one")}]
 
 
 @pytest.mark.parametrize(("words", "said"), [

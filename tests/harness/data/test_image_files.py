@@ -75,6 +75,13 @@ def test_what_is_right_is_right_from_any_place_on(drawn):
     assert shifted.fault == "samples were not delivered: 1 from place 4 of the order on"
 
 
+@pytest.mark.parametrize("kinds", [("U4", int), (float, "U4"), (bool, int), (complex, int)])
+def test_a_batch_without_numbers_is_refused(drawn, kinds):
+    inputs, labels = (np.zeros(shape, kind) for shape, kind in zip(((16, 1, 28, 28), 16), kinds, strict=True))
+    assert delivery.compare([(inputs, labels)], drawn, 0, 16).fault == (
+        f"batch 0 is of {inputs.dtype} and its labels of {labels.dtype}, not of numbers")
+
+
 def test_a_batch_of_another_size_is_refused(drawn):
     found = delivery.compare([(np.zeros((15, 1, 28, 28)), np.zeros(15))], drawn, 0, 16)
     assert found.fault.startswith("batch 0 has shape (15, 1, 28, 28)")

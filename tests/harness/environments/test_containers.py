@@ -66,7 +66,7 @@ def contained(monkeypatch):
     """Make frameworks out of runners whose only recipe is an image: `contained(one="reference")`."""
 
     def make(**modules):
-        recipe = {"python": "3.11", "container": {"cpu": {"image": "example.org/one:1", "python": sys.executable}},
+        recipe = {"python": "3.11", "container": {"cpu": {"image": "example.org/one:1", "python": Path(sys.executable).name}},
                   "unsupported": {"cuda": "NumPy computes on the CPU"}}
         listed = {"python": "3.11", "packages": {"cpu": ["numpy"]}, "unsupported": {"cuda": "NumPy computes on the CPU"}}
         release = f"{np.__version__}-image"

@@ -71,7 +71,7 @@ def test_a_file_of_this_machine_is_measured(pip, tmp_path):
     assert pip(toy=(tmp_path / "a wheel.whl").as_uri()) == "1 package, 2 MB to download (toy 2 MB)"
 
 
-@pytest.mark.parametrize("url", ["{server}/none", "http://127.0.0.1:1/x.whl", "file:///no/such.whl", "ftp:", ""])
+@pytest.mark.parametrize("url", ["{server}/none", "http://127.0.0.1:1/x.whl", "file:///no/such.whl", "ftp:", "", "http://127.0.0.1:1/a b.whl"])
 def test_an_unknown_size_is_not_guessed(pip, server, url):
     assert pip(torch=f"{server}/500", numpy=url.format(server=server)) == ""
 

@@ -382,10 +382,11 @@ def test_an_extra_index_is_used_only_where_it_answers(server, status, used):
     assert len(told) == (0 if used else 1)
 
 
-def test_an_index_that_cannot_be_reached_is_left_out_with_a_note():
+@pytest.mark.parametrize("index", ["http://127.0.0.1:1/simple", "http://127.0.0.1:1/not a URL", "nothing"])
+def test_an_index_that_cannot_be_reached_is_left_out_with_a_note(index):
     told: list[str] = []
-    assert install.answers("http://127.0.0.1:1/simple", told.append) is False
-    assert told[0].startswith("http://127.0.0.1:1/simple does not answer (")
+    assert install.answers(index, told.append) is False
+    assert told[0].startswith(f"{index} does not answer (")
     assert told[0].endswith("pip's own configuration decides which build is installed")
 
 
@@ -436,9 +437,9 @@ def test_what_an_environment_adds_to_sees_its_packages(machine, tmp_path):
     base, ours = tmp_path / "base", tmp_path / "ours"
     for folder in (base, ours):
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    site = [store.site_of(folder / "bin/python") for folder in (base, ours)]
+    site = [install.site_of(folder / "bin/python") for folder in (base, ours)]
     Path(site[0], "there.py").write_text("word = 'seen'")
-    store.let_see(ours / "bin/python", base / "bin/python")
+    install.let_see(ours / "bin/python", base / "bin/python")
     said = subprocess.run([ours / "bin/python", "-c", "import there; print(there.word)"], check=True,
                           capture_output=True, text=True).stdout
     assert said == "seen\n"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,6 +61,26 @@ def test_events_are_written_passed_on_and_gone_at_the_end(folder):
     assert window["devices_now"] == {"gpu0": {"power_watts": 90.0, "pcie_rx_bytes_per_second": 10.0}}
     assert (done["status"], done["reason"], done["total"]) == ("failed", "diverged", 2)
     assert not (folder / event_file.NAME).exists()
+
+
+def test_two_threads_that_write_first_begin_one_file(folder, monkeypatch):
+    (folder / "campaign.json").write_text("{}")
+    with EventFile(folder, "A title", Heard()) as events:
+        others = []
+
+        def interrupted(_):
+            """Let another thread write in the middle of the first line; it has to wait."""
+            if not others:
+                others.append(threading.Thread(target=events.note, args=("second",)))
+                others[0].start()
+                others[0].join(timeout=0.2)
+            return iter(())
+
+        monkeypatch.setattr(event_file, "past", interrupted)
+        events.note("first")
+        [other] = others
+        other.join()
+        assert [line.get("text") for line in lines_of(folder)] == [None, "first", "second"]
 
 
 def test_no_events_are_left_to_be_hashed_when_the_campaign_ends(folder):

@@ -9,6 +9,8 @@ from harness.cli.main import app
 from harness.errors import WrongUse
 from harness.studies import media, pipelines
 from harness.studies.pipelines import Grid, Loader, points_of
+from harness.studies.pipelines_judge import Preparation
+from harness.workers.failures import Failed
 from tests.slow import slow_but
 
 GRID = Grid("resnet8", ("pillow", "opencv", "pyav"), images="drawn", frames=8, batch=4, streams=(1, 2))
@@ -105,6 +107,13 @@ def test_a_planted_fault_refuses_all_of_its_loader_and_is_named(tmp_path, stand_
         assert (rows["seconds"] == "").all()
     page = (tmp_path / "study" / "report.md").read_text()
     assert "red and blue are exchanged" in page and "From images and video to answers" in page
+
+
+@pytest.mark.parametrize("errors", [None, "", "mean", "mean=0 twice=no", "mean=0"])
+def test_errors_that_cannot_be_read_are_a_failure_of_the_point(tmp_path, errors):
+    preparation = Preparation(GRID, [], tmp_path)
+    with pytest.raises(Failed, match=r"^protocol: answer to 'place': decode: errors: came '"):
+        preparation.faults({"point": "a", "frames": 8}, {"decode": {"status": "ok", "errors": errors}})
 
 
 def test_a_dry_run_prints_the_points_and_starts_nothing(tmp_path):

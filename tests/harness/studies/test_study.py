@@ -128,14 +128,14 @@ def test_a_worker_that_does_not_begin_is_a_row_for_each_point(folder):
 
 def test_a_framework_without_this_device_is_rows_and_not_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "unsupported", lambda *_: "only on Sundays")
-    place = studies.place_of(["pytorch"], "cpu", 1, {}, False)
+    place = studies.place_of(studies.plan(["pytorch"], "cpu", {}), 1)
     studies.run(study_of(), place, tmp_path / "study", False, Listener())
     assert set(reading.estimates(reading.read(tmp_path / "study"))["reason"]) == {"only on Sundays"}
 
 
 def test_a_study_goes_on_only_on_the_machine_that_began_it(tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "unsupported", lambda *_: "only on Sundays")
-    place = studies.place_of(["pytorch"], "cpu", 1, {}, False)
+    place = studies.place_of(studies.plan(["pytorch"], "cpu", {}), 1)
     for _ in range(2):
         studies.run(study_of(), place, tmp_path / "study", True, Listener())
     place.plan.machine["cpu"]["model"] = "another"

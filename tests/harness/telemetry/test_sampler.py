@@ -99,12 +99,12 @@ def test_a_sampler_without_sources_starts_no_thread():
 
 def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
     polled = threading.Semaphore(0)
-    loop = Loop(polled.release, 0.001, time.monotonic)
+    loop = Loop(polled.release, 0.001)
     loop.start()
     assert all(polled.acquire(timeout=30) for _ in range(5))
     end(loop)
     slow = []
-    loop = Loop(lambda: slow.append(1), 1e6, time.monotonic)
+    loop = Loop(lambda: slow.append(1), 1e6)
     loop.start()
     loop.wait_for(loop.poll_soon(), soon())
     end(loop)
@@ -113,7 +113,7 @@ def test_a_loop_polls_at_once_when_asked_every_period_and_as_it_ends():
 
 def test_what_takes_long_to_ask_is_asked_at_edges_only():
     polled, beats = [], threading.Semaphore(0)
-    loop = Loop(beats.release, 0.001, time.monotonic, lambda: polled.append("edge"))
+    loop = Loop(beats.release, 0.001, lambda: polled.append("edge"))
     loop.start()
     assert all(beats.acquire(timeout=30) for _ in range(5))
     loop.wait_for(loop.poll_soon(), soon())
@@ -124,7 +124,7 @@ def test_what_takes_long_to_ask_is_asked_at_edges_only():
 def test_asked_often_it_goes_on_with_its_beat():
     """As in the warm-up of a fast network, whose windows of one step have edges every few milliseconds."""
     beats = threading.Semaphore(0)
-    loop = Loop(beats.release, 0.05, time.monotonic, lambda: None)
+    loop = Loop(beats.release, 0.05, lambda: None)
     loop.start()
     for _ in range(1000):
         loop.wait_for(loop.poll_soon(), soon())
@@ -169,7 +169,7 @@ def test_a_fault_of_ours_in_a_thread_is_loud():
 
 def test_a_driver_that_hangs_costs_samples_and_not_the_campaign():
     release = threading.Event()
-    loop = Loop(lambda: release.wait(30), 0.001, time.monotonic)
+    loop = Loop(lambda: release.wait(30), 0.001)
     loop.start()
     loop.wait_for(loop.poll_soon(), time.monotonic())
     loop.wait_for(loop.poll_soon(), soon())  # not again

@@ -23,6 +23,15 @@ def test_a_file_that_is_cut_after_it_was_mapped_ends_no_driver(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", bytes(4096)])
+def test_a_file_that_holds_no_arrays_is_a_failure(tmp_path, content):
+    with AnswerFolder(tmp_path) as folder:
+        folder.path("1.npz").write_bytes(content)
+        with pytest.raises(Failed, match=r"^protocol: the file of answers cannot be read: "), \
+                folder.open("1.npz", 2**20) as file:
+            files.arrays_in(file)
+
+
 def test_a_file_that_grows_after_its_size_was_asked_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "fault_of", lambda *_: "")
     with AnswerFolder(tmp_path) as folder:

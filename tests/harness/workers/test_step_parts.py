@@ -37,8 +37,7 @@ class Worker:
 
 def found(worker):
     """What was found: the windows of each part, and the reasons why others have none."""
-    rows = step_parts.measure(worker, SUITE, TRIAL, 3, 4)
-    assert {(row["trial"], row["process"]) for row in rows} == {("one", 3)}
+    rows = step_parts.measure(worker, SUITE, TRIAL, 4)
     windows = [(row["variant"], row["window"]) for row in rows if "window" in row]
     return windows, {row["variant"]: row["reason"] for row in rows if "reason" in row}
 

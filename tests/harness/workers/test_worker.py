@@ -35,6 +35,14 @@ def ready(tmp_path):
         assert left_behind(worker) == []
 
 
+def test_an_interpreter_that_is_gone_is_a_failure_and_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers.scratch.tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(Failed, match=r"^crashed: \S+/gone cannot be started: No such file or directory$"):
+        Worker(tmp_path / "gone", "tests.faults.reference", tmp_path / "log")
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
 def left_behind(worker):
     return [process.pid for process in psutil.process_iter() if token_of(process) == worker.token]
 
