@@ -153,7 +153,7 @@ def _judged(options: argparse.Namespace, seed: int, folder: Path,
 def _words(verdict: Verdict) -> str:
     strength = verdict.strength
     return (f"rate {strength.rate:.2g}, frozen {strength.frozen:.2g}, "
-            f"gradient {strength.gradient:.2g}")
+            f"gradient {strength.gradient:.2g}, error {verdict.limit_share:.2g} of its limit")
 
 
 def _started(framework: str, options: argparse.Namespace, precision: str, folder: Path) -> Worker:

@@ -115,16 +115,20 @@ def listing(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
 def proof(trials: pd.DataFrame, processes: pd.DataFrame) -> pd.DataFrame:
     """List the smallest faults that each measured row's proof would have refused, and its cost.
 
-    The cost is that of the longer one of a process's two proofs, the median over processes.
+    The largest error is that of all its processes, as a share of what was allowed. The cost is that
+    of the longer one of a process's two proofs, the median over processes.
     """
     kept = (trials["status"] == "ok") & trials[list(STRENGTH)].notna().any(axis=1)
     first = processes["proof_seconds"] - processes["second_proof_seconds"]
     longer = np.maximum(first, processes["second_proof_seconds"])
     cost = (longer / processes["process_seconds"]).groupby(processes["trial"]).median().dropna()
+    closest = processes.groupby("trial")["proof_limit_share"].max().dropna()
     return ranking.table(trials, lambda row: {
         "learning rate (%)": _seen_from(row["proof_rate_error"]),
         "scale of gradients (%)": _seen_from(row["proof_gradient_error"]),
         "frozen parameters (%)": number(100 * row["proof_frozen_share"]),
+        **({"largest error (% of its limit)": number(100 * closest.get(row["trial"], np.nan))}
+           if len(closest) else {}),
         **({"one proof (% of the process's time)": number(100 * cost.get(row["trial"], np.nan))}
            if len(cost) else {})}, kept)
 

@@ -215,7 +215,8 @@ class Process:
                 ("trajectory_error", verdict.trajectory_error),
                 ("copies_error", verdict.copies_error), ("proof_rate_error", strength.rate),
                 ("proof_frozen_share", strength.frozen),
-                ("proof_gradient_error", strength.gradient)):
+                ("proof_gradient_error", strength.gradient),
+                ("proof_limit_share", verdict.limit_share)):
             row[column] = float(np.fmax(row.get(column, math.nan), value))
 
     def _note_proof(self, seconds: float, after: bool) -> None:

@@ -21,7 +21,7 @@ def compare(case: Case, found: Play, findings: Findings) -> None:
     if not head:
         return
     chance = math.log(case.network.classes)
-    if not abs(found.losses[0] / chance - 1) <= EXACT:
+    if not findings.allows(abs(found.losses[0] / chance - 1), EXACT):
         findings.exact_faults.append(f"loss {found.losses[0]:.6g} for {chance:.6g} where all "
                                      "logits are zero")
     moved = {name: float(largest) for name, (largest,) in found.sums[0]["changes"].items()
@@ -52,7 +52,7 @@ def _compare_head(case: Case, head: networks.Layer, found: Play, findings: Findi
         error = distances.step_errors(start[name], found.parameters[0][name], gradient,
                                       case.network.learning_rate)
         apart = abs(error.coefficient) if name == weight else error.distance
-        if not apart <= allowed[name]:
+        if not findings.allows(apart, allowed[name]):
             findings.exact_faults.append(_rate_words(case, name, error, allowed[name]))
             break
 

@@ -87,7 +87,7 @@ def compare_masks(case: Case, found: Plays, findings: Findings) -> None:
         return
     share = float(np.mean(shares))
     allowed = MASKED + MASKED_SIGMAS * float(np.mean(deviations))
-    if not abs(share - 1) <= allowed:
+    if not findings.allows(abs(share - 1), allowed):
         findings.faults.append(f"dropout's masks make {share:.2g} times the variance that they "
                                f"must (allowed {1 - allowed:.2g} to {1 + allowed:.2g}): another "
                                "rate, or the same masks in each step")

@@ -31,7 +31,7 @@ def compare_loss(case: Case, found: Play, findings: Findings) -> None:
     mean, masked = dropout.loss(case) if case.network.has_dropout else (1.0, 0.0)
     wanted *= mean
     findings.loss_error = abs(found.losses[0] - wanted) / abs(wanted)
-    if not findings.loss_error <= case.limits(PLAIN).loss + masked:
+    if not findings.allows(findings.loss_error, case.limits(PLAIN).loss + masked):
         findings.faults.append(f"loss {found.losses[0]:.6g} for {wanted:.6g}")
 
 
@@ -64,7 +64,7 @@ def compare_gradients(case: Case, kind: str, found: Play, findings: Findings,
         findings.gradient_error = max(_layer_error(case, errors),
                                       np.nan_to_num(findings.gradient_error))
     strays = {name: words for name, error in errors.items()
-              if (words := _beyond(error, allowed[name], distance=not masked))}
+              if (words := _beyond(findings, error, allowed[name], distance=not masked))}
     if strays:
         last = list(strays)[-1]
         op = case.network.layer(last.partition(".")[0]).op
@@ -86,7 +86,7 @@ def compare_momentum(case: Case, found: Plays, findings: Findings) -> None:
             error = distances.errors_from(own.sums[0]["momentum"][name])
             # Rounded moves are longer on the average, so a share of them is less.
             allowed = EXACT + SIGMAS * error.rounded_coefficient + error.rounded_distance**2
-            if not abs(error.coefficient) <= allowed:
+            if not findings.allows(abs(error.coefficient), allowed):
                 strays.setdefault(name, error)
             if allowed < 2 * EXACT or name in strays:
                 worst = max(worst, abs(error.coefficient), key=nan_last)
@@ -116,7 +116,7 @@ def compare_running_statistics(case: Case, found: Play, findings: Findings) -> N
             count = case.batch * math.prod(layer.output_shape[1:])
             error = _statistic_error(ours.astype(np.float64), answer[f"statistic/{full}"],
                                      float(name == "variance"), layer.attributes["running"], count)
-            if words := _beyond(error, case.limits(PLAIN).tensors[full], distance=True):
+            if words := _beyond(findings, error, case.limits(PLAIN).tensors[full]):
                 strays[full] = words
     if strays:
         first = next(iter(strays))
@@ -145,21 +145,21 @@ def _layer_error(case: Case, errors: Mapping[str, Errors]) -> float:
     return worst
 
 
-def _beyond(error: Errors, allowed: Allowed, distance: bool) -> str:
+def _beyond(findings: Findings, error: Errors, allowed: Allowed, distance: bool = True) -> str:
     """Return in words how a tensor's gradient misses its limits, or ""."""
     times = 1 + error.coefficient
     if math.isnan(error.distance):
         return "not a number"
     if max(allowed.coefficient, allowed.norm) >= CANCELS:
         return ""
-    if not abs(error.coefficient) <= allowed.coefficient:
+    if not findings.allows(abs(error.coefficient), allowed.coefficient):
         if times == 0 and error.norm == -1:
             return "it did not move"
         return f"{times:.4g} times the right one, allowed {range_of(allowed.coefficient)}"
-    if not abs(error.norm) <= allowed.norm:
+    if not findings.allows(abs(error.norm), allowed.norm):
         return (f"its norm is {1 + error.norm:.4g} times the right one, "
                 f"allowed {range_of(allowed.norm)}")
-    if distance and not error.distance <= allowed.distance:
+    if distance and not findings.allows(error.distance, allowed.distance):
         return f"relative error {error.distance:.2g}, allowed {allowed.distance:.2g}"
     return ""
 

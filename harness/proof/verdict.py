@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 # A gradient's strength is stated for the tensors that together hold this share of all parameters.
 MOST_PARAMETERS = 0.95
 
@@ -35,6 +37,7 @@ class Verdict:
     copies_error: float = math.nan  # of several devices whose copies are not equal in every bit
     failure: str = ""  # the kind, where the worker failed instead of answering
     strength: Strength = Strength()
+    limit_share: float = math.nan  # the largest error as a share of what was allowed
     first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
     draw: int = 0  # of weights and samples, which the proof ended with
 
@@ -51,16 +54,24 @@ class Findings:
     gradient_error: float = math.nan
     momentum_error: float = math.nan
     copies_error: float = math.nan
+    limit_share: float = math.nan
     first_seconds: float = 0.0
     rate: float = math.inf  # smallest error of the learning rate that the head shows
     # The limits of scale of a part, one of each kind of weights.
     seen: dict[str, list[float]] = field(default_factory=dict)
 
+    def allows(self, error: float, limit: float) -> bool:
+        """Return whether an error is within its limit, and keep the largest share of a limit."""
+        share = math.inf if math.isnan(error) else error / limit
+        self.limit_share = float(np.fmax(self.limit_share, share))
+        return error <= limit
+
     def verdict(self, parameters: int, strength: Strength) -> Verdict:
         reasons = [*self.exact_faults, *self.faults]
         return Verdict("different" if reasons else "same", "; ".join(reasons or self.remarks),
                        parameters, self.loss_error, self.gradient_error, self.momentum_error,
-                       self.copies_error, strength=strength, first_seconds=self.first_seconds)
+                       self.copies_error, strength=strength, limit_share=self.limit_share,
+                       first_seconds=self.first_seconds)
 
     def strength(self, sizes: Mapping[str, int]) -> Strength:
         """Return the strength of the proof of parts with so many parameters."""

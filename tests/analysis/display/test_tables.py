@@ -80,6 +80,15 @@ def test_the_strength_of_a_proof_is_listed_in_percent(made, tmp_path):
     assert speeds["trial"].tolist() == [PYTORCH]
 
 
+def test_the_largest_error_of_a_proof_is_listed_as_a_share_of_its_limit(made, tmp_path):
+    made.prove_each_process()
+    for row in made.processes_of(PYTORCH):
+        row.update(proof_limit_share=0.1 * (1 + row["process"]))
+    campaign, rows, _ = read(made, tmp_path)
+    largest = 10 * campaign.processes["process"].max() + 10
+    assert tables.proof(rows, campaign.processes)["largest error (% of its limit)"].tolist() == [f"{largest:.1f}", ""]
+
+
 def test_the_longer_proof_of_a_process_is_listed_as_a_share_of_its_time(made, tmp_path):
     made.prove_each_process()
     for row in made.processes_of(TENSORFLOW):

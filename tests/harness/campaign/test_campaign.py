@@ -40,6 +40,7 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     assert set(processes["check"]) == {"same"} and set(processes["check_reason"]) == {""}
     proof = processes.filter(like="proof_").astype(float)
     assert (proof["proof_seconds"] > 0).all() and (proof["proof_rate_error"] <= 0.01).all()
+    assert proof["proof_limit_share"].between(0, 1, inclusive="neither").all()
     second, whole = processes["second_proof_seconds"], processes["process_seconds"]
     assert second.gt(0).all() and (second < proof["proof_seconds"]).all()
     assert (proof["proof_seconds"] + processes["build_seconds"] < whole).all()

@@ -66,6 +66,13 @@ def test_errors_of_single_precision_are_the_same(verdict):
     assert (found.verdict, found.reason, found.parameters) == ("same", "", 861)
     assert found.loss_error == pytest.approx(1e-7, rel=1e-3)
     assert found.gradient_error == pytest.approx(1e-6, rel=0.6)
+    assert 0.01 < found.limit_share < 0.5
+
+
+def test_what_is_refused_says_how_many_times_its_limit_the_error_was(verdict):
+    found = verdict("pytorch", "tiny_fcn", fault="training:pytorch.Gradients110")
+    assert found.verdict == "different"
+    assert found.limit_share == pytest.approx(0.1 / 2.05e-4, rel=0.1)
 
 
 def test_what_a_worker_cannot_do_is_unsupported_with_its_words(verdict):
