@@ -34,8 +34,7 @@ PHASES = {"training step": "", "forward pass": "F", "forward and backward pass":
 # Of campaigns that run trained networks.
 CALLS = {"inference": ""}
 WORKLOAD = ["network", "batch", "data"]
-WEAK = 0.05  # a proof that lets a larger fault through is marked as weak
-WEAK_BADGE = "weakly proven"
+WEAK = 0.05  # a proof that lets a larger fault through has another colour
 FIRST_EDITION = ("Proven by the first edition of the proof: loss, gradients and trained parameters "
                  "agree with the reference. It does not state its strength.")
 
@@ -53,11 +52,8 @@ class Cell:
     share: float = 0.0
     ends: tuple[float, float] | None = None
     badge: str = ""
+    weak: bool = False
     strength: str = ""
-
-    @property
-    def weak(self) -> bool:
-        return self.badge == WEAK_BADGE
 
     @property
     def rate_text(self) -> str:
@@ -221,9 +217,10 @@ def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]"
     interval = f" ({span(low, high)})" if share != 1 and not math.isnan(low) else ""
     strategy = row["strategy"] if row["devices"] > 1 else ""
     detail = ", ".join(filter(None, [str(row["release"]), row["tuning"], strategy]))
-    badge, strength = _proof(row)
+    badge, weak, strength = _proof(row)
     return Cell(row["framework"], _page(published, row), str(speed["verdict"]), detail, rate,
-                number(share) + interval, share, (low, high) if interval else None, badge, strength)
+                number(share) + interval, share, (low, high) if interval else None, badge, weak,
+                strength)
 
 
 def _unranked(published: Published, rows: pd.DataFrame) -> Cell:
@@ -237,21 +234,21 @@ def _unranked(published: Published, rows: pd.DataFrame) -> Cell:
     return Cell(row["framework"], _page(published, row), state, str(reason))
 
 
-def _proof(row: "pd.Series[Any]") -> tuple[str, str]:
-    """Return a row's badge and what it means: the smallest fault that its proof would refuse."""
+def _proof(row: "pd.Series[Any]") -> tuple[str, bool, str]:
+    """Return a row's badge, whether it is weak, and the smallest faults that it stands for."""
     if row["mode"] == "inference":
-        return (f"outputs to {row['output_limit']:.0e}",
+        return (f"outputs to {row['output_limit']:.0e}", False,
                 "Proven the same. The proof refuses outputs that are off by more than "
                 f"{row['output_limit']:.2g} of how they differ between inputs.")
     rate, scale, frozen = (row[name] for name in (
         "proof_rate_error", "proof_gradient_error", "proof_frozen_share"))
     if pd.isna(rate) and pd.isna(scale):
-        return "proven, first edition", FIRST_EDITION
-    worst = max(float(each) for each in (rate, scale) if not pd.isna(each))
+        return "proven, first edition", False, FIRST_EDITION
+    badge = f"proven: rate {_least(rate)}, gradients {_least(scale)}"
     means = (f"Proven the same. The proof refuses a learning rate that is wrong by "
              f"{_least(rate)} and gradients that are wrong by {_least(scale)}; "
              f"{percent(frozen) or 'an unknown share'} of the parameters could stand still unseen.")
-    return f"proven to {percent(worst, '.2g')}" if worst < WEAK else WEAK_BADGE, means
+    return badge, not (rate < WEAK and scale < WEAK), means
 
 
 def _least(share: float) -> str:

@@ -37,12 +37,13 @@ def test_each_framework_stands_at_its_best_tier_with_ratio_interval_and_strength
     assert other.rank.startswith("0.5") and " to " in other.rank and other.ends[0] < 0.5 < other.ends[1] < 0.6
     assert best.rate == pytest.approx(512 / 0.055, rel=0.05)
     assert found.answer.startswith("pytorch is the fastest: 1.99 (1.9") and found.answer.endswith("times as fast as jax.")
-    assert (best.badge, best.weak) == ("proven to 0.4 %", False)
+    assert (best.badge, best.weak) == ("proven: rate 0.4 %, gradients 0.2 %", False)
     assert "learning rate that is wrong by 0.4 % and gradients that are wrong by 0.2 %" in best.strength
 
 
 @pytest.mark.parametrize(("proof", "badge", "weak"), [
-    ({"rate": 0.4, "gradient": 0.06}, "weakly proven", True), (None, "proven, first edition", False)])
+    ({"rate": 0.004, "gradient": 0.06}, "proven: rate 0.4 %, gradients 6 %", True),
+    ({"rate": 0.06, "gradient": 0.004}, "proven: rate 6 %, gradients 0.4 %", True), (None, "proven, first edition", False)])
 def test_a_weak_proof_and_one_of_the_first_edition_say_so(board, proof, badge, weak):
     published = board(("pytorch", {}), ("jax", {}), change=lambda made: proof and made.prove_each_process(**proof))
     assert {(cell.badge, cell.weak) for cell in line(published).ranked} == {(badge, weak)}
@@ -93,7 +94,7 @@ def test_a_highest_rate_that_is_no_proven_winner_is_not_called_the_fastest(board
         site.write("page.html", "workload.html.j2", "fcn5", boards=boards, facts="", table=grids.Grid([], []))
         text = (tmp_path / "page.html").read_text()
         assert re.findall("<span>(highest rate|fastest)</span>", text) == [rank]
-        assert "<i>weakly proven</i> means more than\n5 %, and" in text
+        assert "one\nabove 5 % is amber" in text
 
 
 def test_a_line_comes_from_the_campaign_whose_frameworks_are_closest_to_their_best(board):
