@@ -49,6 +49,7 @@ class Row:
     strength: str
     reason: str
     seconds: float
+    limit_share: float  # the largest error as a share of what was allowed
 
     @property
     def setting(self) -> Setting:
@@ -87,7 +88,8 @@ def _recorded(file: Path) -> list[Row]:
     if not file.exists():
         return []
     with file.open(newline="") as text:
-        return [Row(**{**row, "seed": int(row["seed"]), "seconds": float(row["seconds"])})
+        return [Row(**{**row, "seed": int(row["seed"]), "seconds": float(row["seconds"]),
+                       "limit_share": float(row["limit_share"])})
                 for row in csv.DictReader(text)]
 
 
@@ -144,8 +146,8 @@ def _judged(options: argparse.Namespace, seed: int, folder: Path,
                 worker.end()
                 worker = None
             yield Row(framework, name, precision, seed, fault, verdict.failure or verdict.verdict,
-                      _words(verdict), verdict.reason,
-                      round(time.monotonic() - began, 1))
+                      _words(verdict), verdict.reason, round(time.monotonic() - began, 1),
+                      float(f"{verdict.limit_share:.3g}"))
         if worker:
             worker.finish()
 
@@ -153,7 +155,7 @@ def _judged(options: argparse.Namespace, seed: int, folder: Path,
 def _words(verdict: Verdict) -> str:
     strength = verdict.strength
     return (f"rate {strength.rate:.2g}, frozen {strength.frozen:.2g}, "
-            f"gradient {strength.gradient:.2g}, error {verdict.limit_share:.2g} of its limit")
+            f"gradient {strength.gradient:.2g}")
 
 
 def _started(framework: str, options: argparse.Namespace, precision: str, folder: Path) -> Worker:

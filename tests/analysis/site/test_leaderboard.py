@@ -53,7 +53,7 @@ def test_the_board_that_compares_most_rows_comes_first(draw_records, tmp_path):
     made = draw_records(networks=())
     for batch in (64, 128, 256, 512):
         made.add_trial("pytorch", "fcn5", batch, precision="tf32")
-        made.add_trial("jax", "fcn5", batch, precision="tf32")
+        made.add_trial("jax", "fcn5", batch, precision="tf32", slower=2.0)
     for framework in ("pytorch", "jax", "tensorflow"):
         made.add_trial(framework, "fcn5", 512, precision="bf16")
     folder = made.write(tmp_path / "campaign")
@@ -64,19 +64,34 @@ def test_the_board_that_compares_most_rows_comes_first(draw_records, tmp_path):
     assert [each.precision for each in leaderboard.boards([grids.read(folder)])] == ["bf16", "tf32"]
 
 
-def test_a_row_that_is_not_proven_or_has_a_caveat_is_never_ranked(board, tmp_path):
+CAVEAT = "trial,what,since,ranking\ntensorflow-2.21.0-fcn5-512-fp32-stock,it shared the host,2026-11-22,ranked\n"
+
+
+def test_a_row_that_is_not_proven_is_never_ranked_and_one_with_a_caveat_never_loses(board, tmp_path):
     def fault(made):
         for row in made.processes_of("jax-1.0-fcn5-512-fp32-stock"):
             row.update(check="different", check_reason="gradients differ")
         (tmp_path / "campaign").mkdir()
-        (tmp_path / "campaign" / caveats.FILE).write_text(
-            "trial,what,since,ranking\ntensorflow-2.21.0-fcn5-512-fp32-stock,it shared the host,2026-11-22,ranked\n")
-    published = board(("pytorch", {}), ("jax", {"slower": 0.2}), ("tensorflow", {"slower": 0.1}), change=fault)
+        (tmp_path / "campaign" / caveats.FILE).write_text(CAVEAT)
+    published = board(("pytorch", {}), ("jax", {"slower": 0.2}), ("tensorflow", {"slower": 2.0}), change=fault)
     found = line(published)
     assert [cell.framework for cell in found.ranked] == ["pytorch"]
     assert {cell.framework: cell.state for cell in found.cells if not cell.rate} == {
         "tensorflow": "has a caveat", "jax": "not proven"}
     assert (found.winner, found.answer) == ("", "Only pytorch is proven.")
+
+
+def test_a_row_that_is_the_fastest_in_spite_of_its_caveat_is_ranked_and_shows_it(board, tmp_path):
+    def caveat(_):
+        (tmp_path / "campaign").mkdir()
+        (tmp_path / "campaign" / caveats.FILE).write_text(CAVEAT)
+    published = board(("pytorch", {}), ("tensorflow", {"slower": 0.5}), change=caveat)
+    found = line(published)
+    assert found.winner == "tensorflow"
+    assert [(cell.framework, "it shared the host" in cell.caveat) for cell in found.ranked] == [("tensorflow", True), ("pytorch", False)]
+    site = writer.Site(tmp_path, [tmp_path / "campaign"])
+    site.write("page.html", "workload.html.j2", "fcn5", boards=leaderboard.boards([published]), facts="", table=grids.Grid([], []))
+    assert (tmp_path / "page.html").read_text().count("could be faster: has a caveat") == 1
 
 
 def test_there_is_no_winner_while_one_other_may_be_as_fast(board):
