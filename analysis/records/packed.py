@@ -30,14 +30,20 @@ RAW_TABLES = ("windows.csv", "counters.csv", "kernels.csv", "operators.csv", "ph
               "measurements.csv", "points.csv", "links.csv")
 LOGS = "logs.tar.gz"
 RECORDS = manifest.PAGES
-SAME = {".html": ".md", ".png": ".svg"}  # a file that goes: the one with the same content
+# Names of pages, in Markdown and in HTML.
+REPORTS = ("report", "compare", "explain", "track")
+# Tables of results that hold campaigns.
+OF_SEVERAL = ("compare.csv", "explain.csv", "bisect.csv", "track.csv")
 
 
 def homes_of(folder: Path) -> list[Path]:
-    """List the campaigns and studies in a folder, at most two folders down.
+    """List the campaigns and studies of a result: itself, or those at most two folders down.
 
-    A comparison holds two and an explanation more; what lies deeper is somebody else's.
+    A comparison holds two and an explanation more; what lies deeper is somebody else's. A folder
+    that is no result of dlbench has none.
     """
+    if not any((folder / name).is_file() for name in (*RECORDS, *OF_SEVERAL)):
+        return []
     return sorted({file.parent for down in ("", "*/", "*/*/") for name in RECORDS
                    for file in folder.glob(down + name)})
 
@@ -45,19 +51,15 @@ def homes_of(folder: Path) -> list[Path]:
 def pack_folder(folder: Path) -> None:
     """Compress the campaigns and studies in `folder` and renew their SHA256SUMS.
 
-    HTML pages and PNG plots go: `report.md` and the SVG plots that it shows stay. Nothing outside
-    of `homes_of` and the folders that hold them changes. Raises BadRecords, before anything
-    changes, if a raw record is damaged: the new hashes would hide it.
+    HTML pages and PNG plots of reports go: the Markdown and the SVG plots that it shows stay. Other
+    files stay. Raises BadRecords, before anything changes, if a raw record is damaged: the new
+    hashes would hide it.
     """
     homes = homes_of(folder)
     for home in homes:
         _refuse_damaged(home)
-    around = {folder, *(home.parent for home in homes if home != folder)}
-    pages = [*(file for each in around for file in each.glob("*")),
-             *(file for home in homes for file in home.rglob("*"))]
-    for file in {file for file in pages if file.suffix in SAME}:
-        if file.with_suffix(SAME[file.suffix]).exists():
-            file.unlink()
+    for place in {folder, *homes}:
+        _remove_pages(place)
     for home in homes:
         for file in [home / name for name in RAW_TABLES if (home / name).is_file()]:
             pack(file, LEAST_BYTES)
@@ -149,7 +151,19 @@ def text_table(file: Path) -> pd.DataFrame:
     return pd.read_csv(found, dtype=str, keep_default_na=False)
 
 
+def _remove_pages(place: Path) -> None:
+    """Remove what `dlbench report` makes again, where the same stands in Markdown or SVG."""
+    reports = [place / f"{name}.md" for name in REPORTS if (place / f"{name}.md").is_file()]
+    for report in reports:
+        report.with_suffix(".html").unlink(missing_ok=True)
+    for plot in (place / "plots").glob("*.svg") if reports else ():
+        plot.with_suffix(".png").unlink(missing_ok=True)
+
+
 def _refuse_damaged(home: Path) -> None:
+    if (home / "logs").is_dir() and (home / LOGS).exists():
+        raise BadRecords(f"{home}: holds logs/ and {LOGS}, and packing would replace the archive; "
+                         "move one of them away")
     faults = manifest.check_manifest(home) if (home / manifest.MANIFEST).is_file() else []
     for name, expected, found in faults:
         raw = (name.removesuffix(SUFFIX) in (*RECORDS, "processes.csv", *RAW_TABLES)

@@ -36,6 +36,8 @@ QUESTIONS = {  # key: the question, and how to read its answers
 }
 USUAL = ("fp32", "stock")
 MOST_NAMES = 3  # in a cell of the index
+# How `readme` begins: a page that does not is somebody else's.
+TITLE = "# Published results\n\n`dlbench publish --index` writes this page"
 TEXTS = ("explain.md", "compare.md", "report.md", "study.md")
 
 
@@ -117,8 +119,7 @@ def facts_of(folder: Path) -> str:
 def readme(results: Path) -> str:
     """Return the index of `results`: a line for each folder, from its records."""
     lines = [
-        "# Published results", "",
-        "`dlbench publish --index` writes this page from the records. `dlbench audit DIR` checks a "
+        f"{TITLE} from the records. `dlbench audit DIR` checks a "
         "folder, `dlbench report DIR` makes its tables, plots and pages again. "
         "[What they show](../docs/findings/index.md).", "",
         f"folder | what it measured ({', '.join(USUAL)} unless said) | hardware | frameworks | "

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -43,6 +43,7 @@ def publish(
         raise WrongUse(f"--results {results}: holds no campaign, study or comparison; name the "
                        "folder above them")
     if index:
+        _refuse_foreign(results / INDEX, indexing.TITLE)
         (results / INDEX).write_text(indexing.readme(results), encoding="utf-8")
         say(f"Index: {results / INDEX}")
         return
@@ -67,6 +68,13 @@ def publish(
             raise typer.Exit(1)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     say(f"{len(pages)} pages, {size / 1e6:.3g} MB: {out / 'index.html'}")
+
+
+def _refuse_foreign(page: Path, beginning: str) -> None:
+    """Raise WrongUse if a page exists that dlbench did not write."""
+    if page.exists() and not page.read_text(errors="replace").startswith(beginning):
+        raise WrongUse(f"{page}: dlbench did not write it, and the index would replace it; move it "
+                       "away")
 
 
 def _audited(homes: Sequence[Path]) -> dict[str, str]:
@@ -113,10 +121,15 @@ def pack(
     for folder in folders:
         if not os.path.isdir(folder):
             raise WrongUse(f"{folder}: no such folder")
-        if not packed.homes_of(folder):
-            raise WrongUse(f"{folder}: holds no campaign and no study; name a folder that "
-                           "`dlbench run` or `dlbench study` wrote")
-        packed.pack_folder(folder)
+        homes = packed.homes_of(folder)
+        if not homes:
+            raise WrongUse(f"{folder}: is no campaign, study or comparison; name a folder that "
+                           "`dlbench run`, `study` or `compare` wrote")
+        with ExitStack() as stack:
+            # A driver that measures into it would lose its logs.
+            for home in homes:
+                stack.enter_context(lock.held(home))
+            packed.pack_folder(folder)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         say(f"{folder}: {size / 1e6:.3g} MB")
 

@@ -1,13 +1,18 @@
 """Commands that read records: `report`, `join`, `audit`, `sign`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import folder_of
 from harness.cli.terminal import console, dim, say, writing
-from harness.errors import WrongUse
+from harness.errors import WrongUse, brief
+
+if TYPE_CHECKING:
+    from analysis.records.reader import Campaign
+
+STATUSES = ("ok", "unsupported", "failed")  # of a process
 
 
 def report(
@@ -107,10 +112,7 @@ def write_report(folders: list[Path], out: Path) -> set[str]:
     with writing(out):
         for folder in folders:
             campaign = reader.read(folder)
-            planned = any(trial["status"] == "planned" for trial in campaign.trials)
-            if campaign.meta.get("finished") and planned and campaign.processes.empty:
-                raise WrongUse(f"{folder / 'processes.csv'}: has no row, though the campaign has "
-                               "finished; restore the file from a copy, or measure again")
+            _refuse_damaged(campaign)
             console.print(report.terminal_table(campaign))
             statuses |= set(summary.summarise(campaign)["status"])
             if out == folder:
@@ -123,3 +125,19 @@ def write_report(folders: list[Path], out: Path) -> set[str]:
                 manifest.write_manifest(out)
     say(f"Page: {next(path for path in paths if path.suffix == '.html')}")
     return statuses
+
+
+def _refuse_damaged(campaign: "Campaign") -> None:
+    """Raise WrongUse if rows of a finished campaign are lost, or a process has an odd status."""
+    planned = any(trial["status"] == "planned" for trial in campaign.trials)
+    succeeded = campaign.processes["status"] == "ok"
+    for name, table, expected in (("processes.csv", campaign.processes, planned),
+                                  ("windows.csv", campaign.windows, succeeded.any())):
+        if campaign.meta.get("finished") and expected and table.empty:
+            raise WrongUse(f"{campaign.folder / name}: has no row, though the campaign has "
+                           "finished; restore the file from a copy, or measure again")
+    for status in campaign.processes["status"]:
+        if status not in STATUSES:
+            raise WrongUse(f"{campaign.folder / 'processes.csv'}: a process has the status "
+                           f"{brief(status, 50)!r}, not one of {', '.join(STATUSES)}; restore the "
+                           "file from a copy")

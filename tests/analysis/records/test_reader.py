@@ -216,6 +216,8 @@ def test_packing_changes_nothing_that_lies_deeper_than_a_comparisons_campaigns(d
     (deep / "report.html").write_text("page")
     (deep / "report.md").write_text("page")
     before = {file: file.read_bytes() for file in deep.rglob("*") if file.is_file()}
+    assert packed.homes_of(tmp_path / "results") == []
+    (tmp_path / "results/compare.csv").write_text("a comparison\n")
     assert packed.homes_of(tmp_path / "results") == [near]
     packed.pack_folder(tmp_path / "results")
     assert {file: file.read_bytes() for file in deep.rglob("*") if file.is_file()} == before

@@ -18,10 +18,11 @@ from analysis.report import report
 from analysis.trials import summary
 from harness.campaign import campaign
 from harness.campaign.events import Listener
-from harness.cli import reports
+from harness.cli import publish, reports
 from harness.errors import WrongUse
 from harness.machine import hardware
 from harness.plan.suite import Suite
+from harness.records import lock
 from tests.slow import slow_where
 
 ROOT = Path(__file__).parents[3]
@@ -133,10 +134,47 @@ def test_a_report_does_not_hide_damaged_records(folder, damage):
     assert [name for name, _, _ in manifest.check_manifest(folder)] == [f"logs/{file.name}"]
 
 
-def test_a_finished_campaign_without_its_processes_is_not_reported(folder):
-    (folder / "processes.csv").unlink()
-    with pytest.raises(WrongUse, match=r"processes\.csv: has no row, though the campaign has finished; restore"):
+@pytest.mark.parametrize("name", ["processes.csv", "windows.csv"])
+def test_a_finished_campaign_that_lost_a_table_is_not_reported(folder, name):
+    (folder / name).unlink()
+    before = (folder / "trials.csv").read_bytes()
+    with pytest.raises(WrongUse, match=rf"{name}: has no row, though the campaign has finished; restore"):
         reports.write_report([folder], folder)
+    assert (folder / "trials.csv").read_bytes() == before
+
+
+def test_a_process_of_an_odd_status_is_not_reported(folder):
+    table = folder / "processes.csv"
+    table.write_text(table.read_text().replace(",ok,", ",fine,", 1))
+    with pytest.raises(WrongUse, match="has the status 'fine', not one of ok, unsupported, failed; restore"):
+        reports.write_report([folder], folder)
+
+
+def test_packing_leaves_a_folder_that_is_no_result_as_it_is(folder):
+    above = folder.parent
+    for name in ("talk.md", "talk.html", "figure.svg", "figure.png"):
+        (above / name).write_text("mine")
+    with pytest.raises(WrongUse, match="is no campaign, study or comparison; name a folder"):
+        publish.pack([above])
+    (above / "compare.csv").write_text("a comparison\n")
+    publish.pack([above])
+    assert {"talk.html", "figure.png"} <= {path.name for path in above.iterdir()}
+    assert (folder / packed.LOGS).exists()
+
+
+def test_a_campaign_that_is_measured_is_not_packed(folder):
+    with lock.held(folder), pytest.raises(WrongUse, match=r"process \d+ on .* measures into it: wait"):
+        publish.pack([folder])
+    assert (folder / "logs").is_dir()
+
+
+def test_logs_beside_packed_logs_are_not_packed(folder):
+    publish.pack([folder])
+    (folder / "logs").mkdir()
+    before = (folder / packed.LOGS).read_bytes()
+    with pytest.raises(BadRecords, match=r"holds logs/ and logs\.tar\.gz, and packing would replace the archive; move"):
+        publish.pack([folder])
+    assert (folder / packed.LOGS).read_bytes() == before
 
 
 def test_damaged_records_are_not_packed(folder):

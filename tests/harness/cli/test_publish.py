@@ -125,6 +125,18 @@ def test_there_is_no_site_of_nothing(tmp_path, words):
     assert "holds no campaign, study or comparison" in str(done.exception)
 
 
+def test_the_index_replaces_its_own_page_and_no_other(results):
+    words = ["publish", "--results", str(results), "--index"]
+    (results / "README.md").write_text("my notes\n")
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, WrongUse) and "dlbench did not write it" in str(refused.exception)
+    assert (results / "README.md").read_text() == "my notes\n"
+    (results / "README.md").unlink()
+    for _ in range(2):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    assert "[h200](h200" in (results / "README.md").read_text()
+
+
 def test_a_comparison_of_recorded_campaigns_is_published(results, tmp_path):
     done = CliRunner().invoke(app, ["compare", str(results / "h200"), str(results / "h200"), "--out", str(results / "compare-h200")])
     assert (results / "compare-h200" / "compare.csv").exists(), done.output
