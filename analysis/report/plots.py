@@ -126,15 +126,16 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame,
                               xycoords="axes fraction", fontsize=8)
         axes.set_xscale("log")
         style.one_two_five(axes.xaxis)
-        axes.set_ylim(bottom=0)
+        # The markers of the highest losses need room.
+        axes.set_ylim(0, 1.06 * axes.dataLim.y1)
         axes.set_xlabel("steps trained (log scale)")
         if panel["network"].iloc[0] in dropout:
             axes.set_title(f"{axes.get_title(loc='left')} {DROPOUT}")
         axes.set_ylabel("training loss")
         axes.grid()
     unmarked = {series: replace(own, marker="") for series, own in styles.items()}
-    title = ("Training loss at the end of each window: the same at the same step where frameworks "
-             "train the same network")
+    title = ("Training loss at the end of each window: equal at first where frameworks train the "
+             "same network; rounding grows")
     if set(table["network"]) & set(dropout):
         title += "; dropout draws masks of its own in each framework, so those curves part"
     style.finish(figure, title, style.legend(unmarked))
@@ -180,8 +181,9 @@ def _speed(axes: Axes, row: int, trial: "pd.Series[Any]", own: SeriesStyle) -> N
     axes.plot(value, row, **{**style.line(own), "linestyle": ""})
     if trial["verdict"] in UNDECIDED:
         right = max(1.0, value if pd.isna(high) else high)
-        axes.annotate(trial["verdict"], (right, row), xytext=(8, 0), va="center", fontsize=8,
-                      textcoords="offset points")
+        # The reason of "not compared" has no room here; the table states it.
+        axes.annotate(trial["verdict"].partition(":")[0], (right, row), xytext=(8, 0),
+                      va="center", fontsize=8, textcoords="offset points")
 
 
 def _series(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, SeriesStyle]]:

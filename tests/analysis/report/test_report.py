@@ -157,6 +157,30 @@ def test_bad_records_are_named(tmp_path):
         report.write([tmp_path], tmp_path / "out")
 
 
+def test_a_process_that_failed_is_named_below_the_terminal_table(made, tmp_path):
+    trial = made.processes[0]["trial"]
+    row = made.processes_of(trial)[1]
+    row.update(status="failed", reason="crashed: signal SIGKILL")
+    made.windows = [each for each in made.windows if (each["trial"], each["process"]) != (trial, 1)]
+    caption = report.terminal_table(reader.read(made.write(tmp_path / "made"))).caption
+    count = len(made.processes_of(trial))
+    assert f"alexnet_cifar, batch {trial.split('-')[3]}: 1 of {count} processes failed: crashed: signal SIGKILL" in caption
+
+
+def test_a_campaign_that_is_not_finished_says_so_at_the_top(made, tmp_path):
+    made.meta["finished"] = None
+    lost = made.processes.pop()
+    made.windows = [each for each in made.windows
+                    if (each["trial"], each["process"]) != (lost["trial"], lost["process"])]
+    folder = made.write(tmp_path / "made")
+    planned = sum(trial["processes_planned"] for trial in made.meta["trials"])
+    text = f"Not finished: {planned - 1} of {planned} processes have run."
+    assert text in report.terminal_table(reader.read(folder)).caption
+    report.write([folder], folder, plots=False)
+    page = (folder / "report.md").read_text()
+    assert page.index(text) < page.index("| network")
+
+
 def test_the_terminal_table_shows_every_trial_and_every_reason(smoke, tmp_path):
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(report.terminal_table(reader.read(smoke.write(tmp_path / "smoke"))))
