@@ -10,6 +10,11 @@ class WrongUse(Exception):
     """Bad input. The message names file and key, what is wrong, and the remedy."""
 
 
+def install(extra: str) -> str:
+    """Return the command that installs an optional part. dlbench is in no package index."""
+    return f"run `.venv/bin/python -m pip install -e '.[{extra}]'` in dlbench's checkout"
+
+
 def printable(text: str) -> str:
     """Escape what would steer a terminal or cannot be encoded, except ends of lines and tabs."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -5,6 +5,7 @@ The message names the file, the key and the remedy, and suggests the closest kno
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -20,6 +21,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 OWN = CHECKOUT if (CHECKOUT / "pyproject.toml").is_file() else Path(
     os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dlbench"
 MOST_FAULTS = 10
+# How pydantic asks for one of our models.
+NAMED_MODEL = re.compile(r"dictionary or instance of \w+")
 
 
 class Strict(BaseModel):
@@ -48,7 +51,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         near = did_you_mean(path.name, others) or "; name a file of YAML"
         raise WrongUse(f"{short(path)}: no such file{near}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongUse(f"{short(path)}: cannot be read: {error}") from None
+        remedy = "; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise WrongUse(f"{short(path)}: cannot be read: {error}{remedy}") from None
     except plain_yaml.NotPlain as error:
         raise WrongUse(f"{short(path)}: not valid YAML: {brief(str(error), 200)}") from None
     if not isinstance(data, dict):
@@ -104,6 +108,7 @@ def _sentence(fault: Any, model: type[BaseModel]) -> str:
     if fault["type"] == "value_error":
         return f"{key}: {fault['ctx']['error']}" if key else str(fault["ctx"]["error"])
     message = fault["msg"][0].lower() + fault["msg"][1:]
+    message = NAMED_MODEL.sub("mapping", message)
     unquoted = fault["type"] == "string_type" and isinstance(fault["input"], int | float)
     quotes = ('; YAML reads it as a number or a truth value, so put it in "quotes"'
               if unquoted else "")

@@ -74,7 +74,7 @@ def count_rows(file: Path) -> tuple[int, bool]:
     """Return how many rows a table has, and whether the last one is whole."""
     text = packed.read_text(file) if os.path.lexists(packed.find(file)) else ""
     whole = text[:text.rfind("\n") + 1]
-    return len(_rows(file, whole)) - 1, whole == text
+    return max(0, len(_rows(file, whole)) - 1), whole == text
 
 
 def numbers(column: "pd.Series[str]", file: Path, kind: type) -> "pd.Series[Any]":

@@ -45,6 +45,9 @@ def slurm_script(options: RunOptions) -> None:
     """Print a batch file for `sbatch` that runs the campaign and needs nothing else."""
     from harness.plan.suite import load_suite
 
+    if options.dry_run:
+        raise WrongUse("--dry-run: this command only prints; omit it, or plan with "
+                       "`dlbench run ... --dry-run`")
     load_suite(options.suite_file, options.overrides)
     folder = options.out or new_folder(options.suite_file.stem)
     cluster = parse(options.on or "slurm")

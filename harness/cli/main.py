@@ -192,8 +192,9 @@ def main() -> None:
     except OSError as error:
         if error.errno in lock.NO_ROOM:
             folder = tempfile.gettempdir()
-            _end(f"{error.filename or folder}: {error.strerror}: make room there. Temporary files "
-                 f"are in {folder}; TMPDIR names another folder. Finished processes are kept: "
+            place = error.filename or f"the folder of the output, or {folder}"
+            _end(f"{place}: {error.strerror}: make room there. Temporary files are in {folder}; "
+                 "TMPDIR names another folder. A campaign keeps its finished processes: "
                  "`dlbench run ... --out DIR --resume` goes on with them")
         if error.filename is None or error.filename2 is not None:
             raise

@@ -18,11 +18,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from harness.campaign.events import Event, Listener, Outcome
 from harness.cli.options import folder_of
 from harness.cli.terminal import dim, say
-from harness.errors import WrongUse
+from harness.errors import WrongUse, install
 from harness.plan.planner import Trial, estimate_seconds
 from harness.plan.suite import Suite
 
-MISSING = "the live page needs Starlette and uvicorn: pip install 'dlbench[live]'"
+MISSING = f"the live page needs Starlette and uvicorn: {install('live')}"
 NICE = 10
 # So long the server stays, so that the page hears of the end.
 LAST_SECONDS = 2.0

@@ -13,7 +13,7 @@ from analysis.records import packed
 from harness.cli.options import folder_of
 from harness.cli.terminal import dim, say
 from harness.environments import recipes
-from harness.errors import WrongUse, brief
+from harness.errors import WrongUse, brief, install
 from harness.records import lock
 from harness.validation import CHECKOUT
 
@@ -157,4 +157,4 @@ def export(
         except ImportError as error:
             with suppress(OSError):
                 out.rmdir()
-            raise WrongUse(f"--to {to}: {error}; pip install 'dlbench[export]'") from None
+            raise WrongUse(f"--to {to}: {error}; {install('export')}") from None

@@ -79,7 +79,8 @@ def audit(folders: Annotated[list[Path], typer.Argument(
         say(f"{folder}: {count(len(findings), 'finding') if findings else 'all holds'}")
         for file, row, column, expected, found in findings:
             place = ", ".join(filter(None, [file, row, column]))
-            say(f"  {place}: expected {expected or 'nothing'}, found {found or 'nothing'}")
+            compared = f"expected {expected or 'nothing'}, found {found or 'nothing'}"
+            say(f"  {place}: {compared if row or column or expected else found}")
         for remark in audit.remarks(folder):
             say(f"  remark: {remark}")
         signed = f"signed by {name}" if name else ""

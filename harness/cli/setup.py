@@ -1,6 +1,7 @@
 """Commands that show what there is and get it ready: lists, `doctor`, `init`, `env`, `data`."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
@@ -34,7 +35,8 @@ def init(file: Annotated[Path, typer.Argument(metavar="[FILE.yaml]", parser=fold
             draft.write(text.replace("suite.yaml", str(file)))
     except FileExistsError:
         raise WrongUse(f"{file}: is there already; name another file") from None
-    say(f"{file}: a first suite. Look with `dlbench run {file} --dry-run`, then run it.")
+    say(f"{file}: a first suite. Look with `dlbench run {shlex.quote(str(file))} --dry-run`, "
+        "then run it.")
 
 
 def show_frameworks() -> None:

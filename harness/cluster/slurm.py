@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.cluster.job import SIGNAL, WARNING_SECONDS, Job, Turn
 from harness.cluster.options import Cluster
-from harness.errors import WrongUse, brief
+from harness.errors import WrongUse, brief, install
 from harness.validation import CHECKOUT
 
 POLL_SECONDS = 2.0
@@ -27,7 +27,6 @@ MOST_TURNS = 1000
 QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"}
 ENDED = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL",
          "DEADLINE", "PREEMPTED"}
-INSTALL = "pip install 'dlbench[slurm]'"
 
 
 class JobEnded(Exception):
@@ -54,8 +53,8 @@ def submit(cluster: Cluster, job: Job) -> Any:
     try:
         import submitit
     except ImportError:
-        raise WrongUse(f"--on slurm needs submitit: {INSTALL}; or submit the batch file that "
-                       "`dlbench slurm-script` prints") from None
+        raise WrongUse(f"--on slurm needs submitit: {install('slurm')}; or submit the batch file "
+                       "that `dlbench slurm-script` prints") from None
     # Slurm then signals the task alone, not the ranks of a trial too.
     python = f"exec {shlex.quote(sys.executable)}"
     executor = submitit.SlurmExecutor(folder_of(job), MOST_TURNS, python=python)

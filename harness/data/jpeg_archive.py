@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.data.arrays import Arrays
-from harness.errors import WrongUse
+from harness.errors import WrongUse, install
 from harness.validation import short
 
 
@@ -37,7 +37,7 @@ def _decoded(path: Path, changed: int) -> dict[str, Arrays]:
         from PIL import Image
     except ImportError:
         raise WrongUse(f"{short(path)}: its JPEG images are decoded by Pillow, which is not "
-                       "installed: pip install 'dlbench[images]'") from None
+                       f"installed: {install('images')}") from None
     found: dict[str, dict[str, np.ndarray]] = {}
     for part, name, content in _members(path):
         image = Image.open(io.BytesIO(content)).convert("RGB")

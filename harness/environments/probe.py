@@ -29,8 +29,9 @@ def ask(command: list[str], variables: dict[str, str] | None = None) -> dict[str
                                 cwd="/", stdin=subprocess.DEVNULL, env=variables, check=True)
         return json.loads(answer.stdout)  # type: ignore[no-any-return]
     except subprocess.CalledProcessError as error:
-        raise WrongUse(f"{interpreter}: cannot list its packages: "
-                       f"{error.stderr.strip()[-300:]}") from None
+        said = error.stderr.strip()[-300:] or f"exit code {error.returncode}"
+        raise WrongUse(f"{interpreter}: cannot list its packages ({said}); name the path of a "
+                       "Python interpreter") from None
     except subprocess.TimeoutExpired:
         raise WrongUse(f"{interpreter}: no answer within {PROBE_SECONDS} s "
                        "when asked for its packages") from None

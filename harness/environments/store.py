@@ -177,7 +177,10 @@ def existing(framework: str, interpreter: Path, device: Device) -> Environment:
     described = recipes.load(framework)
     # Programs are asked in other folders. A link stays: behind it a virtual environment is lost.
     interpreter = interpreter.expanduser().absolute()
-    answer = probe.ask([str(interpreter), "-c", probe.PROGRAM])
+    try:
+        answer = probe.ask([str(interpreter), "-c", probe.PROGRAM])
+    except WrongUse as error:
+        raise WrongUse(f"the interpreter of {framework}: {error}") from None
     release = probe.release(described.distributions, answer["packages"])
     if release is None:
         raise WrongUse(f"{interpreter}: has none of {', '.join(described.distributions)}; "

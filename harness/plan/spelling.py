@@ -40,13 +40,13 @@ def remedy(model: type[BaseModel], key: str) -> str:
 
 
 def override(data: dict[str, Any], words: list[str]) -> None:
-    """Set keys of a suite by `key=value`. Raises WrongUse."""
+    """Set keys of a suite by `key=value`; of a key given twice the last wins. Raises WrongUse."""
     for word in words:
-        key, equals, _ = word.partition("=")
-        if not equals:
+        key, equals, _ = (part.strip() for part in word.partition("="))
+        if not equals or not key:
             raise WrongUse(f"override '{brief(word, 60)}': write key=value, "
                            "for example devices=1,2")
-        _set(data, key.strip(), _value(word))
+        _set(data, key, _value(word))
 
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.data import data_sets, jpeg_archive
-from harness.errors import WrongUse
+from harness.errors import WrongUse, install
 
 CIFAR = "cifar10-jpeg"
 RATE = 25
@@ -29,7 +29,7 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise WrongUse(f"study pipelines needs Pillow and PyAV in dlbench's own environment "
-                       f"({error}): pip install 'dlbench[media]'") from None
+                       f"({error}): {install('media')}") from None
 
 
 def images_here(wanted: str) -> str:

@@ -206,6 +206,8 @@ def bisect(options: BisectOptions) -> None:
     listed = words(options.releases)
     if len(listed) < 2:
         raise WrongUse(f"--releases {options.releases}: write two or more, with commas")
+    if twice := next((each for each in listed if listed.count(each) > 1), ""):
+        raise WrongUse(f"--releases {options.releases}: {twice} is named twice; name it once")
     share = share_of(options.threshold)
     sides = {each: options.side(each) for each in listed}
     options.refuse_idle_interpreters(sides.values())

@@ -59,6 +59,8 @@ class OperationOptions(StudyOptions):
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in DIR.")] = False
 
     def place(self, frameworks: Sequence[str], mode: str = "training") -> Place:
+        if self.resume and not self.out:
+            raise WrongUse("--resume: name the folder of the study with --out")
         planned = plan(frameworks, self.device, named(self.interpreter), self.allow_dirty,
                        threads=self.threads or "all", title="Operations", mode=mode)
         return place_of(planned, self.threads)
@@ -298,6 +300,9 @@ def measure(study: Study, place: Place, options: OperationOptions, noun: str,
 
     folder = options.out or new_folder(study.name)
     points = {point["point"] for bench in study.benches for point in bench.points}
+    if not points:
+        raise WrongUse(f"no {noun} are left to time: --largest leaves all of them out; name a "
+                       "larger one, or a smaller --batch")
     say(f"{len(points)} {noun} in {study.effort.processes} processes, "
         f"records in {folder}")
     with interruptible(folder, "--resume"):

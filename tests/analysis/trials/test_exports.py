@@ -72,6 +72,6 @@ def test_an_unknown_tool_and_a_missing_library_are_told(campaign, tmp_path, monk
     with pytest.raises(WrongUse, match="--to wandb: no such tool; name one of tensorboard, mlflow, prometheus"):
         export(campaign.folder, "wandb", tmp_path / "out")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(WrongUse, match=r"pip install 'dlbench\[export\]'"):
+    with pytest.raises(WrongUse, match=r"pip install -e '\.\[export\]'"):
         export(campaign.folder, "prometheus", tmp_path / "out")
     assert not (tmp_path / "out").exists()

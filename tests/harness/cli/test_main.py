@@ -242,7 +242,7 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["run", "{suite}", "--interpreter", "reference==2.4.6=/a", "--interpreter", "reference=/b"],
      "dlbench: --interpreter reference: given twice, once for all releases and once for reference==2.4.6; name a release in both"),
     (["verify", "--frameworks", "reference", "--interpreter", "reference=/no/python"],
-     "dlbench: /no/python: is not a Python interpreter that runs: "),
+     "dlbench: the interpreter of reference: /no/python: is not a Python interpreter that runs: "),
     (["run", "/no/suite.yaml"], "dlbench: /no/suite.yaml: no such file"),
     (["run", "{suite}", "bach=4"], "dlbench: {suite}: bach: unknown key; did you mean batches? Known: "),
     (["run", "{suite}", "frameworks=pytorhc"],
@@ -254,6 +254,12 @@ def test_an_interrupted_run_says_how_to_go_on(dlbench, stand_in, suite, tmp_path
     (["run", "{suite}", "networks=[fcn5"], "dlbench: override 'networks=[fcn5': its value is not YAML (line 1: "),
     (["run", "{suite}", "networks.[fcn5].batch=2"],
      "dlbench: {suite}: networks: unknown network [fcn5]; did you mean fcn5?"),
+    (["run", "{suite}", "=3"], "dlbench: override '=3': write key=value, for example devices=1,2"),
+    (["verify", "--frameworks", "reference", "--interpreter", "reference=/bin/false"],
+     "dlbench: the interpreter of reference: /bin/false: cannot list its packages (exit code 1); name the path of a Python interpreter"),
+    (["slurm-script", "{suite}", "--dry-run"], "dlbench: --dry-run: this command only prints; omit it"),
+    (["study", "gemm", "--networks", "none", "--resume", "--device", "cpu"],
+     "dlbench: --resume: name the folder of the study with --out"),
     (["run", "{suite}", "--resume"], "dlbench: --resume: name the campaign's folder with --out DIR"),
     (["report", "{empty}"], "dlbench: {empty}/campaign.json: no such file; name a folder that `dlbench run` wrote, such as "),
     (["compare", "jax==0.9.2"], "dlbench: jax==0.9.2: name the other side too, as in `dlbench compare jax==0.9.2 "),
@@ -288,7 +294,7 @@ def test_a_full_disk_is_one_message_that_names_the_folder(dlbench, suite, stand_
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     answer = dlbench("run", str(suite), "--out", str(tmp_path / "out"))
     assert answer.code == 2
-    assert f"dlbench: {tmp_path}: No space left on device: make room there. " in answer.err and "Traceback" not in answer.err
+    assert f"dlbench: the folder of the output, or {tmp_path}: No space left on device: make room there. " in answer.err and "Traceback" not in answer.err
 
 
 def test_a_batch_that_the_set_does_not_hold_is_a_refused_row_before_anything_runs(dlbench, suite, stand_in, tmp_path):

@@ -181,6 +181,7 @@ def test_what_makes_several_workloads_is_named_with_its_values_and_remedy(suite,
     ("1.0,1.1,1.2", {"1.1": 1.0, "1.2": 1.3}, 0, "The first release shown to be slower is 1.2; 1.1 is not."),
     ("1.0,1.1", {"1.1": 1.0}, 1, "no regression beyond 10 % between 1.0 and 1.1"),
     ("1.0", {}, 2, "--releases 1.0: write two or more, with commas"),
+    ("1.0,2.0,1.0", {}, 2, "--releases 1.0,2.0,1.0: 1.0 is named twice; name it once"),
 ])
 def test_the_command_compares_each_release_with_the_first(monkeypatch, capsys, tmp_path, releases, ratios, code, said):
     asked = []

@@ -49,7 +49,7 @@ def test_an_archive_that_nobody_publishes_is_not_fetched(archive):
 
 def test_a_machine_without_pillow_is_told_what_to_install(archive, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(WrongUse, match=r"decoded by Pillow, which is not installed: pip install 'dlbench\[images\]'"):
+    with pytest.raises(WrongUse, match=r"decoded by Pillow, which is not installed: run .* -m pip install -e '\.\[images\]'"):
         data_sets.part("cifar10-jpeg", 0)
 
 

@@ -124,7 +124,7 @@ def test_a_folder_without_a_campaign_is_said_to_hold_none_yet(tmp_path, monkeypa
 def test_a_missing_library_and_a_server_that_does_not_start_are_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "harness.live.server", None)
     monkeypatch.delattr("harness.live.server", raising=False)
-    with pytest.raises(WrongUse, match=r"pip install 'dlbench\[live\]'"):
+    with pytest.raises(WrongUse, match=r"pip install -e '\.\[live\]'"):
         progress.live(PUBLISHED)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     folder = tmp_path / "new"

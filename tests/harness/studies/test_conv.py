@@ -7,9 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli.main import app
+from harness.cli.studies.study import ConvOptions, measure
 from harness.errors import WrongUse
 from harness.studies import conv
 from harness.studies.conv import gflop, part_of, points_of
+from harness.studies.study import Effort, Study
 
 
 def sweep_points():
@@ -85,3 +87,10 @@ def test_tf32_does_not_pass_for_fma_but_winograds_transforms_may_lose_digits():
     fma, tf32 = ({"math": math} for math in ("fma", "tf32"))
     assert conv.tolerance_of(fma, "IMPLICIT_PRECOMP_GEMM") < tf32_error < conv.tolerance_of(tf32, "GEMM")
     assert winograd_error < conv.tolerance_of(fma, "WINOGRAD_NONFUSED")
+
+
+def test_a_study_without_a_layer_is_refused_before_it_writes(tmp_path):
+    study = Study("conv", [conv.bench_of([], "cpu")], Effort(1), {}, conv.tolerance_of)
+    with pytest.raises(WrongUse, match="no convolutions are left to time: --largest leaves all of them out; name a larger"):
+        measure(study, None, ConvOptions(out=tmp_path / "out"), "convolutions")
+    assert not (tmp_path / "out").exists()

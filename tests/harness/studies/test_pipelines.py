@@ -62,7 +62,7 @@ def test_a_data_set_that_is_absent_is_named_and_auto_draws(monkeypatch, tmp_path
 
 
 def test_a_missing_library_is_named_with_its_remedy():
-    with pytest.raises(WrongUse, match=r"pip install 'dlbench\[media\]'"):
+    with pytest.raises(WrongUse, match=r"pip install -e '\.\[media\]'"):
         media.library("no_such_library")
 
 
