@@ -122,12 +122,6 @@ def flops_per_step(network: Network, batch: int, mode: str = "training") -> int:
                            for forward, backward in counts)
 
 
-def activation_bytes(network: Network) -> int:
-    """Bytes of every layer's output for one sample in float32, without flatten and dropout."""
-    return FLOAT_BYTES * sum(math.prod(layer.output_shape) for layer in network.layers
-                             if layer.op not in ("flatten", "dropout"))
-
-
 def least_step_bytes(network: Network, batch: int, element_bytes: int = FLOAT_BYTES) -> int:
     """Bytes that a training step of one mini-batch certainly holds at a time.
 

@@ -117,24 +117,16 @@ def fetch_data(name: str) -> None:
     data_sets.fetch(name, dim)
 
 
-def list_networks() -> Table:
-    # Without lines and with titles below the names, nothing is cut at 80 columns.
-    table = Table("network", "parameters", "million\nMACs\nforward", "million\nMACs\nbackward",
-                  "activations\nMB a sample", "data", "batch", box=box.SIMPLE_HEAD,
-                  padding=0)
-    for column in table.columns[1:5]:
-        column.justify = "right"
-    table.columns[0].overflow = "fold"
-    names = [*networks.names(), *networks.names(small=True)]
-    for column, width in zip(table.columns[1:], (13, 9, 9, 11, 9, 6), strict=True):
-        column.width = width
-    for name in names:
+def list_networks() -> str:
+    """List each network's size and use, with what it is on a line below."""
+    lines = [f"{'network':19} {'parameters':>13} {'forward MMACs':>14}  {'data':10} batches"]
+    for name in [*networks.names(), *networks.names(small=True)]:
         network = networks.get(name)
-        table.add_row(f"[bold]{name}[/]\n{network.title}", f"{network.parameter_count:,}",
-                      *_millions(list(work.multiply_adds(network).values())),
-                      f"{work.activation_bytes(network) / 1e6:.3g}", network.data_set,
-                      " ".join(map(str, network.batches)))
-    return table
+        forward, _ = _millions(list(work.multiply_adds(network).values()))
+        batches = " to ".join(map(str, sorted({network.batches[0], network.batches[-1]})))
+        lines += [f"[bold]{name:19}[/] {network.parameter_count:13,} {forward:>14}  "
+                  f"{network.data_set:10} {batches}", f"  [dim]{escape(network.title)}[/]"]
+    return "\n".join(lines)
 
 
 def list_frameworks() -> Table:
