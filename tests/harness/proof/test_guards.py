@@ -9,6 +9,7 @@ from harness.proof import moves
 from harness.proof.distances import Errors
 from harness.proof.limits import Allowed, Limits
 from harness.proof.questions import PLAIN
+from harness.proof.verdict import Findings
 
 ONE_OF_8 = r"1 of 8 gradients differ, .* dense2.weight \(dense, "
 DIFFER = "running statistics differ, first batch_norm1."
@@ -87,4 +88,4 @@ def test_a_gradient_that_cancels_but_for_rounding_is_refused_only_as_no_number(l
                                                                                words):
     """A shift before a convolution and batch norm has none, and bf16 makes it any size."""
     error = Errors(distance, distance, distance)
-    assert moves._beyond(error, Allowed(limit, limit, limit), distance=True) == words
+    assert moves._beyond(Findings(), error, Allowed(limit, limit, limit)) == words
