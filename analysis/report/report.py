@@ -41,7 +41,7 @@ from analysis.report.sections import (
     SECTIONS,
     UNSEEN,
 )
-from analysis.trials import cross_check, effort, phases, summary
+from analysis.trials import cross_check, effort, phases, remarks, summary
 
 # This many contestants still fit side by side in a terminal.
 SIDE_BY_SIDE = 3
@@ -115,16 +115,11 @@ def _unfinished(campaign: Campaign) -> list[str]:
 
 
 def _lost_processes(campaign: Campaign, trials: pd.DataFrame) -> list[str]:
-    """Say of each row with a time which of its processes failed."""
-    said = []
-    for _, trial in trials[trials["status"] == "ok"].iterrows():
-        own = campaign.processes[campaign.processes["trial"] == trial["trial"]]
-        failed = own[own["status"] == "failed"]
-        if len(failed):
-            said.append(f"{trial['framework']}, {trial['network']}, batch {trial['batch']}: "
-                        f"{len(failed)} of {len(own)} processes failed: "
-                        f"{failed['reason'].iloc[0]}")
-    return said
+    """Say of each row with a time which of its processes gave none."""
+    campaign = summary.without_diverged(campaign)
+    return [f"{trial['framework']}, {trial['network']}, batch {trial['batch']}: {remark}"
+            for trial in trials[trials["status"] == "ok"].to_dict("records")
+            for remark in remarks.lost(trial, campaign.rows("processes", trial["trial"]))]
 
 
 def headline(trials: pd.DataFrame) -> str:

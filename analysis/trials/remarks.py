@@ -17,16 +17,20 @@ def dirt(campaign: Campaign) -> list[str]:
             *(f"resumed {text}" for text in campaign.meta.get("resumed") or ())]
 
 
+def lost(trial: Mapping[Any, Any], processes: pd.DataFrame) -> list[str]:
+    """Return how many processes of a measured row gave no time, and why the first one did not."""
+    planned = max(trial["processes_planned"], len(processes))
+    unwell = processes[processes["status"] != "ok"]
+    return [f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: "
+            f"{unwell['reason'].iloc[0]}"] if len(unwell) else []
+
+
 def of_processes(trial: dict[str, Any], processes: pd.DataFrame,
                  of_losses: Sequence[str]) -> list[str]:
     """Return what a reader must know about the processes of a measured row and their losses."""
-    remarks = []
+    remarks = lost(trial, processes)
     ok = processes[processes["status"] == "ok"]
     planned = max(trial["processes_planned"], len(processes))
-    unwell = processes[processes["status"] != "ok"]
-    if len(unwell):
-        remarks.append(f"{len(unwell)} of {planned} processes {unwell['status'].iloc[0]}: "
-                       f"{unwell['reason'].iloc[0]}")
     repeated = ok[ok["reason"] != ""]
     if len(repeated):
         remarks.append(f"{len(repeated)} of {planned} processes {repeated['reason'].iloc[0]}")
