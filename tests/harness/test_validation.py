@@ -46,11 +46,18 @@ def test_a_good_file_becomes_its_model(tmp_path):
      "FILE: spare.front.inchs: unknown key; did you mean inches? Known: inches, tyre"),
     ("name: 2.13\n",
      'FILE: name: input should be a valid string, is 2.13; YAML reads it as a number or a truth value, so put it in "quotes"'),
+    ("name: red\nwheels: [3]\n", "FILE: wheels.0: input should be a valid mapping, is 3; the default is []"),
     ("- red\n", "FILE: must be a mapping of keys to values, is a list"),
     ("", "FILE: must be a mapping of keys to values, is empty"),
 ])
 def test_a_fault_names_the_file_the_key_and_the_remedy(tmp_path, text, expected):
     assert message(written(tmp_path, text)) == expected
+
+
+def test_a_file_in_another_encoding_names_the_remedy(tmp_path):
+    path = tmp_path / "cart.yaml"
+    path.write_bytes("name: r\u00f6t\n".encode("latin-1"))
+    assert message(path).startswith("FILE: cannot be read: ") and message(path).endswith("; save it as UTF-8")
 
 
 def test_a_key_written_twice_is_refused(tmp_path):

@@ -62,9 +62,9 @@ def test_every_framework_is_listed_with_its_default_release(dlbench):
 
 
 def test_the_first_suite_is_valid_and_planned(dlbench, tmp_path):
-    file = tmp_path / "mine.yaml"
+    file = tmp_path / "my own.yaml"
     answer = dlbench("init", str(file))
-    assert (answer.code, answer.err) == (0, "") and f"dlbench run {file} --dry-run" in answer.out
+    assert (answer.code, answer.err) == (0, "") and f"dlbench run '{file}' --dry-run" in answer.out
     assert load_suite(file).frameworks == ("pytorch", "tensorflow")
     assert file.read_text().count("\n#") > 7
     assert dlbench("run", str(file), "--dry-run", "device=cpu").code == 0
