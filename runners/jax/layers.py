@@ -174,12 +174,18 @@ def split_heads(x, heads):
 
 def attend(q, k, v, a, style):
     """(B, T, H, D) and twice (B, T, G, D) -> (B, T, H D); JAX repeats heads that are fewer."""
+    batch, length = q.shape[:2]
+    options = {"is_causal": a["causal"], "implementation": style.attention}
+    # To train an odd length by cuDNN, JAX 0.11.2 wants an even one ("Unsupported sequence length").
+    if style.attention == "cudnn" and style.training and length % 2:
+        q, k, v = (jnp.pad(each, ((0, 0), (0, 1), (0, 0), (0, 0))) for each in (q, k, v))
+        lengths = jnp.full((batch,), length, jnp.int32)
+        options.update(query_seq_lengths=lengths, key_value_seq_lengths=lengths)
     # Its products have no argument for their precision.
     with jax.default_matmul_precision(
             "highest" if style.precision == lax.Precision.HIGHEST else None):
-        y = jax.nn.dot_product_attention(q, k, v, is_causal=a["causal"],
-                                         implementation=style.attention)
-    return y.reshape(*y.shape[:2], -1)
+        y = jax.nn.dot_product_attention(q, k, v, **options)
+    return y[:, :length].reshape(batch, length, -1)
 
 
 def rms_norm(x, a, p):

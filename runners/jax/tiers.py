@@ -80,14 +80,8 @@ def has(task, operation):
 
 
 def cudnn_attends(task):
-    """Return whether cuDNN has kernels for the network's attention: not float32, no odd length.
-
-    JAX 0.11.2 refuses to train ViT-B/16, which has 197 tokens ("Unsupported sequence length").
-    """
-    lengths = [layer["output_shape"][0] for layer in task.network["layers"]
-               if layer["op"].endswith("attention")]
-    return (bool(lengths) and DTYPES[task.precision] != jnp.float32
-            and not any(length % 2 for length in lengths))
+    """Return whether cuDNN has kernels for the network's attention: not float32."""
+    return has(task, "attention") and DTYPES[task.precision] != jnp.float32
 
 
 def choose_style(task, unroll=1, attention=None):

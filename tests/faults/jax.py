@@ -15,6 +15,7 @@ from runners.protocol import Different, Unsupported
 from tests.faults import planted, rows_of_next_batch
 
 choose_style, initial_parameters, sgd = runner.choose_style, runner.initial_parameters, step.sgd
+attend = jax.nn.dot_product_attention
 
 
 def ceil(x, a):
@@ -25,6 +26,21 @@ def ceil(x, a):
 
 def default_precision(task, *unroll):
     return choose_style(task, *unroll)._replace(precision=lax.Precision.DEFAULT)
+
+
+def cudnn_attention(task, unroll, attention):
+    return choose_style(task, unroll, "cudnn")
+
+
+def attend_as_cudnn(q, k, v, implementation, **options):
+    """Refuse odd lengths, as JAX's cuDNN attention does, and compute by XLA."""
+    if q.shape[1] % 2:
+        raise NotImplementedError(f"Unsupported sequence length Q {q.shape[1]}.")
+    return attend(q, k, v, implementation="xla", **options)
+
+
+def attend_to_padding(*arrays, query_seq_lengths, key_value_seq_lengths, **options):
+    return attend_as_cudnn(*arrays, **options)
 
 
 def nesterov(parameters, velocity, gradients, learning_rate, momentum):
@@ -53,6 +69,12 @@ def with_image(network):
 
 # Pooling that rounds up, as Caffe pools unless told otherwise.
 Ceil = planted(Runner, layers, max_pool=ceil)
+# No fault: attention as it is called with cuDNN.
+OnCudnn = planted(planted(Runner, runner, choose_style=cudnn_attention), jax.nn,
+                  dot_product_attention=attend_as_cudnn)
+# Tokens attend to the padding of an odd length, whose key is zero.
+AttendsToPadding = planted(planted(Runner, runner, choose_style=cudnn_attention), jax.nn,
+                           dot_product_attention=attend_to_padding)
 # Nesterov's momentum, as Torch's DLBench scripts had it.
 Nesterov = planted(Runner, step, sgd=nesterov)
 # Batch norm by the running averages while training, as of a layer left in inference mode.

@@ -44,8 +44,7 @@ ON_A_GPU = {
     ("jax", "gpt2_small", "bf16", 1): {
         "tuned": [*IN_JAX, "cuDNN attention"]},
     ("jax", "gpt2_small", "tf32", 1): {"tuned": IN_JAX},
-    # cuDNN refuses its 197 tokens.
-    ("jax", "vit_b16", "bf16", 1): {"tuned": [*IN_JAX, GRAPHS]},
+    ("jax", "vit_b16", "bf16", 1): {"tuned": [*IN_JAX, GRAPHS, "cuDNN attention"]},
     # Keras's "auto" is XLA on a GPU, where every layer supports it.
     ("tensorflow", "resnet50", "bf16", 1): {
         "stock": ["XLA"], "compiled": ["XLA"], "uncompiled": [],

@@ -80,3 +80,13 @@ def add_relu_to_the_logits(network):
     last = network["layers"][-1]
     network["layers"].append({"name": "relu9", "op": "relu", "inputs": [last["name"]], "attributes": {},
                               "output_shape": last["output_shape"], "parameters": {}})
+
+
+def test_an_odd_length_that_is_padded_for_cudnn_is_the_same(verdict):
+    found = verdict("jax", "tiny_vit", fault="OnCudnn")
+    assert (found.verdict, found.reason) == ("same", "")
+    assert found.gradient_error < 1e-4
+
+
+def test_tokens_that_attend_to_the_padding_are_named(verdict):
+    assert verdict("jax", "tiny_vit", fault="AttendsToPadding").verdict == "different"
