@@ -64,6 +64,8 @@ RATIOS = ("network", "batch", "framework", "release", "tier", "precision", "devi
           "verdict", "reason")
 LIMIT_SECONDS = 900
 GETTING_READY = ("starting", "building", "proving")
+# As dlbench's workers: a framework that takes all of the GPU's memory leaves none for the others.
+AS_NEEDED = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 HOW_LONG = """Each process of ours takes 10 to 60 s to start, compile and be proved, and --windows
 windows; its loop gets ready beside it and takes --seconds. --prepare-jobs lets several get ready at
 a time, as far as the device's memory reaches."""
@@ -103,8 +105,8 @@ class Loop:
 
     def __init__(self, command: list[str], log: Path):
         self.command, self.log = command, log
-        inherited = {name: value for name, value in os.environ.items()
-                     if name not in ("PYTHONPATH", "PYTHONHOME")}
+        inherited = AS_NEEDED | {name: value for name, value in os.environ.items()
+                                 if name not in ("PYTHONPATH", "PYTHONHOME")}
         with log.open("w") as errors:
             self.process = subprocess.Popen(
                 [*command, "--wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
@@ -137,7 +139,9 @@ class Loop:
             return [], f"timed_out: the loop took more than {LIMIT_SECONDS} s"
         if self.process.returncode:
             lines = self.log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-            return [], f"crashed: the loop ended with {self.process.returncode}: {lines[-1][:300]}"
+            # PyTorch's last line advises to compile with assertions.
+            why = ([line for line in lines if _lacks_memory(line)] or lines)[-1]
+            return [], f"crashed: the loop ended with {self.process.returncode}: {why[:300]}"
         try:
             windows = [json.loads(line) for line in answered.splitlines() if line.strip()]
             windows = [{"steps": int(each["steps"]), "seconds": float(each["seconds"])}
@@ -217,7 +221,7 @@ class TakingTurns(Notes):
             return
         self.looped.add(key)
         windows, reason = loop.windows()
-        if self.side_by_side and any(sign in reason.lower() for sign in OUT_OF_MEMORY):
+        if self.side_by_side and _lacks_memory(reason):
             self.note("  its loop lacked memory beside others: it runs again alone")
             self.again[key] = loop.command
         else:
@@ -273,6 +277,10 @@ def _measure(plan: Plan, folder: Path, loops: Loops) -> bool:
             print("reference_ratio: interrupted; what was measured so far:", file=sys.stderr)
             return True
     return False
+
+
+def _lacks_memory(text: str) -> bool:
+    return any(sign in text.lower() for sign in OUT_OF_MEMORY)
 
 
 def times(folder: Path) -> dict[str, dict[str, list[Any]]]:

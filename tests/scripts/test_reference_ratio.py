@@ -108,11 +108,20 @@ import pathlib
 beside = pathlib.Path({str(beside)!r})
 if not beside.exists():
     beside.touch()
-    raise MemoryError("CUDA out of memory")
+    import sys
+    sys.exit("AcceleratorError: CUDA error: out of memory\\nCompile with `TORCH_USE_CUDA_DSA`.")
 """ + LOOP.replace("FACTOR", "1")
     code, found = run(tmp_path, short, 3, "--prepare-jobs", "3")
     assert (code, found["reason"].tolist(), found["processes"].tolist()) == (0, [""], [3])
     assert set(pd.read_csv(tmp_path / "out" / "loops.csv")["process"]) == {0, 1, 2}
+
+
+def test_a_loop_takes_no_more_of_the_gpus_memory_than_it_needs(tmp_path, monkeypatch):
+    asks = [sys.executable, "-c", "import os; raise SystemExit(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] + ' '"
+            " + os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'])"]
+    assert Loop(asks, tmp_path / "log").windows()[1].endswith(": true false")
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    assert Loop(asks, tmp_path / "log").windows()[1].endswith(": false false")
 
 
 def test_an_interruption_keeps_the_ratio_of_what_was_measured(tmp_path, monkeypatch, capsys):
