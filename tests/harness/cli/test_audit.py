@@ -32,7 +32,7 @@ SUITE = {"frameworks": "reference", "networks": ["tiny_fcn", "tiny_lstm"], "batc
          "interpreters": {"reference": sys.executable}}
 KINDS = (".csv", ".json", ".md", ".html", "")  # the last is SHA256SUMS
 INTERRUPTED = {
-    "h200-inference-2026-11-26", "h200x2-model-parallel-2026-11-26",
+    "h200-inference-2026-11-26", "h200x2-model-parallel-2026-11-26", "h200-reference-ratio-resnet50-2026-11-28",
     "h200x2-scaling-tensorflow-2026-11-26",
     "h200-cpu-speed-up-2026-11-21", "h200-fcn5-host-2026-11-21",
     "h200x4-scaling-three-networks-2026-11-22",
