@@ -43,8 +43,8 @@ WORKER = ["runners", "runners.protocol", "runners.arrays", "runners.comparisons"
 RUNNERS_FOR_ALL = {"runners.protocol", "runners.arrays", "runners.inference", "runners.onnx", "runners.int8",
                    "runners.divisible"}
 # TensorFlow's models are Keras's, and so are those of the rows of Keras on other backends. Flax and
-# Equinox, and Keras on JAX, find their device as JAX does.
-OF_OTHERS = {("runners.tensorflow", "runners.keras"), ("runners.flax", "runners.jax"),
+# Equinox, and Keras on JAX, find their device as JAX does. XLA compiles for TensorFlow as for JAX.
+OF_OTHERS = {("runners.tensorflow", "runners.keras"), ("runners.tensorflow", "runners.jax"), ("runners.flax", "runners.jax"),
              ("runners.equinox", "runners.jax"), ("runners.keras", "runners.jax")}
 RUNNERS_FOR_STUDIES = {*RUNNERS_FOR_ALL, "runners.tracer", "runners.session", "runners.wire",
                        "runners.pytorch", "runners.reference", "runners.tensorflow",

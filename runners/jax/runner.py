@@ -20,8 +20,9 @@ from jax.sharding import Mesh, NamedSharding
 from runners import protocol
 from runners.arrays import all_transposed
 from runners.jax.device import PLATFORMS, find_devices
+from runners.jax.fusions import meanings_of
 from runners.jax.layers import dot, forward, initial_parameters, initial_statistics
-from runners.jax.profile import NAMELESS, meanings_of, operators_of
+from runners.jax.profile import operators_of
 from runners.jax.sharding import SPLIT, STRATEGIES, WHOLE, Division
 from runners.jax.step import Aggregation, Phase, write_step
 from runners.jax.tiers import (
@@ -200,8 +201,7 @@ class Runner(protocol.Runner):
         return operators_of(run, self._program())
 
     def meanings(self, kernels):
-        # XLA compiles anew for its text, so only where a kernel has no name.
-        return meanings_of(self._program(), kernels) if any(map(NAMELESS.match, kernels)) else {}
+        return meanings_of(self._program, kernels)
 
     def _program(self):
         return self.train_step.lower(self.state, *self.batch(0)).compile().as_text()

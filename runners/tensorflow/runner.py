@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from runners import protocol
+from runners.jax.fusions import NAMELESS, meanings_of
 from runners.keras.layers import (
     POLICIES,
     build_model,
@@ -309,6 +310,22 @@ class Runner(protocol.Runner):
 
     def profile(self, run):
         return operators_of(run)
+
+    def meanings(self, kernels):
+        # What several devices run together has no program of its own.
+        if "XLA" not in self.settings or self.strategy:
+            return {}
+        try:
+            found = meanings_of(self._program, kernels)
+        except (tf.errors.OpError, TypeError, ValueError):
+            # An experimental call: a trace without names is better than none.
+            return {}
+        # If a name is missing, XLA numbered its fusions otherwise this time.
+        return found if set(filter(NAMELESS.match, kernels)) == set(found) else {}
+
+    def _program(self):
+        with self._where():
+            return self.train_step.experimental_get_compiler_ir(*self.batch(0))("optimized_hlo")
 
     @staticmethod
     def product(size, task):
