@@ -15,7 +15,7 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "settings": str, "output_error": float, "output_limit": float, "node": str,
     "quantization_error": float, "top1_agreement": float, "first_call_seconds": float,
     "model_bytes": float, "pixel_error": float, "second_proof_seconds": float,
-    "process_seconds": float, "proof_limit_share": float,
+    "process_seconds": float, "proof_limit_share": float, "device_memory_bytes": float,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
@@ -42,7 +42,7 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 # Columns that campaigns of earlier releases do not have.
 LATE = {"processes": ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit",
                       "node", *OF_ENGINES, "pixel_error", "second_proof_seconds",
-                      "process_seconds", "proof_limit_share"),
+                      "process_seconds", "proof_limit_share", "device_memory_bytes"),
         "counters": (*CARRIED, "own_seconds")}
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
@@ -50,7 +50,7 @@ MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "
                    "proof_limit_share", "output_error", "pixel_error"}
 # Columns of floats, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window",
-                 "model_bytes")
+                 "model_bytes", "device_memory_bytes")
 # Without these a row says nothing.
 MEASURED = ("start", "stop", "seconds", "step_seconds")
 LARGEST_WHOLE = 2.0**53  # beyond it a float has no units

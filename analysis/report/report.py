@@ -34,6 +34,7 @@ from analysis.report import (
     tiers,
 )
 from analysis.report.sections import (
+    HELD,
     INFERENCE_METHOD,
     METHOD,
     PROOFS,
@@ -188,7 +189,8 @@ def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
     campaign, trials, speeds = derived.campaign, derived.trials, derived.speeds
     found = {"answer": tables.answer(*ranking.filled(campaign, trials, speeds)),
              "times": tables.times(trials, speeds),
-             "memory": tables.memory(trials), "refused": tables.refused(trials),
+             "memory": tables.memory(trials, campaign.processes),
+             "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     more = {"settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
             "latency": calls.latency(trials), "requests": calls.requests(trials),
@@ -225,6 +227,7 @@ def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str
             "unseen": UNSEEN if "not seen" in found.get("proof", pd.DataFrame()).values else "",
             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
             "uncounted": divided.remark(trials),
+            "held": HELD if any("held" in each for each in found["memory"].columns) else "",
             "traced": " With several devices, the first was traced."
             if (derived.gpu_times["devices"] > 1).any() else ""}
 

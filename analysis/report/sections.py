@@ -32,6 +32,9 @@ PROOFS = {
     "reference in loss, gradients and trained parameters. It built the network's own number of "
     "parameters. Its losses agree with those of its other processes and of the other frameworks.",
 }
+HELD = ("Peak memory is what each framework's allocator counts. Held is what the driver charged to "
+        "the worker's processes: contexts, libraries and what allocators keep. Compare frameworks "
+        "by it.")
 UNSEEN = "Not seen: even a missing update could have passed."
 RISING = ("Some losses rise: a process trains only as long as its windows take, and momentum may "
           "raise the loss in the first tens of steps.")
@@ -95,7 +98,7 @@ SECTIONS = (
      "Bytes on the links include packet headers. Joules are those of all devices of a row. Both "
      "come from counters read at the edges of each timed window. The last columns compare two ways "
      "to measure the same quantity; they should be 1."),
-    ("memory", "Peak memory", "", ""),
+    ("memory", "Peak memory", "", "{held}"),
     ("speed_up", "The GPU's speed-up over the processor",
      "The processor's time divided by the GPU's. Both ran the same trial in the same build of each "
      "framework.", ""),

@@ -3,6 +3,7 @@
 A row that is not verified is shown and never ranked. What all rows have in common has no column.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,13 +134,20 @@ def proof(trials: pd.DataFrame, processes: pd.DataFrame) -> pd.DataFrame:
            if len(cost) else {})}, kept)
 
 
-def memory(trials: pd.DataFrame) -> pd.DataFrame:
-    """List the peak memory of every trial that measured it."""
+def memory(trials: pd.DataFrame, processes: pd.DataFrame) -> pd.DataFrame:
+    """List the peak memory of every trial that measured it, by the framework and by the driver."""
     kept = (trials["status"] == "ok") & trials["peak_memory_bytes"].notna()
     unit, scale = best_unit(trials.loc[kept, "peak_memory_bytes"], BYTE_UNITS)
-    heading = f"peak memory ({unit})"
-    return ranking.table(
-        trials, lambda row: {heading: number(row["peak_memory_bytes"] / scale)}, kept)
+    held = processes.groupby("trial")["device_memory_bytes"].max().dropna()
+
+    def sizes(row: "pd.Series[Any]") -> dict[str, str]:
+        found = {f"peak memory ({unit})": number(row["peak_memory_bytes"] / scale)}
+        if len(held):
+            found[f"held on the GPU ({unit})"] = number(
+                held.get(row["trial"], math.nan) / scale)
+        return found
+
+    return ranking.table(trials, sizes, kept)
 
 
 def loading(trials: pd.DataFrame) -> pd.DataFrame:

@@ -124,7 +124,9 @@ class Process:
             last = self._window(worker, length, "warm-up")
         for _ in range(suite.windows):
             self._window(worker, length, "timing")
-        self.outcome.row.update(window_steps=length)
+        # Before the proof, which holds more.
+        held = self.session.sampler.held_by(worker.processes)
+        self.outcome.row.update(window_steps=length, device_memory_bytes=held)
         if self.trial.devices > 1:
             self._compare_copies(worker)
         self._prove(worker, after=True)

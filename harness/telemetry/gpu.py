@@ -101,6 +101,7 @@ class Gpu:
         self.sampled_until: dict[str, float] = {}
         self.covered_seconds = 0.0
         self.turn = 0
+        self.held: dict[int, int] = {}  # most bytes by process
         self.gpm.restart()
 
     def read_counters(self, seconds: float) -> dict[str, Any]:
@@ -123,6 +124,10 @@ class Gpu:
         memory = ask("nvmlDeviceGetMemoryInfo", self.handle)
         use = ask("nvmlDeviceGetUtilizationRates", self.handle)
         processes = ask("nvmlDeviceGetComputeRunningProcesses", self.handle)
+        for each in processes or ():
+            # Unknown in a MIG slice, and to a container of other processes' numbers.
+            if each.usedGpuMemory is not None:
+                self.held[each.pid] = max(each.usedGpuMemory, self.held.get(each.pid, 0))
         return {
             "memory_used_bytes": memory and memory.used, "busy_percent": use and use.gpu,
             "processes": None if processes is None else len(processes), **self.gpm.read(seconds),

@@ -10,16 +10,16 @@ import queue
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pynvml
 
 from analysis.records.columns import EDGE
 from harness.telemetry import amd
 from harness.telemetry.agent import agents
-from harness.telemetry.gpu import opened
+from harness.telemetry.gpu import Gpu, opened
 from harness.telemetry.host import Host
 
 # Seconds between readings, by kind. A 32-bit PCIe counter can wrap within 68 ms on a link of
@@ -98,6 +98,14 @@ class Sampler:
         yield
         if timed:
             self._poll_edge()
+
+    def held_by(self, processes: Callable[[], Collection[int]]) -> int | None:
+        """Return the most bytes that some processes held on one GPU, None where unknown."""
+        # mypy keeps the protocol.
+        gpus = [cast(Gpu, source).held for source in self.active if isinstance(source, Gpu)]
+        numbers = processes() if gpus else ()
+        totals = [sum(held.get(each, 0) for each in numbers) for held in gpus]
+        return max(totals, default=0) or None
 
     def awaits_an_answer(self) -> bool:
         """Return whether a thread of a finished process still waits for a driver."""

@@ -174,6 +174,10 @@ class Worker:
         if not self.reader.is_alive():
             self.process.stdout.close()
 
+    def processes(self) -> set[int]:
+        """Return the numbers of the worker's processes on this machine."""
+        return {each.pid for each in processes_with(self.token)}
+
     def _name(self) -> str:
         return f"dlbench-{self.token}"
 

@@ -181,6 +181,20 @@ def test_a_campaign_that_is_not_finished_says_so_at_the_top(made, tmp_path):
     assert page.index(text) < page.index("| network")
 
 
+def test_memory_that_the_driver_counted_stands_beside_that_of_the_allocators(made, tmp_path):
+    folder = made.write(tmp_path / "without")
+    report.write([folder], folder, plots=False)
+    assert "held on the GPU" not in (folder / "report.md").read_text()
+    of_one = [each for each in made.processes if each["trial"] == made.processes[0]["trial"]]
+    for number, process in enumerate(of_one):
+        process["device_memory_bytes"] = (600 + number) * 2**20
+    folder = made.write(tmp_path / "with")
+    report.write([folder], folder, plots=False)
+    table = pd.read_csv(folder / "tables" / "memory.csv", keep_default_na=False)
+    assert sorted(table["held on the GPU (MiB)"]) == [*[""] * (len(table) - 1), str(600 + len(of_one) - 1)]
+    assert "Held is what the driver charged" in (folder / "report.md").read_text()
+
+
 def test_the_terminal_table_shows_every_trial_and_every_reason(smoke, tmp_path):
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(report.terminal_table(reader.read(smoke.write(tmp_path / "smoke"))))

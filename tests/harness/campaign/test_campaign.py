@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from analysis.records import reader
@@ -17,7 +18,7 @@ from harness.machine import preflight
 from harness.machine.hardware import Concern
 from harness.plan.planner import Machine, execution_order, make_trials
 from harness.plan.suite import Suite
-from harness.telemetry.sampler import PERIODS
+from harness.telemetry.sampler import PERIODS, Sampler
 from harness.workers.launch import variables
 from tests.harness.campaigns import SMALL, run, table
 
@@ -97,6 +98,25 @@ def test_the_first_page_says_what_was_planned_where_and_with_what(tmp_path, stan
     assert sorted(meta["environments"]) == [f"one=={np.__version__}", f"two=={np.__version__}"]
     assert built == ["one", "two"]
     assert [trial["status"] for trial in meta["trials"]] == ["planned", "planned"]
+
+
+def test_the_memory_that_the_driver_charged_to_a_workers_own_processes_is_recorded(tmp_path, stand_in, monkeypatch):
+    asked = []
+
+    def held_by(sampler, processes):
+        asked.append({psutil.Process(each).name() for each in processes()})
+        return 4096 * len(asked)
+
+    monkeypatch.setattr(Sampler, "held_by", held_by)
+    stand_in(one="reference")
+    done = run(tmp_path, frameworks="one")
+    assert done.processes["device_memory_bytes"].tolist() == [4096, 8192]
+    assert len(asked) == 2 and all(len(each) == 1 and "python" in min(each) for each in asked)
+
+
+def test_without_a_gpu_nothing_is_held(tmp_path, stand_in):
+    stand_in(one="reference")
+    assert run(tmp_path, frameworks="one").processes["device_memory_bytes"].isna().all()
 
 
 def test_every_process_leaves_counters_unless_the_suite_wants_none(tmp_path, stand_in):

@@ -52,7 +52,7 @@ def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
 def process(trial: str, number: int, **values: Any) -> dict[str, Any]:
     return {"trial": trial, "process": number, "order": 0, "status": "ok", "reason": "", "window_steps": 4, "parameters": 861,
             "check": "same", "check_reason": "", "loss_error": 0.1 + 0.2, "gradient_error": 1e-300,
-            "trajectory_error": float("nan"), "peak_memory_bytes": 2**53 - 1,
+            "trajectory_error": float("nan"), "peak_memory_bytes": 2**53 - 1, "device_memory_bytes": 2**40,
             "build_seconds": 1 / 3, "started": "2026-01-01T00:00:00+00:00", "release": "1.0",
             "device_name": 'a "quoted", name', "log": "logs/log", "copies_error": 3.1e-7, "proof_seconds": 0.7,
             "proof_rate_error": 0.01, "proof_frozen_share": 0.1 + 0.2, "proof_gradient_error": float("inf"),
@@ -140,7 +140,7 @@ def reasons(folder: Path) -> list[str]:
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
     open_records.append(Outcome({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, []))
-    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 30 * ","
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 31 * ","
 
 
 def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -150,10 +151,28 @@ def test_power_of_an_old_driver_is_its_average(fake):
 
 
 def test_the_state_is_read_in_joules_bytes_and_percent(fake):
-    gpu = Gpu(nvmlDeviceGetComputeRunningProcesses=[1, 2])
+    gpu = Gpu(nvmlDeviceGetComputeRunningProcesses=processes({1: 5, 2: None}))
     fake(gpu)
     assert gpu_source.Gpu(gpu, "gpu0").read_state(1.0) == {
         "energy_counter_joules": 5000.0, "memory_used_bytes": 2**30, "busy_percent": 90, "processes": 2}
+
+
+def processes(held):
+    return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in held.items()]
+
+
+def test_a_gpu_remembers_the_most_that_each_process_held_until_the_next_recording(fake):
+    gpu = Gpu()
+    fake(gpu)
+    source = gpu_source.Gpu(gpu, "gpu0")
+    for held in ({1: 5, 2: None}, {1: 9, 3: 4}, {1: 2}):
+        gpu.answers["nvmlDeviceGetComputeRunningProcesses"] = processes(held)
+        source.read_use(1.0)
+    gpu.answers["nvmlDeviceGetComputeRunningProcesses"] = pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+    source.read_use(1.0)
+    assert source.held == {1: 9, 3: 4}
+    source.restart()
+    assert source.held == {}
 
 
 def test_gpm_answers_from_its_second_sample_on_and_not_too_soon(fake):

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -398,3 +399,22 @@ def test_a_campaign_that_ends_well_gives_everything_back(monkeypatch):
     with open_sampler(1, None) as sampler, sampler.recording(1), sampler.around_window():
         pass
     assert fake.calls[-3:] == ["nvmlGpmSampleFree", "nvmlGpmSampleFree", "nvmlShutdown"]
+
+
+def test_the_gpu_on_which_a_worker_holds_most_counts_and_other_processes_do_not(monkeypatch):
+    def held(**by_process):
+        return Gpu(f"GPU-{len(by_process)}", nvmlDeviceGetComputeRunningProcesses=[
+            SimpleNamespace(pid=int(name[1:]), usedGpuMemory=used) for name, used in by_process.items()])
+
+    install(monkeypatch, FakeNvml(held(p7=5, p8=3, p9=100), held(p7=6)), nvml, gpu_source, gpm, telemetry)
+    with open_sampler(2, None) as sampler:
+        for gpus, workers, most in [(2, {7, 8}, 8), (2, {7}, 6), (1, {7}, 5), (2, {1}, None)]:
+            with sampler.recording(gpus):
+                with sampler.around_window():
+                    # Memory is asked for in a thread of its own.
+                    until = time.monotonic() + 30
+                    while not all(gpu.held for gpu in sampler.active[1:]) and time.monotonic() < until:
+                        time.sleep(0.01)
+                assert sampler.held_by(lambda workers=workers: workers) == most
+        with sampler.recording(0):
+            assert sampler.held_by(lambda: pytest.fail("asked for nothing")) is None
