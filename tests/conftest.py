@@ -16,6 +16,8 @@ import pytest
 del os.environ["OPENBLAS_NUM_THREADS"]
 import networks
 from harness.environments import recipes, store
+from harness.inference.judge import VNNI
+from harness.machine import hardware
 from harness.proof.judge import Judge
 from harness.workers.ranks import Launch, Ranks
 from harness.workers.worker import Failed, Worker
@@ -41,6 +43,10 @@ COMPILED = _cache() / "compiled"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(COMPILED / "inductor"))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+ABLE = hardware.instructions()
+needs_avx512 = pytest.mark.skipif("avx512bw" not in ABLE, reason="this processor has no AVX-512, without which "
+                                  "oneDNN has no LSTM in half precision, and MXNet and OpenVINO no bf16")
+needs_vnni = pytest.mark.skipif(not ABLE & VNNI, reason="this processor has no VNNI: sums of 8-bit products saturate")
 # What torch.compile builds with on CPUs.
 needs_compiler = pytest.mark.skipif(not which("g++"), reason="no g++ here: apt-get install g++")
 TASK = {"device": "cpu", "devices": 1, "threads": 1, "precision": "fp32", "tuning": "stock"}

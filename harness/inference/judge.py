@@ -15,6 +15,7 @@ import numpy as np
 
 from harness.inference.calls import Calls
 from harness.inference.reference import Asked, Reference
+from harness.machine import hardware
 from harness.workers.files import AnswerFolder
 from harness.workers.worker import Worker
 from runners.arrays import error_along
@@ -29,6 +30,10 @@ FINER = 32.0
 # With a limit this large or larger, a proof would accept outputs that do not depend on the input.
 BLIND = 0.5
 COARSER = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp16": ("bf16",)}
+# What multiplies 8 bits and adds in 32. x86 processors without it add pairs of products in 16 bits
+# (ONNX Runtime's documentation of quantisation: "S8S8 and U8S8").
+VNNI = {"avx512_vnni", "avx_vnni"}
+SATURATES = "; without VNNI, this processor's sums of 8-bit products saturate at 16 bits"
 # A float32 rounding error can move a number to another of INT8's levels. Later layers are then off
 # by a share of a level each, and a run with random rounding is as far off as a right engine.
 INT8_FACTOR = 2.0
@@ -180,7 +185,10 @@ class InferenceJudge:
         return ""
 
     def _signature(self, asked: Asked, error: float) -> str:
-        """Name the coarser precision whose rounding is about as far off, if there is one."""
+        """Name what may have made such an error: a coarser precision, or sums that saturate."""
+        if asked.quantised:
+            able = hardware.instructions()
+            return SATURATES if "avx2" in able and not able & VNNI else ""
         spreads = {precision: self.reference.rounding(replace(asked, precision=precision))
                    for precision in COARSER.get(asked.precision, ())}
         near = {precision: max(error / spread, spread / error)

@@ -123,11 +123,23 @@ def checkout(folder: Path = CHECKOUT) -> dict[str, Any]:
     return {"commit": stated, "dirty": None, "stated": stated is not None}
 
 
-def _cpu(root: Path) -> dict[str, Any]:
-    system = root / "sys/devices/system"
+def instructions(root: Path = Path("/")) -> set[str]:
+    """Return what the processor can do beyond its basic instructions, as in avx2 and avx512_vnni.
+
+    Empty where /proc/cpuinfo does not say, as on other processors than x86's.
+    """
+    return set(_cpuinfo(root).get("flags", "").split())
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
     info = (text_of(root / "proc/cpuinfo") or "").splitlines()
     pairs = (line.partition(":") for line in reversed(info))
-    fields = {key.strip(): value.strip() for key, _, value in pairs}
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _cpu(root: Path) -> dict[str, Any]:
+    system = root / "sys/devices/system"
+    fields = _cpuinfo(root)
     return {
         "model": fields.get("model name") or platform.processor() or platform.machine(),
         "logical": os.cpu_count(),

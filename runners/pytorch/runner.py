@@ -295,6 +295,15 @@ def refuse_what_is_missing(task):
     protocol.refuse_unknown(task)
     if task.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported("torch.cuda.is_available() is False in this environment")
+    if (task.device == "cpu" and task.precision in AUTOCAST
+            and any(layer["op"] == "lstm" for layer in task.network["layers"])):
+        try:
+            with torch.no_grad(), torch.autocast("cpu", AUTOCAST[task.precision]):
+                nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+        except RuntimeError as error:
+            # oneDNN has such kernels for AVX-512 only.
+            raise Unsupported("{} LSTM on this processor: {}".format(
+                task.precision, str(error).split(". ")[0])) from error
 
 
 def tiers(task):

@@ -4,14 +4,15 @@ import pytest
 
 import networks
 from harness.environments import recipes
-from harness.inference.judge import InferenceJudge
+from harness.inference.judge import SATURATES, InferenceJudge
 from harness.inference.reference import Reference
+from harness.machine import hardware
 from harness.plan.planner import Trial
 from harness.workers import launch
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Unsupported
 from runners import int8
-from tests.conftest import environment_of
+from tests.conftest import environment_of, needs_avx512, needs_vnni
 from tests.ready import inference_verdict
 from tests.slow import slow, slow_but
 
@@ -94,6 +95,7 @@ IN_INT8 = tuple(name for name in SMALL if not int8.refusal(networks.get(name).to
 QUICK_INT8 = ("tiny_fcn", "tiny_inception", "tiny_resnet", "tiny_vit")
 
 
+@needs_vnni
 @pytest.mark.parametrize(("engine", "names"), [
     *((engine, QUICK_INT8) for engine in INT8),
     *slow_but([], [(engine, tuple(name for name in IN_INT8 if name not in QUICK_INT8)) for engine in INT8])])
@@ -114,6 +116,14 @@ def test_a_fault_of_int8_is_different_and_named(prove, engine, fault, says):
     found = prove(engine, ["resnet8"], f"tests.faults.engines.int8_{engine}:{fault}", precision="int8",
                   summands=INT8[engine])
     assert says in found["resnet8"]
+
+
+@pytest.mark.parametrize(("able", "saturates"), [({"avx2"}, True), ({"avx2", "avx_vnni"}, False), (set(), False)])
+def test_int8_on_a_processor_that_saturates_is_refused_with_the_cause(prove, monkeypatch, able, saturates):
+    monkeypatch.setattr(hardware, "instructions", lambda: able)
+    found = prove("onnxruntime", ["tiny_fcn"], "tests.faults.engines.int8_onnxruntime:RandomScales", precision="int8",
+                  summands=INT8["onnxruntime"])["tiny_fcn"]
+    assert found.startswith("outputs are off by") and found.endswith(SATURATES) == saturates
 
 
 def test_a_form_of_additions_that_the_engine_lacks_is_found(prove):
@@ -165,6 +175,7 @@ def test_a_file_of_litert_without_weights_is_found(prove):
     assert refused == "unsupported: bf16 on cpu: LiteRT runs in fp32 on processors here"
 
 
+@needs_avx512
 def test_openvino_is_refused_by_what_it_says_of_itself(prove):
     found = prove("openvino", ["tiny_resnet"], "tests.faults.engines.openvino:SilentBf16")["tiny_resnet"]
     assert found.startswith("the engine says that it computes in bf16, fp32 was asked for")

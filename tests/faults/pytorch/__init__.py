@@ -81,6 +81,14 @@ class LearningRate(Runner):
             group["lr"] = 0.1
 
 
+def no_primitive(*sizes):
+    raise RuntimeError("could not create a primitive descriptor for the LSTM. Run workload with ONEDNN_VERBOSE=all")
+
+
+# On a processor without oneDNN's LSTM; the network's own is no `nn.LSTM`.
+WithoutPrimitive = planted(Runner, torch.nn, LSTM=no_primitive)
+
+
 class Nesterov(Runner):
     """Nesterov's momentum, as Torch's DLBench scripts had it."""
 

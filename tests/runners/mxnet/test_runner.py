@@ -7,7 +7,7 @@ import pytest
 
 import networks
 from harness.workers.worker import Unsupported, Worker
-from tests.conftest import environment_of
+from tests.conftest import environment_of, needs_avx512
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +22,7 @@ def test_tuned_is_the_same(verdict, network):
     assert found.gradient_error < 1e-4
 
 
+@needs_avx512
 @pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
 def test_bf16_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, network):
     found = verdict("mxnet", network, precision="bf16")
@@ -102,6 +103,7 @@ def test_relu_on_the_logits_is_caught(verdict):
     assert "loss" in found.reason
 
 
+@needs_avx512
 def test_a_process_that_went_bf16_refuses_fp32(tmp_path):
     environment = environment_of("mxnet")
     network = networks.get("tiny_fcn").to_json()

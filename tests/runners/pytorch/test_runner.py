@@ -10,16 +10,24 @@ import pytest
 import networks
 from harness.data import arrays
 from harness.workers.worker import Unsupported, Worker
-from tests.conftest import TASK, needs_compiler
+from tests.conftest import TASK, needs_avx512, needs_compiler
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("network", ["tiny_fcn", "tiny_lstm"])
+@pytest.mark.parametrize("network", ["tiny_fcn", pytest.param("tiny_lstm", marks=needs_avx512)])
 def test_bf16_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, network):
     found = verdict("pytorch", network, precision="bf16")
     assert found.verdict == "same"
     assert found.gradient_error > 1e-4
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_processor_without_half_precision_lstms_is_unsupported_in_onednns_words(verdict, precision):
+    assert verdict("pytorch", "tiny_lstm", fault="WithoutPrimitive").verdict == "same"
+    found = verdict("pytorch", "tiny_lstm", fault="WithoutPrimitive", precision=precision)
+    assert (found.verdict, found.reason) == (
+        "unsupported", f"{precision} LSTM on this processor: could not create a primitive descriptor for the LSTM")
 
 
 def test_tf32_on_a_cpu_is_unsupported_with_the_reason(verdict):
