@@ -130,4 +130,9 @@ def first_line(error, length=300):
     # TensorFlow's "2 root error(s) found." says nothing yet.
     if len(lines) > 1 and lines[0].endswith("root error(s) found."):
         del lines[0]
+    # After "Graph execution error:" it lists where the operation was made, and then says why.
+    if lines[:1] == ["Graph execution error:"]:
+        places = [number for number, line in enumerate(lines)
+                  if line.startswith(("Detected at ", "File ", "<stack traces"))]
+        lines = lines[max(places, default=0) + 1:] or lines
     return "{}: {}".format(type(error).__name__, lines[0][:length] if lines else "no message")

@@ -17,6 +17,7 @@ from harness.plan.suite import Suite
 from harness.validation import validate
 from networks import catalogue
 from networks.builder import Builder
+from tests.conftest import ABLE
 from tests.harness import campaigns
 from tests.slow import slow
 
@@ -182,7 +183,9 @@ def test_frameworks_train_batch_norm_alike_by_a_schedule(interpreter_of, tmp_pat
     frameworks = ["pytorch", "tensorflow", "jax"]
     for framework in frameworks:
         interpreter_of(framework)  # skips where it has no environment
-    found = campaigns.run(tmp_path, frameworks=frameworks, **NORMS, precisions=["fp32", "bf16"],
+    # Without AVX-512 PyTorch's and TensorFlow's gradients of convolutions in bf16 are some per cent off, and are refused.
+    precisions = ["fp32", *(["bf16"] if "avx512bw" in ABLE else [])]
+    found = campaigns.run(tmp_path, frameworks=frameworks, **NORMS, precisions=precisions,
                           until={**SCHEDULED, "target": 0.6, "at_most_epochs": 12})
     rows = summary.summarise(found)
     assert (rows["status"] == "ok").all() and refused(rows) == {}

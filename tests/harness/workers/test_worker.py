@@ -15,6 +15,7 @@ from harness.workers import worker as workers
 from harness.workers.files import tail
 from harness.workers.out_of_memory import MemoryMessages
 from harness.workers.worker import TOKEN, Failed, Timeouts, Unsupported, Worker
+from runners.wire import first_line
 from tests.faults.processes.memory import FAILED, NO_FAILURES
 from tests.ready import to_train
 
@@ -72,6 +73,16 @@ def test_a_healthy_worker_answers_with_steps_times_loss_and_memory(ready):
 def test_an_exception_is_crashed_with_its_first_line(ready):
     failure = failure_of(ready("processes.wire:Raises"))
     assert (failure.kind, failure.reason) == ("crashed", "RuntimeError: the third step is broken")
+
+
+@pytest.mark.parametrize(("said", "line"), [
+    ("2 root error(s) found.\n  (0) x", "(0) x"),
+    ("Graph execution error:\n\nDetected at node Pool defined at (most recent call last):\n  File \"a.py\", line 6, in f\n\n"
+     "Default Pool only supports NHWC\n\t [[{{node Pool}}]]", "Default Pool only supports NHWC"),
+    ("Graph execution error:\n\nDetected at node Pool defined at (most recent call last):\n<stack traces unavailable>\nNo room", "No room"),
+    ("Graph execution error:", "Graph execution error:"), ("\n", "no message")])
+def test_tensorflows_messages_open_with_what_says_nothing(said, line):
+    assert first_line(ValueError(said)) == "ValueError: " + line
 
 
 def test_a_worker_that_raised_still_answers(ready):
