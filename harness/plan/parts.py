@@ -71,6 +71,10 @@ class Skip(Strict):
     """One of the suite's."""
     tuning: Tuning | None = None
     """One of the suite's."""
+    strategy: str | None = None
+    """Its name, as the records give it."""
+    devices: Devices | None = None
+    """How many devices train together."""
 
     @model_validator(mode="after")
     def _say_something(self) -> "Skip":

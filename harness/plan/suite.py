@@ -168,7 +168,8 @@ class Suite(Strict):
             if not getattr(self, key):
                 raise ValueError(f"{key}: the list is empty; {spelling.remedy(type(self), key)}")
         for skip in self.skip:
-            for key, names in (("network", every), ("framework", frameworks.names())):
+            for key, names in (("network", every), ("framework", frameworks.names()),
+                               ("strategy", frameworks.strategies())):
                 if (name := getattr(skip, key)) is not None:
                     _know("skip", key, name, names)
         self._know_the_strategies()

@@ -61,6 +61,10 @@ def test_what_a_suite_skips_is_not_planned():
              "skip": [{"framework": "jax", "tuning": "tuned"}, {"precision": "bf16", "network": "tiny_fcn"}]}
     assert [(trial.framework, trial.tuning, trial.precision) for trial in plan(suite)] == [
         ("pytorch", "stock", "fp32"), ("jax", "stock", "fp32"), ("pytorch", "tuned", "fp32")]
+    several = {"frameworks": ["pytorch", "tensorflow==2.21.0"], "devices": [1, 2], "strategies": ["default", "multi_worker"],
+               "skip": [{"framework": "pytorch", "strategy": "multi_worker"}, {"framework": "tensorflow", "devices": 1}]}
+    assert [(trial.framework, trial.devices, trial.strategy) for trial in plan(several, CUDA)] == [
+        ("pytorch", 1, ""), ("pytorch", 2, "ddp"), ("tensorflow", 2, "nccl"), ("tensorflow", 2, "multi_worker")]
 
 
 def test_a_networks_own_settings_are_stronger_than_the_suites():

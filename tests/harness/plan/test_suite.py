@@ -135,6 +135,8 @@ def test_an_override_with_dots_changes_one_network(load):
     (["skip=[{}]"], "{file}: skip.0: an entry without a value would skip everything"),
     (["skip=[{network: resnet5}]"], "{file}: skip: unknown network resnet5; did you mean resnet56?"),
     (["skip=[{framework: jx}]"], "{file}: skip: unknown framework jx; did you mean jax?"),
+    (["skip=[{strategy: dpp}]"], "{file}: skip: unknown strategy dpp; did you mean ddp?"),
+    (["skip=[{devices: 0}]"], "{file}: skip.0.devices: input should be greater than 0, is 0"),
     (["processes=0"], "{file}: processes: input should be greater than 0, is 0; the default is 5"),
     (["window_seconds=0"], "{file}: window_seconds: input should be greater than 0, is 0"),
     (["networks.fcn5=512"], "{file}: networks.fcn5: "),
