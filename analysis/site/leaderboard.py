@@ -22,7 +22,7 @@ from analysis.records.reader import Campaign, infers
 from analysis.site.grids import Published
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Times
-from analysis.trials import phases
+from analysis.trials import effort, phases
 from analysis.trials.summary import times_of
 
 Timing = Callable[[Campaign, str], list[Times]]
@@ -55,6 +55,7 @@ class Cell:
     badge: str = ""
     weak: bool = False
     strength: str = ""
+    processes: int = 0
 
     @property
     def rate_text(self) -> str:
@@ -86,6 +87,17 @@ class Line:
     @property
     def ranked(self) -> list[Cell]:
         return _by_rate(cell for cell in self.cells if cell)
+
+    @property
+    def processes(self) -> int:
+        """The fewest processes behind a ranked row; more than the minimum effort count as it."""
+        return min((cell.processes for cell in self.ranked), default=0)
+
+    @property
+    def effort(self) -> str:
+        """What readers are told of too few processes, or nothing."""
+        few = self.processes < effort.PROCESSES
+        return f"{self.processes} processes a row" if few and self.ranked else ""
 
     @property
     def winner(self) -> str:
@@ -177,10 +189,11 @@ def _lines(published: Published, phase: str,
 
 
 def _shown(lines: Sequence[Line]) -> Line | None:
-    """Return the line in which frameworks come closest to their best; of equal ones the newest.
+    """Return the line in which frameworks come closest to their best.
 
     Closeness is the mean share of each framework's best rate in any line, rounded to 1 %; a missing
-    framework counts 0. A campaign of one framework only says how fast that can be.
+    framework counts 0. Of equally close lines it is the one with more processes, then the newest. A
+    campaign of one framework only says how fast that can be.
     """
     best: dict[str, float] = {}
     for cell in (cell for line in lines for cell in line.ranked):
@@ -191,7 +204,7 @@ def _shown(lines: Sequence[Line]) -> Line | None:
         return round(shares / max(1, len(best)), 2)
 
     several = [line for line in lines if len(line.cells) > 1]
-    return max(several, key=lambda line: (closeness(line), line.day), default=None)
+    return max(several, key=lambda line: (closeness(line), line.processes, line.day), default=None)
 
 
 def _of_variant(published: Published, variant: str) -> pd.DataFrame:
@@ -227,7 +240,7 @@ def _ranked(published: Published, row: "pd.Series[Any]", speed: "pd.Series[Any]"
     badge, weak, strength = _proof(row)
     return Cell(row["framework"], _page(published, row), str(speed["verdict"]), detail, rate,
                 number(share) + interval, share, (low, high) if interval else None, row["caveat"],
-                badge, weak, strength)
+                badge, weak, strength, min(int(row["processes"]), effort.PROCESSES))
 
 
 def _unranked(published: Published, rows: pd.DataFrame) -> Cell:

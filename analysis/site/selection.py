@@ -1,15 +1,19 @@
 """Chooses the folders of results that the site shows: those that results/published.txt lists.
 
 The file has a folder's name a line; what follows a # is a comment. Results without such a file are
-shown whole, less what no list may name: unfinished records, and planted faults that stand as
-frameworks of their own.
+shown whole, less what no list may name: planted faults that stand as frameworks of their own, and
+campaigns that stopped before each row had the processes that an interval needs.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from analysis.records import reader
 from analysis.records.pages import read_page
 from analysis.records.text import BadRecords
+from analysis.statistics.bootstrap import MINIMUM_PROCESSES
 
 LIST = "published.txt"
 
@@ -57,10 +61,21 @@ def _fault(folder: Path, frameworks: Collection[str]) -> str:
     """Say why a folder cannot be shown, or nothing."""
     for file in sorted(folder.glob("**/campaign.json")):
         page = read_page(file, "name a folder with records")
-        if not page.get("finished"):
-            return "unfinished (`dlbench run --resume` completes it)"
+        if not page.get("finished") and (fault := _too_early(file, page)):
+            return fault
         named = dict.fromkeys(str(trial.get("framework")) for trial in page.get("trials") or ())
         planted = [name for name in named if name not in frameworks]
         if planted:
             return f"{', '.join(planted)}: no framework has this name, so it is a planted fault"
     return ""
+
+
+def _too_early(file: Path, page: dict[str, Any]) -> str:
+    """Say which row of a campaign that stopped lacks processes for an interval, or nothing."""
+    ran = Counter(reader.read(file.parent).processes["trial"])
+    short = [trial["trial"] for trial in page.get("trials") or ()
+             if trial.get("status") == "planned" and ran[trial["trial"]] < MINIMUM_PROCESSES]
+    if not short:
+        return ""
+    return (f"unfinished: {ran[short[0]]} processes of {short[0]}, and an interval needs "
+            f"{MINIMUM_PROCESSES} (`dlbench run --resume` goes on)")

@@ -140,6 +140,15 @@ def test_a_line_comes_from_the_campaign_with_most_frameworks_then_from_the_newes
     assert line(newer, many, new).campaign == "newer"
 
 
+def test_a_line_of_few_processes_says_so_and_yields_to_one_with_more(board):
+    few = board(("pytorch", {"processes": 3}), ("jax", {"slower": 2.0, "processes": 5}), started="2026-11-25", name="few")
+    many = board(("pytorch", {"processes": 8}), ("jax", {"slower": 2.0, "processes": 5}), name="many")
+    assert line(few).effort == "3 processes a row" and line(many).effort == ""
+    for published in (few, many):
+        published.rows["step_seconds"] = published.rows["step_seconds"].round(3)
+    assert line(few, many).campaign == "many"
+
+
 def test_one_framework_alone_and_a_comparison_of_releases_have_no_line(board, tmp_path):
     assert leaderboard.boards([board(("pytorch", {}), ("pytorch", {"tuning": "tuned"}), name="alone")]) == []
     compared = board(("pytorch", {}), ("jax", {}), name="compared")

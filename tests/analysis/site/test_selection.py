@@ -1,6 +1,6 @@
-"""What the site shows: the folders of the list, and of those nothing unfinished and no planted fault."""
+"""What the site shows: the folders of the list, and of those no row without an interval and no planted fault."""
 
-import json
+import shutil
 
 import pytest
 
@@ -12,9 +12,10 @@ KNOWN = {"pytorch", "tensorflow"}
 
 @pytest.fixture
 def results(tmp_path, draw_records):
-    for name, change in (("whole", {}), ("stopped", {"finished": None})):
-        made = draw_records(networks=("alexnet_cifar",))
-        made.meta.update(change)
+    for name, finished, processes in (("whole", True, 2), ("stopped", False, 2), ("late", False, 3)):
+        made = draw_records(networks=("alexnet_cifar",), processes=processes)
+        if not finished:
+            made.meta["finished"] = None
         made.write(tmp_path / name)
     planted = draw_records(networks=())
     planted.add_trial("pytorch_slower", "fcn5", 64)
@@ -26,10 +27,11 @@ def names(chosen):
     return [folder.name for folder in chosen[0]]
 
 
-def test_without_a_list_all_but_unfinished_campaigns_and_planted_faults_are_shown(results):
+def test_without_a_list_all_but_early_ends_and_planted_faults_are_shown(results):
     chosen = selection.choose(results, KNOWN)
-    assert names(chosen) == ["whole"]
-    assert chosen[1] == {"stopped": "unfinished (`dlbench run --resume` completes it)",
+    assert names(chosen) == ["late", "whole"]
+    assert chosen[1] == {"stopped": "unfinished: 2 processes of pytorch-2.13.0-alexnet_cifar-128-fp32-stock, and an "
+                                    "interval needs 3 (`dlbench run --resume` goes on)",
                          "planted": "pytorch_slower: no framework has this name, so it is a planted fault"}
 
 
@@ -50,8 +52,5 @@ def test_a_list_that_cannot_be_shown_is_refused_by_its_line(results, text, told)
 
 
 def test_an_unfinished_part_of_a_folder_counts(results):
-    inner = results / "whole" / "part"
-    inner.mkdir()
-    page = json.loads((results / "stopped/campaign.json").read_text())
-    (inner / "campaign.json").write_text(json.dumps(page))
+    shutil.copytree(results / "stopped", results / "whole" / "part")
     assert "whole" in selection.choose(results, KNOWN)[1]

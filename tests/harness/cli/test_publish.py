@@ -12,7 +12,8 @@ from harness.errors import WrongUse
 from tests.slow import slow
 
 RECORDED = Path(__file__).parents[3] / "results" / "h200x2-traced-2026-11-22"
-INTERRUPTED = Path(__file__).parents[3] / "results" / "h200x4-tuned-2026-11-22"
+# One stopped after a process or two of each row, the other after three.
+EARLY, LATE = (RECORDED.with_name(name) for name in ("h200x2-model-parallel-2026-11-26", "h100x4-scaling-tuned-2026-11-28"))
 
 
 @pytest.fixture
@@ -35,8 +36,16 @@ def test_an_audited_campaign_is_published_beside_the_documentation_and_again_in_
     assert "<dt>audit</dt><dd>all holds;" in (tmp_path / "site/campaigns/h200/index.html").read_text()
 
 
-def test_a_campaign_that_was_interrupted_is_not_published(results, tmp_path):
-    shutil.copytree(INTERRUPTED, results / "stopped")
+def test_a_campaign_that_stopped_after_three_processes_of_each_row_is_published(results, tmp_path):
+    shutil.copytree(LATE, results / "late")
+    done = publish(results, tmp_path / "site")
+    assert done.exit_code == 0, done.output
+    assert "<dt>audit</dt><dd>all holds, but it stopped early;" in (tmp_path / "site/campaigns/late/index.html").read_text()
+    assert "3 processes a row" in (tmp_path / "site/index.html").read_text()
+
+
+def test_a_campaign_that_stopped_earlier_is_not_published(results, tmp_path):
+    shutil.copytree(EARLY, results / "stopped")
     done = publish(results, tmp_path / "site")
     assert done.exit_code == 0, done.output
     assert "stopped: not published: unfinished" in done.output
