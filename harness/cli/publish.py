@@ -94,7 +94,8 @@ def _audited(homes: Sequence[Path]) -> dict[str, str]:
             say(f"{file.parent}: {len(findings)} findings; dlbench audit {file.parent} lists them")
             raise typer.Exit(1)
         name = file.parent.relative_to(homes[0].parent).as_posix()
-        notes = ["all holds, but it stopped early" if stopped else "all holds", audit.unchecked(file.parent), audit.origin(file.parent)]
+        holds = "all holds, but it stopped early" if stopped else "all holds"
+        notes = [holds, audit.unchecked(file.parent), audit.origin(file.parent)]
         audits[name] = "; ".join(filter(None, notes))
         dim(f"{name}: all holds")
     return audits
