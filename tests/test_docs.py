@@ -112,7 +112,7 @@ def test_links_of_the_first_pages_lead_to_files(page):
     ("../../harness/errors.py", "../../harness/errors.py", 1),
 ])
 def test_links_lead_to_the_site_of_results_and_a_lost_one_is_a_warning(link, led, lost, caplog):
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="findings/cpu.md"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="findings/tuned.md"))
     config = SimpleNamespace(docs_dir=ROOT / "docs")
     found = docs_hooks.on_page_markdown(f"[words]({link}#part)", page, config, None)
     assert (found, len(caplog.records)) == (f"[words]({led}#part)", lost)
@@ -120,7 +120,7 @@ def test_links_lead_to_the_site_of_results_and_a_lost_one_is_a_warning(link, led
 
 def test_results_that_the_site_does_not_show_are_named_without_a_link(monkeypatch):
     monkeypatch.setattr(docs_hooks, "SHOWN", {"h200-gemm-2026-11-21": 1})
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="findings/cpu.md"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="findings/tuned.md"))
     config = SimpleNamespace(docs_dir=ROOT / "docs")
     text = "[An\nH200](../../results/h200-2026-11-21/report.md) ran"
     found = docs_hooks.on_page_markdown(text, page, config, None)
