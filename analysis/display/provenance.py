@@ -47,7 +47,7 @@ def facts(meta: Meta) -> list[tuple[str, str]]:
         ("not measured", "; ".join((meta.get("telemetry") or {}).get("not_measured", ()))),
         ("dirty", "; ".join(meta.get("dirty") or ())),
         ("resumed", "; ".join(meta.get("resumed") or ())),
-        ("memory ran short", "; ".join(meta.get("shortages") or ())),
+        ("memory ran short", "; ".join(map(_shortage, meta.get("shortages") or ()))),
         ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture")
                             if system.get(key))),
     ]
@@ -59,6 +59,13 @@ def commit(meta: Meta) -> str:
     return (f"commit {(meta.get('git_commit') or 'unknown')[:12]}"
             + (", stated and not checked" if meta.get("git_commit_stated") else "")
             + (", with uncommitted changes" if meta.get("git_dirty") else ""))
+
+
+def _shortage(text: str) -> str:
+    """Leave out of a shortage's text what the framework said, which may be long."""
+    what, _, rest = text.partition(" (")
+    _, _, consequence = rest.rpartition("): ")
+    return f"{what}: {consequence}" if consequence else text
 
 
 def _count(cpu: Meta, key: str, unit: str) -> str:
