@@ -91,7 +91,7 @@ class Runner(protocol.Runner):
             parameters = self._stored(parameters)
         self.state = None
         self._reset(parameters)
-        shapes = {name: np.shape(array) for name, array in self._canonical(parameters).items()}
+        shapes = {name: np.shape(array) for name, array in self._canonical(parameters, False).items()}
         protocol.assert_network(self.network, self._output_shapes(), shapes)
         write_step(self)
 
@@ -153,7 +153,8 @@ class Runner(protocol.Runner):
 
     def loss(self):
         if self.task.ranks == 1:
-            return float(np.mean(self.last_loss))
+            # np.mean of JAX's own array would compile.
+            return float(np.asarray(self.last_loss).mean())
         return float(np.mean([shard.data for shard in self.last_loss.addressable_shards]))
 
     def parameters(self):
@@ -173,9 +174,14 @@ class Runner(protocol.Runner):
         return self.division.held(self.state["parameters"]) if self.division else None
 
     def copies(self):
-        own = self.division.own if self.division else held_by
-        return [self._canonical(own(number, self.state["parameters"]))
-                for number in range(len(self.devices))]
+        held, numbers = self.state["parameters"], range(len(self.devices))
+        if self.division:
+            return [self._canonical(self.division.own(number, held)) for number in numbers]
+        if not self.mesh or not self._turns_on_device():
+            return [self._canonical(held_by(number, held)) for number in numbers]
+        # Each device turns its own: one program, which `parameters` has compiled.
+        turned = transposed(self._with_order(held))
+        return [jax.device_get(held_by(number, turned)) for number in numbers]
 
     def schedule(self, rate, decay):
         self.recipe = {"rate": np.float32(rate), "decay": np.float32(decay)}
@@ -286,21 +292,24 @@ class Runner(protocol.Runner):
         """Zeros in place of the losses of the step before the first, one a device."""
         return self._place(np.zeros(len(self.devices), np.float32))
 
-    def _canonical(self, parameters):
+    def _canonical(self, parameters, on_device=None):
         """Copy to canonical NumPy arrays by full name: a view of a donated buffer would change."""
-        canonical = {}
-        on_device = self._turns_on_device()
-        if not on_device:
-            # All copies from the device begin at once, and do not wait for each other.
-            parameters = jax.device_get(parameters)
+        if self._turns_on_device() if on_device is None else on_device:
+            return jax.device_get(transposed(self._with_order(parameters)))
+        # All copies from the device begin at once, and do not wait for each other.
+        return all_transposed(self._with_order(jax.device_get(parameters)))
+
+    def _with_order(self, parameters):
+        """Give each parameter by full name, with the canonical order of its axes."""
+        ordered = {}
         for layer, arrays in parameters.items():
             for parameter, array in arrays.items():
                 name = f"{layer}.{parameter}"
                 order = np.argsort(self._stored_axes(name, array.ndim))
                 if self.division:
                     array = self.division.as_in_network(layer, array)
-                canonical[name] = array, order
-        return jax.device_get(transposed(canonical)) if on_device else all_transposed(canonical)
+                ordered[name] = array, order
+        return ordered
 
     def _turns_on_device(self):
         """Return whether the device transposes the parameters that are read.
@@ -336,9 +345,16 @@ class Runner(protocol.Runner):
 
 
 def transposed(arrays):
-    """Transpose arrays by name, each given with its axes, on their device."""
-    axes = tuple((name, tuple(map(int, order))) for name, (_, order) in arrays.items())
-    return transposed_by({name: array for name, (array, _) in arrays.items()}, axes)
+    """Transpose arrays by name, each given with its axes, on their device.
+
+    Those that lie in order already are left out: each further array takes time to compile.
+    """
+    axes = tuple((name, tuple(map(int, order))) for name, (_, order) in arrays.items()
+                 if (np.diff(order) < 0).any())
+    found = {name: array for name, (array, _) in arrays.items()}
+    if not axes:
+        return found
+    return {**found, **transposed_by({name: found[name] for name, _ in axes}, axes)}
 
 
 @partial(jax.jit, static_argnums=1)

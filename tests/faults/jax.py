@@ -147,3 +147,18 @@ class TurnsOnDevice(Runner):
 
     def _turns_on_device(self):
         return True
+
+
+class StaleOnDevice(Stale):
+    """Device 1 never applies an update, and parameters are turned as on a GPU."""
+
+    def _turns_on_device(self):
+        return True
+
+
+class Programs(TurnsOnDevice):
+    """Says, when its copies are asked for, how many programs turn its parameters."""
+
+    def copies(self):
+        found = super().copies()
+        raise Different(f"{runner.transposed_by._cache_size()} programs, {len(found)} copies")

@@ -22,6 +22,13 @@ def test_parameters_that_the_device_turns_are_the_same(verdict, network, several
     assert (found.verdict, found.reason) == ("same", "")
 
 
+def test_one_program_turns_the_parameters_of_all_devices_and_a_stale_device_shows(verdict):
+    several = {"devices": 2, "strategy": "all_reduce"}
+    assert "1 programs, 2 copies" in verdict("jax", "tiny_resnet", fault="Programs", **several).reason
+    stale = verdict("jax", "tiny_resnet", fault="StaleOnDevice", **several)
+    assert "have come apart: device 1 of 2 holds others than the rest" in stale.reason
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_mixed_precision_is_the_same_within_its_own_tolerance_and_not_within_that_of_fp32(verdict, precision):
     found = verdict("jax", "tiny_lstm", precision=precision)
