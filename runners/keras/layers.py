@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from runners import protocol
-from runners.arrays import transposed
+from runners.arrays import all_transposed
 from runners.keras import transformers
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
@@ -156,15 +156,19 @@ def layouts(network):
     return layouts
 
 
-def to_keras(array, shape, layout):
-    _, axes, order = layout
-    return transposed(array.reshape(axes), order).reshape(shape)
+def to_keras(arrays, variables, layouts):
+    """Return canonical arrays by name in the order and the shapes of Keras's variables."""
+    turned = all_transposed({name: (array.reshape(layouts[name][1]), layouts[name][2])
+                             for name, array in arrays.items()})
+    return {name: array.reshape(variables[name].shape) for name, array in turned.items()}
 
 
-def to_canonical(array, layout):
-    shape, axes, order = layout
-    stored = array.reshape([axes[axis] for axis in order])
-    return transposed(stored, np.argsort(order)).reshape(shape)
+def to_canonical(arrays, layouts):
+    """Return Keras's arrays by name in canonical layouts, as new float32 arrays."""
+    stored = {name: (array.reshape([layouts[name][1][axis] for axis in layouts[name][2]]),
+                     np.argsort(layouts[name][2])) for name, array in arrays.items()}
+    return {name: array.reshape(layouts[name][0])
+            for name, array in all_transposed(stored).items()}
 
 
 def full_name(variable):

@@ -55,8 +55,8 @@ class Runner(protocol.Runner):
         self.trainer = backend.Trainer(self.model, self.optimizer, self.device, self.settings)
 
     def load(self, weights):
-        for name, variable in self.variables.items():
-            variable.assign(to_keras(weights[name], variable.shape, self.layouts[name]))
+        for name, array in to_keras(weights, self.variables, self.layouts).items():
+            self.variables[name].assign(array)
         for momentum in self.optimizer.momentums:
             momentum.assign(np.zeros(momentum.shape, np.float32))
         for norm in self._batch_norms():
@@ -90,9 +90,8 @@ class Runner(protocol.Runner):
 
     def parameters(self):
         self.trainer.give_back()
-        return {name: np.ascontiguousarray(
-            to_canonical(keras.ops.convert_to_numpy(variable), self.layouts[name]), np.float32)
-            for name, variable in self.variables.items()}
+        return to_canonical({name: keras.ops.convert_to_numpy(variable)
+                             for name, variable in self.variables.items()}, self.layouts)
 
     def statistics(self):
         self.trainer.give_back()

@@ -29,9 +29,9 @@ class TensorFlow(Engine):
                      for variable in self.model.trainable_variables}
         protocol.assert_network(task.network, outputs, {
             name: canonical_shape(variable) for name, variable in variables.items()})
-        order = layouts(task.network)
-        for name, array in trained(arrays).items():
-            variables[name].assign(to_keras(array, variables[name].shape, order[name]))
+        stored = to_keras(trained(arrays), variables, layouts(task.network))
+        for name, array in stored.items():
+            variables[name].assign(array)
         for layer in self.model.layers:
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.moving_mean.assign(arrays[f"{layer.name}.mean"])

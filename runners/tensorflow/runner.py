@@ -189,13 +189,16 @@ class Runner(protocol.Runner):
         if set(weights) != set(self.variables):
             other = ", ".join(sorted(set(weights) ^ set(self.variables)))
             raise protocol.Different(f"weights for other parameters: {other}")
-        for name, variable in self.variables.items():
-            variable.assign(to_keras(weights[name], variable.shape, self.layouts[name]))
-        for momentum in self.optimizer.momentums:
-            momentum.assign(tf.zeros_like(momentum))
+        for name, array in to_keras(weights, self.variables, self.layouts).items():
+            for held in self._held(self.variables[name]):
+                held.assign(array)
+        zeros, ones = list(self.optimizer.momentums), []
         for norm in self._batch_norms():
-            norm.moving_mean.assign(tf.zeros_like(norm.moving_mean))
-            norm.moving_variance.assign(tf.ones_like(norm.moving_variance))
+            zeros.append(norm.moving_mean)
+            ones.append(norm.moving_variance)
+        for fill, variables in ((tf.zeros, zeros), (tf.ones, ones)):
+            for held in (held for variable in variables for held in self._held(variable)):
+                held.assign(fill(held.shape, held.dtype))
 
     def feed(self, inputs, targets, residence):
         if inputs.ndim == 5:
@@ -245,7 +248,7 @@ class Runner(protocol.Runner):
         return self.parameters_of(self.variables)
 
     def parameters_of(self, names):
-        return {name: self._canonical(name, self.variables[name]) for name in names}
+        return to_canonical({name: self.variables[name].numpy() for name in names}, self.layouts)
 
     def statistics(self):
         return {f"{norm.name}.{kind}": self._local(variable.value)[0].numpy()
@@ -255,8 +258,8 @@ class Runner(protocol.Runner):
 
     def copies(self):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
-        return [{name: self._canonical(name, held[number]) for name, held in copies.items()}
-                for number in range(len(self.devices))]
+        return [to_canonical({name: held[number].numpy() for name, held in copies.items()},
+                             self.layouts) for number in range(len(self.devices))]
 
     def schedule(self, rate, decay):
         # Keras multiplies by the rate before it adds to momentum, so momentum holds the old one.
@@ -383,15 +386,21 @@ class Runner(protocol.Runner):
         """List what each device of this process holds of a value."""
         return self.strategy.experimental_local_results(value) if self.strategy else [value]
 
+    def _held(self, variable):
+        """Yield each device's own part of a variable, on its device.
+
+        The strategy takes 6 ms to assign a variable on four devices: 2 s for those of ResNet-50.
+        """
+        for held in self._local(variable.value):
+            with tf.device(held.device):
+                yield held
+
     def _repeat(self, compute):
         def step():
             with self._where():
                 return compute()
 
         return Product(step, lambda result: self.synchronize())
-
-    def _canonical(self, name, tensor):
-        return np.ascontiguousarray(to_canonical(tensor.numpy(), self.layouts[name]), np.float32)
 
 
 def parts_of(gradients):
