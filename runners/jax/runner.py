@@ -91,7 +91,8 @@ class Runner(protocol.Runner):
             parameters = self._stored(parameters)
         self.state = None
         self._reset(parameters)
-        shapes = {name: np.shape(array) for name, array in self._canonical(parameters, False).items()}
+        canonical = self._canonical(parameters, on_device=False)
+        shapes = {name: array.shape for name, array in canonical.items()}
         protocol.assert_network(self.network, self._output_shapes(), shapes)
         write_step(self)
 
