@@ -35,7 +35,7 @@ def worker_of(worker_for, tmp_path):
     ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock", marks=slow),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "compiled", marks=slow),
-    ("tensorflow", "multi_worker", "tiny_resnet", 2, "compiled"),
+    pytest.param("tensorflow", "multi_worker", "tiny_resnet", 2, "compiled", marks=slow),
     pytest.param("tensorflow", "multi_worker", "tiny_lstm", 2, "stock", marks=slow),
     ("mxnet", "local", "tiny_resnet", 2, "stock"),
     ("mxnet", "device", "tiny_fcn", 4, "stock"),

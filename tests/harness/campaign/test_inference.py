@@ -19,6 +19,7 @@ from harness.plan.suite import Suite
 from harness.validation import validate
 from harness.workers.worker import Failed
 from tests.harness import campaigns
+from tests.slow import slow
 
 NETWORK = {"mode": "inference", "networks": "tiny_fcn", "batches": 4}
 
@@ -122,6 +123,7 @@ def test_a_server_finds_its_rate_and_slow_calls_cost_it(stand_in, tmp_path):
     assert ("server.csv", "in_system") in {(finding.file, finding.column) for finding in audit.audit(tmp_path)}
 
 
+@slow
 def test_loadgen_asks_in_its_scenarios_and_an_engine_without_it_says_so(stand_in, tmp_path):
     pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen has no wheel for this Python")
     stand_in(good="engines:Good", bare="engines:WithoutLoadGen")

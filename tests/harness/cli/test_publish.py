@@ -36,6 +36,7 @@ def test_an_audited_campaign_is_published_beside_the_documentation_and_again_in_
     assert "<dt>audit</dt><dd>all holds;" in (tmp_path / "site/campaigns/h200/index.html").read_text()
 
 
+@slow
 def test_a_campaign_that_stopped_after_three_processes_of_each_row_is_published(results, tmp_path):
     shutil.copytree(LATE, results / "late")
     done = publish(results, tmp_path / "site")

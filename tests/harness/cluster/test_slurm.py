@@ -124,6 +124,7 @@ def test_a_job_that_is_cancelled_leaves_nothing_and_keeps_what_was_finished(clus
     assert 0 < len(cluster.processes("cancelled")) < 60
 
 
+@slow
 def test_ctrl_c_where_it_was_submitted_lets_the_job_go_on(cluster):
     submitted = cluster.start("left", cluster.suite("left"), "--on", "slurm")
     job = cluster.job()

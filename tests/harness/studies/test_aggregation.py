@@ -155,7 +155,7 @@ def test_a_campaign_that_is_not_there_is_refused_before_anything_is_measured(sim
 
 @pytest.mark.parametrize(("campaign", "words"), [
     ("h200-caffenet-googlenet-vgg16-2026-11-21", "no row on several devices ended well, so there is no aggregation to explain"),
-    ("h100x4-scaling-tuned-2026-11-28", "it ran on several devices of cuda, and these links are those of cpu"),
+    ("h200x2-traced-2026-11-22", "it ran on several devices of cuda, and these links are those of cpu"),
 ])
 def test_a_campaign_that_these_links_explain_nothing_of_is_refused(simulated, tmp_path, campaign, words):
     recorded = RECORDED.parent / campaign
