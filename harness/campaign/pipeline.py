@@ -5,8 +5,9 @@ nothing, and no process gets ready or ends. The waiting ones hold memory, so a s
 them (`prepare_jobs`). Traces and profiles are made in the same way after the group.
 
 A process, trace or profile that runs out of memory beside others runs once more, alone; this
-includes a part of its step. After that as many processes get ready at a time as had room before, or
-half as many if all had, and no worker is kept.
+includes a part of its step. After that no worker is kept, and groups are smaller: on GPUs they are
+expected to hold less than the group that ran short, elsewhere as many processes get ready as had
+room before, or half as many if all had.
 
 No further process of a trial starts where it would end alike: the trial was refused, its loss
 diverged, or its first process timed out or gave no answer to its check.
@@ -48,6 +49,8 @@ class Pipeline:
         self.note = note
         self.jobs = session.suite.prepare_jobs
         self.keep = session.suite.keep_workers
+        self.device_bytes = session.device_bytes  # what a group may hold; less after a shortage
+        self.group: list[Trial] = []  # that got ready together last
         self.beside_others = False  # whether other workers lived when this group got ready
         self.room = 0  # how many of this group did not run out of memory while they got ready
         self.ready: list[Process] = []
@@ -105,8 +108,9 @@ class Pipeline:
             group = [(trial, process, order)]
             if self.waiting and self.waiting[0][:2] == (trial, process):
                 most = memory.fitting([trial for trial, _, _ in self.waiting[:self.jobs]],
-                                      self.session.device_bytes)
+                                      self.device_bytes)
                 group, self.waiting = self.waiting[:most], self.waiting[most:]
+            self.group = [trial for trial, _, _ in group]
             self.beside_others = len(group) > 1 or bool(self.session.pool.idle)
             self.ready = self._in_parallel(Process.get_ready,
                                            [process_of(self.session, *each) for each in group])
@@ -130,10 +134,16 @@ class Pipeline:
 
         No worker is kept from now on: those of some frameworks never give memory back.
         """
-        self.jobs = max(1, min(self.jobs - 1, self.room))
+        smaller = memory.smaller(self.group)
+        if self.device_bytes and smaller:
+            self.device_bytes = smaller
+            fewer = "fewer processes get ready at a time"
+        else:
+            self.jobs = max(1, min(self.jobs - 1, self.room))
+            fewer = f"processes get ready {self.jobs} at a time"
         self.keep = False
         self.note(f"{what} failed beside other workers ({reason}): it runs again alone; from now "
-                  f"on processes get ready {self.jobs} at a time and no worker is kept")
+                  f"on {fewer} and no worker is kept")
         self.waiting = [(each.trial, each.number, each.order) for each in self.ready] + self.waiting
         self.timed += [(each.worker, each.trial) for each in self.ready if each.worker]
         self.ready = []

@@ -24,6 +24,8 @@ REFERENCE_BYTES = 8
 TIMES_LEAST, CONTEXT_BYTES = 4, 1.5 * 2**30
 # Autotuning takes the rest for a moment.
 SHARE = 0.9
+# Of what a group that ran out of memory was expected to hold, the next one may hold so much.
+LESS = 0.75
 
 
 def refusal(trial: Any, host: float | None, device: float | None, samples: int) -> str:
@@ -68,6 +70,14 @@ def fitting(trials: Sequence[Any], device: float | None) -> int:
         if device and count and held > SHARE * device:
             return count
     return len(trials)
+
+
+def smaller(trials: Sequence[Any]) -> float:
+    """Return a size of GPU that `fitting` finds too small for trials that ran out of memory.
+
+    0 if they hold no memory of a GPU.
+    """
+    return LESS * sum(map(_expected, trials)) / SHARE
 
 
 def _expected(trial: Any) -> float:

@@ -259,6 +259,21 @@ def test_no_more_get_ready_than_a_gpu_holds(tmp_path, stand_in, monkeypatch):
     assert [sorted(said[:2]), said[2:6], sorted(said[6:8]), said[8:]] == [[0, 1], [0, 0, 1, 1], [2, 3], [2, 2, 3, 3, 4, 4, 4]]
 
 
+def test_after_a_shortage_of_a_gpu_groups_that_are_expected_to_hold_less_get_ready(tmp_path, stand_in, monkeypatch):
+    stand_in(one="processes.memory:OfOneInTraining")
+    monkeypatch.setattr("harness.plan.memory.of_smallest_gpu", lambda machine: 16.0)
+    monkeypatch.setattr("harness.plan.memory._expected", lambda trial: 3.0)
+    seen: list[Event] = []
+    told: list[str] = []
+    done = run(tmp_path, frameworks="one", processes=7, prepare_jobs=7, watch=seen.append, note=told.append)
+    assert (done.processes["process"].tolist(), set(done.processes["status"])) == (list(range(7)), {"ok"})
+    starts = [event.process for event in seen if event.phase == "starting"]
+    # Groups of 4, 3, 2 and 1; the first of each that ran short runs again alone.
+    assert [sorted(starts[:4]), starts[4], sorted(starts[5:8]), starts[8], sorted(starts[9:11]), starts[11:]] == [
+        [0, 1, 2, 3], 0, [1, 2, 3], 1, [2, 3], [2, 3, 4, 5, 6]]
+    assert len(told) == 3 and all("from now on fewer processes get ready at a time" in text for text in told)
+
+
 def test_after_a_shortage_as_many_get_ready_as_had_room(tmp_path, stand_in):
     stand_in(one="processes.memory:InFirstProof")
     told: list[str] = []
