@@ -96,23 +96,13 @@ def terminal_table(campaign: Campaign) -> Table:
     if not side_by_side:
         for place in range(1, len(frame)):
             table.rows[place - 1].end_section = bool(frame.iloc[place, 0])
-    caption = [ranking.throughout(trials), *_unfinished(campaign), *effort.remarks(campaign),
+    caption = [ranking.throughout(trials), *effort.unfinished(campaign), *effort.remarks(campaign),
                *ranking.caveats(trials), *_lost_processes(campaign, trials)]
     for row in tables.refused(trials).to_dict("records"):
         caption.append(f"{row['framework']}, {row['network']}, batch {row['batch']}: "
                        f"{row['verdict']}: {row['reason']}")
     table.caption = escape("\n".join(caption).strip())
     return table
-
-
-def _unfinished(campaign: Campaign) -> list[str]:
-    """Say how much was measured of a campaign that has not ended."""
-    if campaign.meta["finished"]:
-        return []
-    planned = sum(trial["processes_planned"] for trial in campaign.trials
-                  if trial["status"] == "planned")
-    return [f"Not finished: {len(campaign.processes)} of {planned} processes have run. "
-            "`dlbench run --resume` goes on."]
 
 
 def _lost_processes(campaign: Campaign, trials: pd.DataFrame) -> list[str]:
@@ -166,7 +156,7 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
         notes["answer"] = " ".join(ranking.caveats(trials))
     parts: list[Part] = [
         Text(headline(trials) + (f" Throughout: {throughout}." if throughout else "")),
-        *(Text(remark) for remark in [*_unfinished(campaign), *effort.remarks(campaign)]),
+        *(Text(remark) for remark in [*effort.unfinished(campaign), *effort.remarks(campaign)]),
         page.Table(found["answer"]),
         Text("Time per mini-batch and its 95 % interval." + below * (len(found["refused"]) > 0)
              + f" {notes['answer']}".rstrip(), note=True),

@@ -112,12 +112,13 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
     refused, times = tables.refused(rows), tables.times(rows, speeds)
     refused_links = rows["trial"][~measured | ~verified].map(links).tolist()
     times_links = rows["trial"][measured].map(links).tolist()
+    told = [*effort.unfinished(published.campaign), *effort.remarks(published.campaign)]
     site.write(f"campaigns/{published.name}/index.html", "campaign.html.j2", published.title,
                figures=drawn, raw=raw, audit=audit, place=published.name,
                headline=report.headline(rows), throughout=ranking.throughout(rows),
                answer=grids.answer(published), caveats=ranking.caveats(rows),
                see_first=ranking.SEE_FIRST,
-               effort=effort.remarks(published.campaign), files=folders.raw_files(home),
+               effort=told, files=folders.raw_files(home),
                more=index.is_other(home), hardware=index.facts_of(home), sections=_sections(home),
                refused=grids.linked(refused, "verdict", refused_links),
                times=grids.linked(times, "time per", times_links),

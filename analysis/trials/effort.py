@@ -25,6 +25,16 @@ def remarks(campaign: Campaign) -> list[str]:
     return [*_fallen_short(campaign), *company.remarks(campaign)]
 
 
+def unfinished(campaign: Campaign) -> list[str]:
+    """Say how much was measured of a campaign that has not ended."""
+    if campaign.meta["finished"]:
+        return []
+    planned = sum(trial["processes_planned"] for trial in campaign.trials
+                  if trial["status"] == "planned")
+    return [f"Not finished: {len(campaign.processes)} of {planned} processes have run. "
+            "`dlbench run --resume` goes on."]
+
+
 def _fallen_short(campaign: Campaign) -> list[str]:
     rows = of_rows(campaign)
     found = list(filter(None, (

@@ -41,7 +41,9 @@ def test_a_campaign_that_stopped_after_three_processes_of_each_row_is_published(
     shutil.copytree(LATE, results / "late")
     done = publish(results, tmp_path / "site")
     assert done.exit_code == 0, done.output
-    assert "<dt>audit</dt><dd>all holds, but it stopped early;" in (tmp_path / "site/campaigns/late/index.html").read_text()
+    page = (tmp_path / "site/campaigns/late/index.html").read_text()
+    assert "<dt>audit</dt><dd>all holds, but it stopped early;" in page
+    assert "Not finished: 80 of 130 processes have run." in page
     assert "3 processes a row" in (tmp_path / "site/index.html").read_text()
 
 
