@@ -47,7 +47,7 @@ def facts(meta: Meta) -> list[tuple[str, str]]:
         ("not measured", "; ".join((meta.get("telemetry") or {}).get("not_measured", ()))),
         ("dirty", "; ".join(meta.get("dirty") or ())),
         ("resumed", "; ".join(meta.get("resumed") or ())),
-        ("memory ran short", "; ".join(map(_shortage, meta.get("shortages") or ()))),
+        ("memory ran short", " ".join(map(_shortage, meta.get("shortages") or ()))),
         ("system", " ".join(str(system[key]) for key in ("os", "kernel", "architecture")
                             if system.get(key))),
     ]
@@ -64,8 +64,8 @@ def commit(meta: Meta) -> str:
 def _shortage(text: str) -> str:
     """Leave out of a shortage's text what the framework said, which may be long."""
     what, _, rest = text.partition(" (")
-    _, _, consequence = rest.rpartition("): ")
-    return f"{what}: {consequence}" if consequence else text
+    _, _, consequence = rest.rpartition("from now on ")
+    return f"{what}, and ran again alone. From then on {consequence}." if consequence else text
 
 
 def _count(cpu: Meta, key: str, unit: str) -> str:
