@@ -389,7 +389,8 @@ class Runner(protocol.Runner):
     def _held(self, variable):
         """Yield each device's own part of a variable, on its device.
 
-        On four CPU devices the strategy took 0.93 s to assign those of ResNet-50, this 0.69.
+        With it, a load of ResNet-50 on four CPU devices takes 0.69 s. It took 0.93 s by the
+        strategy's own assignments and with arrays turned one by one.
         """
         for held in self._local(variable.value):
             with tf.device(held.device):
