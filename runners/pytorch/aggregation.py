@@ -20,6 +20,8 @@ class Aggregation:
     timed_in_parts = True
     # Whether a step fits in a CUDA graph: the host neither waits nor computes in between.
     capturable = True
+    # Whether it sends a gradient as soon as the backward pass has it.
+    sends_in_backward = False
     # What `tuned` turns on in the strategy.
     tuned_settings = ()
     # As `protocol.Runner` says.

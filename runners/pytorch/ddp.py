@@ -29,6 +29,7 @@ EPSILON = 1e-8
 class DDP(Aggregation):
     """Averages while the backward pass of its `replica` of the model runs."""
 
+    sends_in_backward = True
     tuned_settings = ("DDP: gradient_as_bucket_view, static_graph, broadcast_buffers=False",)
 
     def __init__(self, replica):

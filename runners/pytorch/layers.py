@@ -22,9 +22,11 @@ class Net(torch.fx.GraphModule):
     If `forward` were a loop, a layer that breaks the graph, as `nn.LSTM` does (torch 2.13), would
     leave all layers uncompiled. An output is freed after its last use. `torch.fx` gives each
     instance its own `forward`, so one that a subclass defines never runs.
+
+    With `piece_bytes`, `torch.compile` compiles pieces whose gradients have so many bytes or more.
     """
 
-    def __init__(self, network):
+    def __init__(self, network, piece_bytes=None):
         parts = nn.ModuleDict()
         shapes = {"input": network["input_shape"]}
         for layer in network["layers"]:
@@ -34,15 +36,43 @@ class Net(torch.fx.GraphModule):
                 parts[name].weight = parts[layer["attributes"]["tied"]].weight
             shapes[name] = layer["output_shape"]
         wiring = {layer["name"]: layer["inputs"] for layer in network["layers"]}
-        super().__init__({f"parts.{name}": part for name, part in parts.items()}, written(wiring))
+        starts = pieces(parts, piece_bytes) if piece_bytes else ()
+        super().__init__({f"parts.{name}": part for name, part in parts.items()},
+                         written(wiring, starts))
         self.parts, self.wiring = parts, wiring
 
 
-def written(wiring):
-    """Return the graph that calls parts in turn, of {part: its inputs, "input" or other parts}."""
+def pieces(parts, least):
+    """Name the parts that start a piece: one of `least` bytes of gradients or more, from the end.
+
+    Backward computes the last part's gradients first. Those of shared weights, such as a tied
+    head's, are complete at the first part that has them.
+    """
+    owner = {}
+    for name, part in parts.items():
+        for parameter in part.parameters():
+            owner.setdefault(parameter, name)
+    starts, ready = [], 0
+    # Nothing comes before the first.
+    for name in list(parts)[:0:-1]:
+        ready += sum(parameter.nbytes for parameter, first in owner.items()
+                     if first == name and parameter.requires_grad)
+        if ready >= least:
+            starts.append(name)
+            ready = 0
+    return starts
+
+
+def written(wiring, starts=()):
+    """Return the graph that calls parts in turn, of {part: its inputs, "input" or other parts}.
+
+    `torch.compile` breaks its own graph before each of `starts`.
+    """
     graph = torch.fx.Graph()
     values = {"input": graph.placeholder("x")}
     for name, inputs in wiring.items():
+        if name in starts:
+            graph.call_function(torch._dynamo.graph_break)
         values[name] = graph.call_module(f"parts.{name}", tuple(values[each] for each in inputs))
     graph.output(values[name])
     return graph

@@ -19,6 +19,13 @@ from runners.pytorch.strategies import STRATEGIES, implementation
 WAIT_SECONDS = 600
 # How long the first all-reduce, of one number, may take; making communicators takes seconds.
 FIRST_SECONDS = 120
+# What `torch.compile` gets on several devices. DDP's own splitter failed on GPUs (torch 2.11:
+# strides of channels-last weights, gradients of size 0). One graph of all layers would return all
+# gradients at its end, and nothing would be sent meanwhile.
+UNSPLIT = "optimize_ddp=False"
+# As many as DDP sends at once.
+PIECE_BYTES = 25 * 2**20
+PIECES = "graph breaks at 25 MiB of gradients"
 # Steps before a graph is captured: DDP sorts its buckets and times itself in the first ten.
 WARM_UP_STEPS = 11
 
@@ -35,8 +42,6 @@ def join(task):
             # Its watchdog would break a capture; the driver has its own limits.
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
         if task.tuning != "stock":
-            # Graphs split at DDP's buckets failed on GPUs (torch 2.11: strides of channels-last
-            # weights, gradients of size 0).
             torch._dynamo.config.optimize_ddp = False
         wait = datetime.timedelta(seconds=WAIT_SECONDS)
         dist.init_process_group("nccl" if task.device == "cuda" else "gloo", timeout=wait)
@@ -80,6 +85,14 @@ def aggregated(model, task):
         raise Unsupported(f"strategy '{task.strategy}' waits on the host, which the CUDA graph of "
                           "tuned cannot: use stock")
     return strategy.around(model, task)
+
+
+def compile_settings(task):
+    """Name what `torch.compile` sets of several devices."""
+    if task.ranks == 1:
+        return []
+    sends = task.strategy in STRATEGIES and implementation(task.strategy).sends_in_backward
+    return [UNSPLIT, *([PIECES] if sends else [])]
 
 
 def settings(task):

@@ -44,7 +44,8 @@ class Runner(protocol.Runner):
         # Each rank drops units of its own.
         torch.manual_seed(task.seed + task.rank)
 
-        self.model = Net(task.network).to(self.device)
+        self.model = Net(task.network, parallel.PIECE_BYTES if parallel.PIECES in self.settings
+                         else None).to(self.device)
         self.names = protocol.native_names(task.network, PARAMETER_NAMES)
         protocol.assert_network(task.network, output_shapes(self.model, task.network, self.device),
                        trained_shapes(self.model, self.names))
@@ -309,7 +310,7 @@ def refuse_what_is_missing(task):
 def tiers(task):
     """Return what each tier sets, as PyTorch's performance guide names it."""
     images = len(task.network["input_shape"]) == 3
-    compiled = ["torch.compile", *(["optimize_ddp=False"] if task.ranks > 1 else [])]
+    compiled = ["torch.compile", *parallel.compile_settings(task)]
     guide = ["fused SGD", *(["channels_last"] if images else [])]
     if task.device == "cuda":
         guide += ["CUDA graph", "cuDNN benchmark", "pinned host memory"]

@@ -54,8 +54,8 @@ def with_tf32(task):
 
 
 class NetWithImage(Net):
-    def __init__(self, network):
-        super().__init__(network)
+    def __init__(self, network, *options):
+        super().__init__(network, *options)
         image = nn.Parameter(torch.zeros(network["input_shape"]))
         self.parts.register_parameter("image", image)
 

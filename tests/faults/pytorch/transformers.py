@@ -52,8 +52,8 @@ class Dropped(Attention):
 class Stale(Net):
     """The head reads the table as it was when the network was built."""
 
-    def __init__(self, network):
-        super().__init__(network)
+    def __init__(self, network, *options):
+        super().__init__(network, *options)
         head = self.parts["tied_dense1"]
         head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
 
@@ -68,8 +68,8 @@ class OneUse(nn.Linear):
 class Apart(Net):
     """The head has a table of its own."""
 
-    def __init__(self, network):
-        super().__init__(network)
+    def __init__(self, network, *options):
+        super().__init__(network, *options)
         head = self.parts["tied_dense1"]
         head.weight = nn.Parameter(torch.zeros_like(head.weight))
 
