@@ -10,9 +10,12 @@ from jax import lax
 
 from runners.jax.layers import cross_entropy, forward
 from runners.jax.sharding import SPLIT, WHOLE
+from runners.jax.tiers import SENT_EARLY
 
 # Fixed, so that an fp16 trajectory can be compared.
 LOSS_SCALE = 1024.0
+# The share of all gradients that `tuned` sends while the backward pass runs.
+EARLY = 0.8
 
 
 def write_step(runner):
@@ -46,7 +49,12 @@ def write_step(runner):
         return loss, statistics, gradients
 
     def aggregate(gradients):
-        return lax.pmean(gradients, "devices") if several else gradients
+        if not several:
+            return gradients
+        if SENT_EARLY in runner.settings:
+            names = [layer["name"] for layer in layers]
+            return mean_in_two_parts(gradients, names, runner.task.devices)
+        return lax.pmean(gradients, "devices")
 
     def train_step(state, inputs, targets):
         key, now = jax.random.split(state["key"]) if runner.dropout else (None, None)
@@ -99,6 +107,24 @@ def write_inference(runner):
         return outputs[layers[-1]["name"]].astype(jnp.float32)
 
     runner.inference = runner.compile(infer, (WHOLE, SPLIT, SPLIT), SPLIT)
+
+
+def mean_in_two_parts(gradients, layers, devices):
+    """Return the mean of gradients over devices, and send those of the last layers first.
+
+    Backward has these first. Without the barrier XLA (JAX 0.11.2) sends the first layer's with the
+    first part, so none before backward ends (openxla/xla issue 1539).
+    """
+    left = EARLY * sum(leaf.size for leaf in jax.tree.leaves(gradients))
+    early, late = {}, dict(gradients)
+    for layer in reversed(layers):
+        if left > 0 and layer in late:
+            early[layer] = late.pop(layer)
+            left -= sum(leaf.size for leaf in jax.tree.leaves(early[layer]))
+    sums, late = lax.optimization_barrier((lax.psum(early, "devices"), late))
+    sums |= lax.psum(late, "devices")
+    # Division comes last: XLA fuses it with the update.
+    return {layer: jax.tree.map(lambda leaf: leaf / devices, sums[layer]) for layer in gradients}
 
 
 def sgd(parameters, velocity, gradients, learning_rate, momentum):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from runners.jax.layers import Style
+from runners.jax.sharding import STRATEGIES
 from runners.protocol import Unsupported
 
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
@@ -23,6 +24,8 @@ FLAGS = {TRITON: (TRITON, True), OVERLAP: (OVERLAP, True), GRAPHS: (COMMAND_BUFF
 # Words of an LSTM in one iteration of the compiled loop, when tuned.
 UNROLL = 8
 UNROLLED = f"scan unroll={UNROLL}"
+# `step` says how.
+SENT_EARLY = "the last layers' gradients sent first"
 CUDNN_ATTENTION = "cuDNN attention"
 
 
@@ -37,6 +40,8 @@ def tiers(task):
         # cuDNN refuses that, and the process hangs or aborts.
         elif has(task, "conv2d") and records_convolutions():
             tuned.append(GRAPHS)
+    if task.devices > 1 and task.strategy not in STRATEGIES:
+        tuned.append(SENT_EARLY)
     if has(task, "lstm"):
         tuned.append(UNROLLED)
     if task.device == "cuda" and cudnn_attends(task):

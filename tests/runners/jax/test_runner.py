@@ -14,6 +14,12 @@ def test_channels_last_and_unrolled_scans_are_the_same(verdict, network, tuning)
     assert found.gradient_error < 1e-4
 
 
+@pytest.mark.parametrize("network", ["tiny_resnet", "tiny_dropout"])
+def test_gradients_sent_in_two_parts_are_the_same(verdict, network):
+    found = verdict("jax", network, tuning="tuned", devices=2, strategy="all_reduce")
+    assert (found.verdict, found.reason) == ("same", "")
+
+
 @pytest.mark.parametrize(("network", "several"), [
     ("tiny_resnet", {}), ("tiny_lstm", {}), ("tiny_resnet", {"devices": 2, "strategy": "all_reduce"}),
 ])
