@@ -16,6 +16,7 @@ TUNED_GPU = {
     "XLA_FLAGS": "--xla_gpu_triton_gemm_any=true "
                  "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL "
                  "--xla_gpu_graph_min_graph_size=1"}
+COMPILED_UPDATE, ONE_VECTOR = "XLA-compiled update", "gradients in one vector"
 STRATEGIES = {
     "nccl": tf.distribute.NcclAllReduce,
     "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
@@ -69,6 +70,12 @@ def tiers(task, compiles):
         # A CPU has no cuDNN anyway.
         settings += [f"{name}={value}" for name, value in lstm_options(task, tuning).items()
                      if task.device == "cuda" or name != "use_cudnn"]
+    # On one device XLA compiles the whole step anyway.
+    if task.devices > 1:
+        found["tuned"].append(COMPILED_UPDATE)
+    # XLA joins gradients slowly on CPUs: two devices' `fcn5` took at least 154 ms for 113.
+    if task.devices > 1 and task.device == "cuda":
+        found["tuned"].append(ONE_VECTOR)
     if task.device == "cuda":
         found["tuned"] += [f"{name}={value}" for name, value in TUNED_GPU.items()]
     return found

@@ -4,9 +4,8 @@ Keras's own rule says whether XLA compiles the step: `Model.compile(jit_compile=
 `jit_compile=True` in `compiled`. `tuned` adds what `tiers` lists; `uncompiled` goes without XLA.
 Batches are turned to N H W C once, in `feed`; weights and gradients at the border (`layers`).
 Several devices train as in TensorFlow's guide to custom training with
-`tf.distribute.MirroredStrategy`: `strategy.run` computes on every device, and Keras's optimizer
-sums the gradients over them, by the strategy's cross-device operations, before each updates its own
-copy.
+`tf.distribute.MirroredStrategy`: `strategy.run` computes on every device, the strategy's
+cross-device operations sum the gradients, and Keras's optimizer updates each device's copy.
 """
 
 import contextlib
@@ -36,6 +35,7 @@ from runners.tensorflow.devices import lstm_options, prepare_devices, tiers
 from runners.tensorflow.libraries import loaded
 from runners.tensorflow.operations import local_response_norm
 from runners.tensorflow.profile import operators_of
+from runners.tensorflow.update import compiled_update
 
 # Fixed, so that every step does the same work.
 FP16_LOSS_SCALE = 1024.0
@@ -108,6 +108,7 @@ class Runner(protocol.Runner):
         loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         # None is tf.function's default.
         compiled = True if "XLA" in self.settings else None
+        update = compiled_update(self.settings, optimizer, variables, self.decay)
 
         def compile_for_one(function):
             """XLA compiles a single device's whole step, but of several only what each computes."""
@@ -146,7 +147,7 @@ class Runner(protocol.Runner):
             # Keras divides by it, which tf.IndexedSlices (embeddings) cannot.
             if optimizer.loss_scale_factor is not None:
                 gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-            return loss, gradients
+            return loss, update.pack(gradients) if update else gradients
 
         def mean_gradients(inputs, targets):
             loss, gradients = local_gradients(inputs, targets)
@@ -160,8 +161,11 @@ class Runner(protocol.Runner):
 
         def train_step(inputs, targets):
             loss, gradients = local_gradients(inputs, targets)
+            if update:
+                update.run(aggregate(gradients))
+                return loss
             if self.decay is not None:
-                gradients = [gradient + self.decay * variable
+                gradients = [gradient + self.decay / self.task.devices * variable
                              for gradient, variable in zip(gradients, variables, strict=True)]
             # An embedding's gradient stays tf.IndexedSlices: Keras's SGD decays every momentum row.
             optimizer.apply(gradients, variables)
@@ -263,7 +267,7 @@ class Runner(protocol.Runner):
 
     def schedule(self, rate, decay):
         # Keras multiplies by the rate before it adds to momentum, so momentum holds the old one.
-        factor = rate / float(self.optimizer.learning_rate)
+        factor = rate / float(self.optimizer.learning_rate.numpy())
         for momentum in self.optimizer.momentums:
             momentum.assign(momentum * factor)
         self.optimizer.learning_rate.assign(rate)

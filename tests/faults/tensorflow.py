@@ -9,7 +9,7 @@ from tensorflow.python.framework import indexed_slices
 from tensorflow.python.ops import nccl_ops
 
 from runners.protocol import Different
-from runners.tensorflow import devices
+from runners.tensorflow import devices, runner
 from runners.tensorflow.runner import Runner, parts_of
 from tests.faults import planted, rows_of_next_batch
 
@@ -41,6 +41,10 @@ Nccl = planted(
 # any order.
 OtherOrder = planted(Runner, indexed_slices,
                      gen_math_ops=SimpleNamespace(unsorted_segment_sum=other_order))
+# What GPUs do, on CPUs.
+OneVector = planted(Runner, runner, tiers=lambda task, compiles: {
+    "tuned": [*devices.tiers(task, compiles)["tuned"], devices.ONE_VECTOR],
+    **{tuning: [] for tuning in ("stock", "compiled", "uncompiled")}})
 OtherRows = rows_of_next_batch(Runner)
 
 
@@ -67,6 +71,44 @@ class CountsTraces(Runner):
     def copies(self):
         traces = self.train_step.experimental_get_tracing_count()
         raise Different(f"{traces} trace in {self.steps} steps")
+
+
+class CountsAssignments(Runner):
+    """Says, when its copies are asked for, how many assignments of its step XLA does not compile.
+
+    Keras's count of steps is a number, and no part of this.
+    """
+
+    def copies(self):
+        graph = self.train_step.get_concrete_function(*self.batch(0)).graph.as_graph_def()
+        functions = {function.signature.name: function for function in graph.library.function}
+
+        def count(nodes):
+            found = 0
+            for node in nodes:
+                function = functions.get(node.attr["f"].func.name)
+                if function and not function.attr["_XlaMustCompile"].b:
+                    found += count(function.node_def)
+                found += node.op.startswith("Assign") and node.attr["dtype"].type == tf.float32
+            return found
+
+        raise Different(f"{count(graph.node)} assignments of parameters or momenta outside XLA's "
+                        "programs")
+
+
+class Decays(Runner):
+    """Says, when its copies are asked for, how much of a weight decay a step adds."""
+
+    def copies(self):
+        rate, before, after = self.task.network["learning_rate"], self.parameters(), []
+        for decay in (0.0, 0.5):
+            self.schedule(rate, decay)
+            self.load(before)
+            self.position = 0
+            self.step()
+            after.append(self.parameters()["dense1.weight"])
+        added = np.sum(after[0] - after[1]) / (rate * np.sum(before["dense1.weight"]))
+        raise Different(f"{added:.2f} of a decay of 0.50")
 
 
 class Keeps(Runner):

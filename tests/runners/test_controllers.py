@@ -35,7 +35,9 @@ def worker_of(worker_for, tmp_path):
     ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock", marks=slow),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "compiled", marks=slow),
+    ("tensorflow", "one_device", "tiny_lstm", 2, "tuned"),
     pytest.param("tensorflow", "multi_worker", "tiny_resnet", 2, "compiled", marks=slow),
+    pytest.param("tensorflow", "multi_worker", "tiny_lstm", 2, "tuned", marks=slow),
     pytest.param("tensorflow", "multi_worker", "tiny_lstm", 2, "stock", marks=slow),
     ("mxnet", "local", "tiny_resnet", 2, "stock"),
     ("mxnet", "device", "tiny_fcn", 4, "stock"),
@@ -83,6 +85,28 @@ def test_tensorflow_traces_its_step_once_however_many_follow(verdict, tuning):
     assert found.reason == "different: 1 trace in 6 steps"
 
 
+@pytest.mark.parametrize(("tuning", "left"), [("compiled", 32), ("tuned", 0)])  # 8 parameters and momenta on each
+def test_xla_compiles_the_whole_update_of_tuned_tensorflow_on_several_devices(verdict, tuning, left):
+    found = verdict("tensorflow", "tiny_fcn", fault="CountsAssignments", devices=2, strategy="one_device",
+                    tuning=tuning)
+    assert found.reason == f"different: {left} assignments of parameters or momenta outside XLA's programs"
+
+
+@pytest.mark.parametrize(("network", "precision"), slow_but([("tiny_lstm", "fp32")], [("tiny_lstm", "fp32"), ("tiny_resnet", "bf16"), ("tiny_lstm", "fp16")]))
+def test_gradients_in_one_vector_are_the_references(verdict, network, precision):
+    found = verdict("tensorflow", network, fault="OneVector", devices=2, strategy="hierarchical_copy",
+                    tuning="tuned", precision=precision)
+    assert (found.verdict, found.reason) == ("same", "")
+
+
+@pytest.mark.parametrize("tuning", ["stock", "tuned"])
+def test_a_weight_decay_on_two_devices_is_that_of_one(worker_of, tuning):
+    """Each device once added the whole decay, and the sum over devices held it twice."""
+    with (worker_of("tensorflow", 2, fault="Decays", scheduled=True, tuning=tuning) as worker,
+          pytest.raises(Failed, match=r"0\.50 of a decay of 0\.50")):
+        worker.ask("copies", 120)
+
+
 def test_a_step_of_jax_gives_its_whole_state_away(verdict):
     found = verdict("jax", "tiny_fcn", fault="CountsDonated", devices=2, strategy="all_reduce")
     assert found.reason == "different: 16 of 16 arrays donated"  # 8 parameters and their velocities
@@ -106,6 +130,7 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
     pytest.param("FB", "tiny_lstm", 2, "compiled", 10, marks=slow),
     ("FBA", "tiny_lstm", 2, "stock", 10),
     pytest.param("FBA", "tiny_fcn", 2, "compiled", 8, marks=slow),
+    ("FBA", "tiny_lstm", 2, "tuned", 10),
     ("A", "tiny_fcn", 2, "stock", 8),
 ])
 def test_tensorflow_computes_the_gradients_whose_time_it_tells(worker_of, part, network, devices, tuning, kept):

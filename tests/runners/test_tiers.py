@@ -50,6 +50,9 @@ ON_A_GPU = {
     ("tensorflow", "resnet50", "bf16", 1): {
         "stock": ["XLA"], "compiled": ["XLA"], "uncompiled": [],
         "tuned": ["XLA", *IN_TENSORFLOW]},
+    ("tensorflow", "resnet50", "bf16", 2): {
+        "compiled": ["XLA"],
+        "tuned": ["XLA", "XLA-compiled update", "gradients in one vector", *IN_TENSORFLOW]},
     # XLA does not compile cuDNN's cell, which is broken in bf16.
     ("tensorflow", "lstm32", "tf32", 1): {"stock": [], "compiled": ["use_cudnn=False"]},
     ("tensorflow", "lstm32", "bf16", 1): {
