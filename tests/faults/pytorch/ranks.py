@@ -75,6 +75,8 @@ PowerSgdSilent = planted(Runner, ddp.PowerSGD, hook=staticmethod(silent))
 # A bucket for nearly every tensor: small networks have several then, as large ones do. No fault.
 SmallBuckets = planted(planted(Runner, ddp, DistributedDataParallel=in_small_buckets),
                        dist, _DEFAULT_FIRST_BUCKET_BYTES=64)
+# As many pieces of the compiled graph too, each with buckets of its own. No fault.
+Pieces = planted(SmallBuckets, parallel, PIECE_BYTES=64)
 OtherRows = rows_of_next_batch(Runner)
 
 

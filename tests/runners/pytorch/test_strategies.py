@@ -114,6 +114,15 @@ def test_a_tuned_step_is_the_same(judge, runner, strategy, network):
     assert strategy == "one_bit" or found.gradient_error < 1e-4
 
 
+@slow
+@pytest.mark.parametrize(("network", "tuning", "precision"), [
+    ("tiny_gpt", "tuned", "fp32"), ("tiny_resnet", "tuned", "bf16"), ("tiny_dropout", "compiled", "fp32")])
+def test_a_compiled_step_in_pieces_is_the_same(verdict, network, tuning, precision):
+    found = verdict("pytorch", network, fault="pytorch.ranks:Pieces", devices=2, strategy="ddp", tuning=tuning,
+                    precision=precision)
+    assert (found.verdict, found.reason) == ("same", "")
+
+
 @pytest.mark.parametrize("strategy", ["power_sgd", "bf16_compress"])
 def test_several_buckets_on_cpus_do_not_meet_one_another(verdict, strategy):
     found = verdict("pytorch", "tiny_resnet", fault="pytorch.ranks:SmallBuckets", devices=2, strategy=strategy)
