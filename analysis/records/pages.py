@@ -180,9 +180,23 @@ class StudyPage(Page):
     machine: Machine | None = None
     environments: dict[Word, Lock] | None = None
     settings: dict[str, Any] = {}
-    effort: dict[str, Any] = {}
     workers: dict[Word, Workers] = {}
     recorded: Words = []
+
+
+class Effort(Part):
+    processes: Count
+    windows: Count
+    window_seconds: Amount
+    once_seconds: Amount
+
+
+class PointsPage(StudyPage):
+    """That of a study of points and candidates: any but aggregation."""
+
+    effort: Effort
+    device_kind: Word
+    threads: Count
 
 
 def read_page(file: Path, wanted: str) -> dict[str, Any]:

@@ -62,10 +62,17 @@ class Records:
     points: pd.DataFrame
     measurements: pd.DataFrame
 
+    def setting(self, name: str) -> Any:
+        """Return what the study was told. Raises BadRecords if its page does not say."""
+        if name not in self.meta.get("settings", {}):
+            raise BadRecords(f"{self.folder / 'study.json'}: no key settings.{name}; restore the "
+                             "file from a copy or run the study again")
+        return self.meta["settings"][name]
+
 
 def read(folder: Path) -> Records:
     """Read a study. Raises BadRecords if a file is missing or holds something else."""
-    meta = read_page(folder)
+    meta = read_page(folder, pages.PointsPage)
     # Typed by what stands there: each study has columns of its own.
     read_table(folder / "points.csv", {"point": str})
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
@@ -84,10 +91,10 @@ def read(folder: Path) -> Records:
     return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
 
 
-def read_page(folder: Path) -> dict[str, Any]:
+def read_page(folder: Path, model: type[pages.StudyPage] = pages.StudyPage) -> dict[str, Any]:
     """Read a study's first page. Raises BadRecords if it is missing or holds something else."""
     return pages.read_first(folder / "study.json", "name a folder that `dlbench study` wrote",
-                            SCHEMA, pages.StudyPage)
+                            SCHEMA, model)
 
 
 def finished(folder: Path) -> set[tuple[str, int, str]]:

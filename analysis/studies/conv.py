@@ -48,9 +48,9 @@ BAR_HEIGHT = 0.19
 
 def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> list[Part]:
     """Return the parts of the page, with what the frameworks of `campaigns` chose."""
-    layers = per_layer(found, study.meta["settings"]["batches"])
+    layers = per_layer(found, study.setting("batches"))
     recorded = [reader.read(folder) for folder in campaigns]
-    shown = fft_sweep.parts(found) if study.meta["settings"]["sweep"] else _layer_parts(
+    shown = fft_sweep.parts(found) if study.setting("sweep") else _layer_parts(
         found, layers)
     called = pd.concat([pd.DataFrame(), *map(chosen, recorded)])
     if len(called):

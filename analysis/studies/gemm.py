@@ -37,7 +37,7 @@ COLOURS = dict(zip(WAYS, ("#8c8c8c", "#0072b2", "#d55e00", "#009e73", "#56b4e9",
 
 def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> list[Part]:
     """Return the parts of the page, with what the frameworks of `campaigns` call."""
-    steps = per_product(found, study.meta["settings"]["batches"])
+    steps = per_product(found, study.setting("batches"))
     shown = []
     if len(_article(found)):
         shown.append(Part(

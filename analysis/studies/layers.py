@@ -26,7 +26,7 @@ def parts(study: Records, found: pd.DataFrame, _campaigns: Sequence[Path]) -> li
     """Return the parts of the page."""
     able = (found["status"] == "ok").any()
     absent = pd.DataFrame([{"framework": name, "status": "unsupported", "reason": reason}
-                           for name, reason in study.meta["settings"]["refused"].items()])
+                           for name, reason in study.setting("refused").items()])
     missing = pd.concat([study_reader.refused(found).astype(str), absent]).fillna("")
     return [
         Part("Layer by layer", "Time of one layer alone: forward, and forward with the gradients "

@@ -61,6 +61,15 @@ def test_the_article_s_ratio_has_its_interval(gemm):
     assert list(table["where"]) == ["arXiv 1608.07249 (2016)", "other readings", "here"]
 
 
+@pytest.mark.parametrize(("key", "named"), [
+    ("effort", "no key effort"), ("device_kind", "no key device_kind"), ("settings", "no key settings.batches")])
+def test_a_page_without_a_key_is_named_with_a_remedy(gemm, key, named):
+    page = gemm / "study.json"
+    page.write_text(json.dumps({name: value for name, value in json.loads(page.read_text()).items() if name != key}))
+    with pytest.raises(BadRecords, match=rf"study\.json: {named}; restore the file from a copy or run"):
+        kinds.write(gemm, gemm)
+
+
 def test_what_transposition_costs_a_step_adds_up(gemm):
     steps = gemm_study.per_product(study_reader.estimates(study_reader.read(gemm)), {"tiny_fcn": 4})
     layouts = steps["layout"].value_counts().to_dict()
