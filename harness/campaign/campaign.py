@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from analysis.records import manifest
+from analysis.records import manifest, reader
 from harness import VERSION
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
 from harness.campaign.kinds.inference import timed_inputs
 from harness.campaign.pipeline import Pipeline
 from harness.campaign.process import now
-from harness.campaign.recorder import SCHEMA, Recorder, refuse_existing, refuse_missing
+from harness.campaign.recorder import (
+    SCHEMA,
+    Recorder,
+    refuse_another,
+    refuse_existing,
+    refuse_missing,
+)
 from harness.campaign.rehearsal import rehearse
 from harness.campaign.rounds import Rounds
 from harness.campaign.session import Environments, Plan, Session
@@ -113,6 +119,12 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
         recorder.update(finished=now())
         listener.end()
         manifest.write_manifest(folder)
+
+
+def refuse_to_resume(plan: Plan, folder: Path) -> None:
+    """Raise WrongUse or BadRecords if `run` would not go on with the campaign in `folder`."""
+    refuse_another(folder, reader.read(folder).meta, [trial.trial for trial in plan.trials],
+                   _conditions(plan))
 
 
 def _begin(plan: Plan, folder: Path, session: Session) -> Recorder:

@@ -101,6 +101,8 @@ def run(options: RunOptions) -> None:
     check(cluster.first_records(options, folder))
     lock.probe(folder)
     if options.dry_run:
+        if options.resume and not (options.on or options.assume_gpus):
+            campaign.refuse_to_resume(plan, folder)
         print_plan(plan)
         return
     if options.on:

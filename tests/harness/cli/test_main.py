@@ -167,6 +167,17 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(dlbench, stand_in, suite, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_of_resume_refuses_another_suite_as_resume_does(dlbench, stand_in, suite, tmp_path):
+    stand_in(one="reference")
+    words = ["run", str(suite), "--out", str(tmp_path / "out")]
+    assert dlbench(*words).code == 0
+    assert dlbench(*words, "--resume", "--dry-run").code == 0
+    answer = dlbench(*words, "--resume", "--dry-run", "windows=3")
+    assert answer.code == 2
+    assert answer.err == dlbench(*words, "--resume", "windows=3").err
+    assert "windows is 3 now and was 2: resume with the suite" in answer.err
+
+
 @pytest.mark.parametrize(("words", "said"), [((), ""), (("profile=true",), ", 1 profile"),
                                              (("profile=true", "networks=tiny_fcn,tiny_lstm"), ", 2 profiles")])
 def test_a_plan_counts_the_profiles_beside_its_processes(dlbench, stand_in, suite, no_worker, words, said):
