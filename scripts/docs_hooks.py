@@ -34,7 +34,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Give links to results/ a scheme of their own, which mkdocs does not check, and check them.
 
-    A folder that the site does not show is named, without a link.
+    A folder that the site does not show is named, without a link. A plot is copied.
     """
     def lead(found):
         target = (Path(config.docs_dir, page.file.src_uri).parent / found[2]).resolve()
@@ -44,6 +44,10 @@ def on_page_markdown(markdown, page, config, files):
             LOG.warning("%s links to %s, which is not in results/", page.file.src_uri, found[2])
             return found[0]
         path = target.relative_to(ROOT)
+        if path.suffix == ".svg":
+            plot = f"plots/{path.parts[1]}-{path.name}"
+            files.append(File.generated(config, plot, abs_src_path=str(target)))
+            return f"[{found[1]}]({'../' * page.file.src_uri.count('/')}{plot})"
         folder = path.parts[1] if len(path.parts) > 1 else "README.md"
         if folder not in (*SHOWN, "README.md"):
             return f"{found[1]} (`results/{folder}` in the repository)"
