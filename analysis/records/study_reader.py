@@ -72,7 +72,7 @@ class Records:
 
 def read(folder: Path) -> Records:
     """Read a study. Raises BadRecords if a file is missing or holds something else."""
-    meta = read_page(folder, pages.PointsPage)
+    meta = read_page(folder)
     # Typed by what stands there: each study has columns of its own.
     read_table(folder / "points.csv", {"point": str})
     points = pd.read_csv(io.StringIO(packed.read_text(folder / "points.csv")), index_col="point",
@@ -91,10 +91,10 @@ def read(folder: Path) -> Records:
     return Records(folder, meta, points, table[list(MEASUREMENT_COLUMNS)])
 
 
-def read_page(folder: Path, model: type[pages.StudyPage] = pages.StudyPage) -> dict[str, Any]:
+def read_page(folder: Path) -> dict[str, Any]:
     """Read a study's first page. Raises BadRecords if it is missing or holds something else."""
     return pages.read_first(folder / "study.json", "name a folder that `dlbench study` wrote",
-                            SCHEMA, model)
+                            SCHEMA, pages.StudyPage)
 
 
 def finished(folder: Path) -> set[tuple[str, int, str]]:

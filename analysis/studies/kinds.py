@@ -28,5 +28,6 @@ def write(folder: Path, out: Path, campaigns: Sequence[Path] = (), plots: bool =
         raise BadRecords(f"{file}: `dlbench study {name} --again` makes this page again")
     title, parts_of = STUDIES[name]
     study = study_reader.read(folder)
+    pages.check_page(file, study.meta, pages.PointsPage)
     parts = parts_of(study, study_reader.estimates(study), campaigns)
     return report.write(study, title, parts, out, plots)
