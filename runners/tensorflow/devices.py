@@ -73,7 +73,7 @@ def tiers(task, compiles):
     # On one device XLA compiles the whole step anyway.
     if task.devices > 1:
         found["tuned"].append(COMPILED_UPDATE)
-    # XLA joins gradients slowly on CPUs: two devices' `fcn5` took at least 154 ms for 113.
+    # XLA joins gradients slowly on CPUs: `fcn5` on two devices took 154 ms so, and 113 without.
     if task.devices > 1 and task.device == "cuda":
         found["tuned"].append(ONE_VECTOR)
     if task.device == "cuda":
