@@ -19,12 +19,18 @@ MASKED = 0.1
 
 
 class Masked(NamedTuple):
-    """What masks make of a part's gradient, relative to that without: `Answers.masks` says how."""
+    """What masks make of a part's gradient g, relative to the norm of that without dropout, g0.
 
-    mean: float
+    `coefficient` is the mean of <g, g0>, and `square` the squared norm of the mean g. `along` is
+    the standard deviation of <g, mean g>, and `spread` that of |g|^2. `variance` is the mean of
+    |g - mean g|^2, and `least_norm` the least |g|^2.
+    """
+
+    coefficient: float
     deviation: float
-    norm: float
-    deviation_of_norm: float
+    square: float
+    along: float
+    spread: float
     variance: float
     deviation_of_variance: float
     least_norm: float
@@ -43,10 +49,24 @@ def head(case: Case) -> tuple[float, float]:
 
 
 def gradient(case: Case, part: str) -> tuple[float, float]:
-    """Return how far masks may move the coefficient and the norm of a part's gradient."""
+    """Return how far masks may move the coefficient and the norm of a part's gradient.
+
+    The squared norm of a mean of n gradients has the standard deviation 2 `along` / sqrt(n), and
+    `spread` / n from the products of two masks.
+    """
+    masks, expected = _masks_of(case, part), expected_square(case, part)
+    coefficient = masks.deviation * _averaged(case) / max(masks.coefficient, 0.1)
+    square = 2 * masks.along * _averaged(case) + masks.spread / case.repeats
+    share = MASKED_SIGMAS * square / expected if expected else 0.0
+    # Of a norm, whose square may be off by this share.
+    norm = max(math.sqrt(1 + share) - 1, 1 - math.sqrt(max(0.0, 1 - share)))
+    return MASKED_SIGMAS * coefficient, norm
+
+
+def expected_square(case: Case, part: str) -> float:
+    """Return the squared norm of a mean over the masks of all repeats."""
     masks = _masks_of(case, part)
-    return (MASKED_SIGMAS * masks.deviation * _averaged(case) / max(masks.mean, 0.1),
-            MASKED_SIGMAS * masks.deviation_of_norm * _averaged(case))
+    return max(masks.square, 0.0) + masks.variance / case.repeats
 
 
 def may_stop(case: Case, part: str) -> bool:
@@ -56,12 +76,11 @@ def may_stop(case: Case, part: str) -> bool:
 
 def from_masked_mean(case: Case, part: str, error: Errors) -> Errors:
     """Turn errors from the gradient without dropout into those from the mean over masks."""
-    masks = _masks_of(case, part)
-    expected = max(masks.norm - masks.variance, 0) + masks.variance / case.repeats
-    if not masks.mean or not expected:
+    masks, expected = _masks_of(case, part), expected_square(case, part)
+    if not masks.coefficient or not expected:
         return error
-    return replace(error, coefficient=(1 + error.coefficient) / masks.mean - 1,
-                   norm=(1 + error.norm)**2 / expected - 1)
+    return replace(error, coefficient=(1 + error.coefficient) / masks.coefficient - 1,
+                   norm=(1 + error.norm) / math.sqrt(expected) - 1)
 
 
 def compare_masks(case: Case, found: Plays, findings: Findings) -> None:

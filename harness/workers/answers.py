@@ -233,7 +233,7 @@ class Spread(Answer):
 
 class Masks(Answer):
     loss: Annotated[list[float], Field(min_length=2, max_length=2)]
-    tensors: dict[Line, Annotated[list[float], Field(min_length=7, max_length=7)]]
+    tensors: dict[Line, Annotated[list[float], Field(min_length=8, max_length=8)]]
 
 
 class MaskedHead(Answer):

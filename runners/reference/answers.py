@@ -91,34 +91,22 @@ class Answers(Built):
     def masks(self, runs, seed):
         """Measure what random dropout masks do to each gradient, over `runs` runs.
 
-        Relative to the gradient g without dropout: the mean and the standard deviation of the
-        coefficient, the mean and the standard deviation of the squared norm, the variance (half
-        the squared distance of two runs), the standard deviation of that over pairs of runs, and
-        the least squared norm.
+        Each gradient is divided by the norm of that without dropout. `Masks` says of what the
+        answer consists.
         """
         exact, (loss,) = self._once(self.runner)
         other = runner.Runner(Task(self.task.network, self.task.batch, dropout=True, seed=seed,
                                    devices=self.task.devices))
         self._prepare(other)
-        rows = {name: [] for name in exact}
-        losses, last = [], None
+        found = {name: Masks(gradient) for name, gradient in exact.items()}
+        losses = []
         for _ in range(runs):
-            found, (its_loss,) = self._once(other)
+            gradients, (its_loss,) = self._once(other)
             losses.append(its_loss / loss)
-            for name, wanted in exact.items():
-                square = sum_of(wanted, wanted) or 1.0
-                mine = found[name]
-                apart = np.nan if last is None else mine - last[name]
-                rows[name].append((sum_of(mine, wanted) / square, sum_of(mine, mine) / square,
-                                   np.nan if last is None else sum_of(apart, apart) / square / 2))
-            last = found
-        summary = {}
-        for name, values in rows.items():
-            coefficient, norm, variance = np.array(values).T
-            summary[name] = [float(each) for each in (
-                coefficient.mean(), coefficient.std(ddof=1), norm.mean(), norm.std(ddof=1),
-                np.nanmean(variance), np.nanstd(variance, ddof=1), norm.min())]
-        return {"tensors": summary, "loss": [float(np.mean(losses)), float(np.std(losses, ddof=1))]}
+            for name, masks in found.items():
+                masks.add(gradients[name])
+        return {"tensors": {name: masks.summary() for name, masks in found.items()},
+                "loss": [float(np.mean(losses)), float(np.std(losses, ddof=1))]}
 
     def masked_head(self, runs, seed):
         """Measure what random dropout masks do to the gradient of the last layer's weight.
@@ -179,6 +167,44 @@ class Answers(Built):
                 else:
                     found[full] = gradients[full]
         return found, [runner.loss()]
+
+
+class Masks:
+    """What dropout masks do to one tensor's gradient; takes the gradients one by one.
+
+    Only their sum is kept: 16 gradients of VGG-16 would take 18 GB. Welford's method gives their
+    variance from it.
+    """
+
+    def __init__(self, exact):
+        self.exact = exact
+        self.scale = sum_of(exact, exact) or 1.0
+        self.sum = np.zeros_like(exact)
+        self.coefficients, self.squares, self.with_mean, self.variances = [], [], [], []
+
+    def add(self, gradient):
+        done = len(self.squares)
+        square = sum_of(gradient, gradient) / self.scale
+        if done:
+            along = sum_of(gradient, self.sum) / self.scale / done
+            mean = sum_of(self.sum, self.sum) / self.scale / done**2
+            self.with_mean.append(along)
+            self.variances.append((square - 2 * along + mean) * done / (done + 1))
+        self.coefficients.append(sum_of(gradient, self.exact) / self.scale)
+        self.squares.append(square)
+        self.sum += gradient
+
+    def summary(self):
+        """Return what `harness.proof.dropout.Masked` names, in its order."""
+        count = len(self.squares)
+        variance = np.mean(self.variances)
+        # The first means are of few gradients.
+        settled = self.with_mean[count // 4:]
+        return [float(each) for each in (
+            np.mean(self.coefficients), np.std(self.coefficients, ddof=1),
+            np.mean(self.squares) - variance, np.std(settled, ddof=1),
+            np.std(self.squares, ddof=1), variance, np.std(self.variances, ddof=1),
+            min(self.squares))]
 
 
 def rounded_runner(task, precision):
