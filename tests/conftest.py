@@ -57,9 +57,22 @@ def pytest_xdist_make_scheduler(config, log):
     return FrameworkScheduling(config, log)
 
 
+def measured_slow():
+    """Return the names of the tests that slow.txt lists: a comment, or seconds and a name a line."""
+    lines = Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
+    return {line.partition(" ")[2] for line in lines if not line.startswith("#")}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Count the slow tests for the process that reports: pytest-xdist does not say what it drops."""
+    """Mark the tests of slow.txt, and count the slow ones for the process that reports.
+
+    pytest-xdist does not say what it drops.
+    """
+    listed = measured_slow()
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker("slow")
     slow = sum(1 for item in items if item.get_closest_marker("slow"))
     getattr(config, "workeroutput", {})["slow"] = slow
     config.slow_tests = slow

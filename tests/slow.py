@@ -1,4 +1,4 @@
-"""The tests that `make test` leaves out: each repeats what a quicker one covers."""
+"""Marks tests that `make test` leaves out: each repeats what a quicker one covers. slow.txt lists more, by their time."""
 
 import pytest
 

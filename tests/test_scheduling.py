@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.conftest import measured_slow, pytest_collection_modifyitems
 from tests.scheduling import LONG_FILES, LONGEST, FrameworkScheduling, group_of, place_of
 
 ROOT = Path(__file__).parents[1]
@@ -71,3 +72,23 @@ def test_frameworks_begin_then_the_files_that_take_long_then_the_others():
     groups = [*LONGEST, "jax", *LONG_FILES, "tests/a.py"]
     assert sorted(reversed(groups), key=place_of) == groups
     assert place_of("tests/a.py") == place_of("tests/b.py")
+
+
+def test_each_test_that_is_listed_as_slow_exists():
+    listed = measured_slow()
+    assert len(listed) > 50
+    lost = []
+    for name in sorted(listed):
+        file, _, test = name.partition("::")
+        page = ROOT / file
+        if not page.is_file() or f"def {test.partition('[')[0]}(" not in page.read_text(encoding="utf-8"):
+            lost.append(name)
+    assert lost == [], "tests/slow.txt names tests that are gone"
+
+
+def test_a_listed_test_is_left_out_of_make_test():
+    item = SimpleNamespace(nodeid=min(measured_slow()), marked=[])
+    item.add_marker = item.marked.append
+    item.get_closest_marker = lambda name: name in item.marked
+    pytest_collection_modifyitems(SimpleNamespace(), [item])
+    assert item.marked == ["slow"]
