@@ -6,6 +6,7 @@ for each other by spinning lose most. Rows on processors that lost much are not 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -38,6 +39,8 @@ def crowded(campaign: Campaign) -> set[str]:
     return on_processors & set(_beyond(campaign, _known(campaign), CROWDED))
 
 
+# A report asks several times; the sums over counters take a tenth of an audit.
+@lru_cache(maxsize=2)
 def _known(campaign: Campaign) -> dict[str, float]:
     """Return the processors that other programs used, by trial, where that was counted."""
     return {trial["trial"]: cores for trial in campaign.trials

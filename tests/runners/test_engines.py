@@ -17,8 +17,6 @@ from tests.ready import inference_verdict
 from tests.slow import slow, slow_but
 
 ENGINES = ("pytorch", "tensorflow", "jax", "onnxruntime", "openvino")
-# They compile what PyTorch and TensorFlow run.
-COMPILED = ("aotinductor", "litert")
 # How an engine with INT8 kernels adds.
 INT8 = {name: recipes.load(name).int8_summands for name in ("onnxruntime", "openvino")}
 BATCH = 4
@@ -62,14 +60,14 @@ SMALL = networks.names(small=True)
 
 @pytest.mark.parametrize(("engine", "names"), [
     *((engine, ("tiny_resnet", "tiny_gpt")) for engine in ENGINES),
-    *slow_but([], [(engine, SMALL) for engine in (*ENGINES, *COMPILED)])])
+    *slow_but([], [*((engine, SMALL) for engine in (*ENGINES, "litert")), ("aotinductor", ("tiny_lstm",))])])
 def test_an_engine_computes_small_networks(prove, engine, names):
     assert prove(engine, names) == dict.fromkeys(names, "same")
 
 
 # A compiler's networks: batch norm, and an LSTM, which JAX's tuned tier unrolls.
 @pytest.mark.parametrize(("engine", "tuning", "network"), [
-    pytest.param("pytorch", "compiled", "tiny_resnet", marks=slow),
+    pytest.param("pytorch", "compiled", "tiny_fcn", marks=slow),
     pytest.param("pytorch", "tuned", "tiny_resnet", marks=slow),
     pytest.param("aotinductor", "tuned", "tiny_resnet", marks=slow), ("jax", "tuned", "tiny_lstm")])
 def test_a_tier_of_its_own_computes_the_network_too(prove, engine, tuning, network):
