@@ -21,9 +21,9 @@ MASKED = 0.1
 class Masked(NamedTuple):
     """What masks make of a part's gradient g, relative to the norm of that without dropout, g0.
 
-    `coefficient` is the mean of <g, g0>, and `square` the squared norm of the mean g. `along` is
-    the standard deviation of <g, mean g>, and `spread` that of |g|^2. `variance` is the mean of
-    |g - mean g|^2, and `least_norm` the least |g|^2.
+    `coefficient` is the mean of <g, g0>, and `deviation` its standard deviation. `square` is the
+    squared norm of the mean g. `along` is the standard deviation of <g, mean g>, and `spread` that
+    of |g|^2. `variance` is the mean of |g - mean g|^2, and `least_norm` the least |g|^2.
     """
 
     coefficient: float
