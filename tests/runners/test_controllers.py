@@ -34,11 +34,9 @@ def worker_of(worker_for, tmp_path):
     ("jax", "all_reduce", "tiny_lstm", 2, "tuned"),
     ("tensorflow", "one_device", "tiny_resnet", 2, "stock"),
     pytest.param("tensorflow", "hierarchical_copy", "tiny_fcn", 4, "stock", marks=slow),
-    pytest.param("tensorflow", "hierarchical_copy", "tiny_lstm", 2, "compiled", marks=slow),
     ("tensorflow", "one_device", "tiny_lstm", 2, "tuned"),
     pytest.param("tensorflow", "multi_worker", "tiny_resnet", 2, "compiled", marks=slow),
     pytest.param("tensorflow", "multi_worker", "tiny_lstm", 2, "tuned", marks=slow),
-    pytest.param("tensorflow", "multi_worker", "tiny_lstm", 2, "stock", marks=slow),
     ("mxnet", "local", "tiny_resnet", 2, "stock"),
     ("mxnet", "device", "tiny_fcn", 4, "stock"),
     ("mxnet", "device", "tiny_lstm", 2, "tuned"),
@@ -127,9 +125,7 @@ def test_parts_of_a_step_leave_the_parameters_alone_and_the_whole_step_moves_all
 @pytest.mark.parametrize(("part", "network", "devices", "tuning", "kept"), [
     ("FB", "tiny_lstm", 1, "stock", 10),  # an embedding's gradient is two arrays
     pytest.param("FB", "tiny_fcn", 1, "compiled", 8, marks=slow),
-    pytest.param("FB", "tiny_lstm", 2, "compiled", 10, marks=slow),
     ("FBA", "tiny_lstm", 2, "stock", 10),
-    pytest.param("FBA", "tiny_fcn", 2, "compiled", 8, marks=slow),
     ("FBA", "tiny_lstm", 2, "tuned", 10),
     ("A", "tiny_fcn", 2, "stock", 8),
 ])

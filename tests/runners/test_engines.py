@@ -60,7 +60,7 @@ SMALL = networks.names(small=True)
 
 @pytest.mark.parametrize(("engine", "names"), [
     *((engine, ("tiny_resnet", "tiny_gpt")) for engine in ENGINES),
-    *slow_but([], [*((engine, SMALL) for engine in (*ENGINES, "litert")), ("aotinductor", ("tiny_lstm",))])])
+    *slow_but([], [*((engine, SMALL) for engine in (*ENGINES, "litert")), ("aotinductor", ("tiny_fcn",))])])
 def test_an_engine_computes_small_networks(prove, engine, names):
     assert prove(engine, names) == dict.fromkeys(names, "same")
 
