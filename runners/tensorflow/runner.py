@@ -252,7 +252,8 @@ class Runner(protocol.Runner):
         return self.parameters_of(self.variables)
 
     def parameters_of(self, names):
-        return to_canonical({name: self.variables[name].numpy() for name in names}, self.layouts)
+        return to_canonical({name: viewed(self._local(self.variables[name].value)[0])
+                             for name in names}, self.layouts)
 
     def statistics(self):
         return {f"{norm.name}.{kind}": self._local(variable.value)[0].numpy()
@@ -262,7 +263,7 @@ class Runner(protocol.Runner):
 
     def copies(self):
         copies = {name: self._local(variable.value) for name, variable in self.variables.items()}
-        return [to_canonical({name: held[number].numpy() for name, held in copies.items()},
+        return [to_canonical({name: viewed(held[number]) for name, held in copies.items()},
                              self.layouts) for number in range(len(self.devices))]
 
     def schedule(self, rate, decay):
@@ -406,6 +407,11 @@ class Runner(protocol.Runner):
                 return compute()
 
         return Product(step, lambda result: self.synchronize())
+
+
+def viewed(held):
+    """View a value that TensorFlow brings to the host. `numpy()` would copy it there once more."""
+    return np.asarray(tf.convert_to_tensor(held))
 
 
 def parts_of(gradients):
