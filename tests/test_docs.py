@@ -103,9 +103,9 @@ def test_links_of_the_first_pages_lead_to_files(page):
 
 @pytest.mark.parametrize("link, led, lost", [
     ("../../results/h200-gemm-2026-11-21/report.md", "results:campaigns/h200-gemm-2026-11-21.html", 0),
-    ("../../results/h200-2026-11-21/report.md",
-     "results:campaigns/h200-2026-11-21/index.html", 0),
-    ("../../results/h200-2026-11-21/trials.csv", "results:results/h200-2026-11-21/trials.csv", 0),
+    ("../../results/h200-stock-2026-11-24/report.md",
+     "results:campaigns/h200-stock-2026-11-24/index.html", 0),
+    ("../../results/h200-stock-2026-11-24/trials.csv", "results:results/h200-stock-2026-11-24/trials.csv", 0),
     ("../../results/README.md", "results:index.html", 0),
     ("../method/timing.md", "../method/timing.md", 0),
     ("../../results/no-campaign/report.md", "../../results/no-campaign/report.md", 1),
@@ -122,6 +122,6 @@ def test_results_that_the_site_does_not_show_are_named_without_a_link(monkeypatc
     monkeypatch.setattr(docs_hooks, "SHOWN", {"h200-gemm-2026-11-21": 1})
     page = SimpleNamespace(file=SimpleNamespace(src_uri="findings/tuned.md"))
     config = SimpleNamespace(docs_dir=ROOT / "docs")
-    text = "[An\nH200](../../results/h200-2026-11-21/report.md) ran"
+    text = "[An\nH200](../../results/h200-stock-2026-11-24/report.md) ran"
     found = docs_hooks.on_page_markdown(text, page, config, None)
-    assert found == "An\nH200 (`results/h200-2026-11-21` in the repository) ran"
+    assert found == "An\nH200 (`results/h200-stock-2026-11-24` in the repository) ran"

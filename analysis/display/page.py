@@ -120,7 +120,7 @@ def write(page: Page, out: Path, name: str, images: bool = True) -> list[Path]:
             loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, autoescape=suffix == "html")
         environment.filters.update(kind=lambda part: type(part).__name__, markdown=markdown,
-                                   inline=inline, prose=prose)
+                                   cell=cell, ended=ended, inline=inline, prose=prose)
         text = environment.get_template(f"page.{suffix}.j2").render(page=page, drawn=drawn)
         paths.append(out / f"{name}.{suffix}")
         paths[-1].write_text(text, encoding="utf-8")
@@ -165,11 +165,20 @@ def inline(svg: str, name: str) -> Markup:
 def markdown(table: pd.DataFrame) -> str:
     """Write a table as Markdown."""
     def line(cells: Iterable[Any]) -> str:
-        texts = (str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells)
-        return f"| {' | '.join(texts)} |"
+        return f"| {' | '.join(map(cell, cells))} |"
 
     rule = "|" + " --- |" * len(table.columns)
     return "\n".join([line(table.columns), rule, *map(line, table.itertuples(index=False))])
+
+
+def cell(value: Any) -> str:
+    """Write a value as a cell of a Markdown table."""
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def ended(text: str) -> str:
+    """End a sentence with a full stop where it has none."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def prose(text: str) -> Markup:

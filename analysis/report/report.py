@@ -34,6 +34,7 @@ from analysis.report import (
     tiers,
 )
 from analysis.report.sections import (
+    CHECKED,
     HELD,
     INFERENCE_METHOD,
     METHOD,
@@ -217,6 +218,7 @@ def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str
             "unseen": UNSEEN if "not seen" in found.get("proof", pd.DataFrame()).values else "",
             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
             "uncounted": divided.remark(trials),
+            "checked": CHECKED if {*tables.CHECKS.values()} & {*found.get("traffic", ())} else "",
             "held": HELD if any("held" in each for each in found["memory"].columns) else "",
             "traced": " With several devices, the first was traced."
             if (derived.gpu_times["devices"] > 1).any() else ""}

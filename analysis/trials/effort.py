@@ -67,4 +67,5 @@ def _short(rows: pd.DataFrame, short: "pd.Series[bool]", column: str, unit: str)
         return ""
     ends = dict.fromkeys(f"{value:.2g}" for value in
                          (rows.loc[short, column].min(), rows.loc[short, column].max()))
+    unit = "process" if (column, *ends) == ("processes", "1") else unit
     return f"{short.sum()} of {len(rows)} rows have {' to '.join(ends)} {unit}"

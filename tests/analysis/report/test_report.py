@@ -65,6 +65,13 @@ def test_the_page_is_well_formed_and_needs_nothing_else(written):
     assert not re.search(r"<script|@import|url\((?!#)", page)
 
 
+def test_each_paragraph_of_the_markdown_ends_and_facts_are_a_table(written):
+    page = (written[1] / "report.md").read_text()
+    paragraphs = [line for line in page.splitlines() if line and not line.startswith(("#", "|"))]
+    assert paragraphs and [line for line in paragraphs if not line.endswith((".", ".svg)"))] == []
+    assert re.search(r"^\| processor \| Example CPU", page, re.MULTILINE)
+
+
 def test_the_page_opens_with_the_answer(written):
     page = (written[1] / "report.html").read_text()
     order = ["14 trials: 12 ranked, 1 unsupported, 1 failed.", "as fast as", "<svg", "the processor has no bf16 instructions",

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis.records import reader
-from analysis.report import plots, report, tables
+from analysis.report import plots, report, sections, tables
 from analysis.trials import counters, cross_check, summary
 
 PYTORCH = "pytorch-2.13.0-alexnet_cifar-128-fp32-stock"
@@ -294,3 +294,12 @@ def test_the_report_has_a_table_and_plots_of_what_was_measured(sampled, tmp_path
     names = [path.name for path in report.write([tmp_path / "a"], tmp_path / "out")]
     assert {"traffic.csv", "energy.svg", "pcie_received.svg"} <= set(names)
     assert "Traffic and energy of a mini-batch" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "![pcie received.](plots/pcie_received.svg)" in page and sections.CHECKED in page
+
+
+def test_columns_that_check_others_are_explained_only_where_they_are(sampled, tmp_path):
+    sampled.counters = [row for row in sampled.counters if row["kind"] == "fast"]
+    report.write([sampled.write(tmp_path / "a")], tmp_path / "out", plots=False)
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "Bytes on the links include packet headers." in page and sections.CHECKED not in page
