@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from runners import protocol
-from runners.arrays import all_transposed
+from runners.arrays import all_transposed, copied
 from runners.jax.device import PLATFORMS, find_devices, to_host
 from runners.jax.fusions import meanings_of
 from runners.jax.layers import dot, forward, initial_parameters, initial_statistics
@@ -182,7 +182,8 @@ class Runner(protocol.Runner):
             return [self._canonical(held_by(number, held)) for number in numbers]
         # Each device turns its own: one program, which `parameters` has compiled.
         turned = transposed(self._with_order(held))
-        return [to_host(held_by(number, turned)) for number in numbers]
+        # Copied, so that all devices need the pinned memory of one.
+        return [copied(to_host(held_by(number, turned))) for number in numbers]
 
     def schedule(self, rate, decay):
         self.recipe = {"rate": np.float32(rate), "decay": np.float32(decay)}
