@@ -45,7 +45,7 @@ SECTIONS = (
     ("best", "Each framework at its best",
      "Each framework's fastest verified row of all tiers. Only this table compares across tiers.",
      ""),
-    ("settings", "What each tier sets", "", ""),
+    ("settings", "What each tier sets", "Each worker reports its settings.", ""),
     ("to_target", "Time to accuracy",
      "Until {target} of the test part's labels are right: medians over seeds, with the least and "
      "the most. Each seed gives all rows the same weights and the same mini-batches. Training time "
@@ -66,8 +66,9 @@ SECTIONS = (
     ("scenarios", "MLPerf's scenarios",
      "LoadGen asks: MultiStream for one batch after another, Offline for all samples at once. Its "
      "verdict holds for the suite's duration; an official result takes ten minutes.", ""),
-    ("times", "Every measured row", "", "{rising}"),
-    ("remarks", "Remarks on ranked rows", "", ""),
+    ("times", "Every measured row", "Relative speed: against the fastest row of its workload.",
+     "{rising}"),
+    ("remarks", "Remarks on ranked rows", "A remark does not change a row's rank.", ""),
     ("proof", "What the proof of each row sees",
      "The smallest faults that the proof would have refused, in the weakest process of the row. "
      "Learning rate: how wrong it would be. Scale of gradients: how wrong it would be in the "
