@@ -5,6 +5,7 @@ syntax, because old frameworks load this.
 """
 
 import hashlib
+import threading
 
 import numpy as np
 
@@ -142,10 +143,15 @@ def momentum_pairs(momentum):
 
 
 def pairs(found, right, noise):
-    """Return the pairs whose products say how far `found` is from `right`."""
-    apart, along = found - right, noise * right
-    return ((found, right), (right, right), (found, found), (apart, apart), (noise, noise),
-            (along, along))
+    """Yield the pairs whose products say how far `found` is from `right`; it overwrites both."""
+    yield found, right
+    yield right, right
+    yield found, found
+    apart = np.subtract(found, right, out=found)
+    yield apart, apart
+    yield noise, noise
+    along = np.multiply(noise, right, out=right)
+    yield along, along
 
 
 def products_of(combine, *tensors):
@@ -169,10 +175,21 @@ def totals(of_block, *tensors):
 
 
 def totals_of_all(of_block, rows):
-    """Add up by name, in an order that does not depend on the threads."""
+    """Add up by name, in an order that does not depend on the threads.
+
+    A thread casts all its blocks into the same memory: new pages would take longer than sums.
+    """
+    memory = threading.local()
+
+    def cast(blocks):
+        held = memory.__dict__.setdefault("held", [])
+        held += [np.empty(BLOCK) for _ in blocks[len(held):]]
+        for block, room in zip(blocks, held):
+            np.copyto(room[:block.size], block)
+            yield room[:block.size]
+
     def of_share(*tensors):
-        found = [of_block(*(each.astype(np.float64) for each in blocks))
-                 for blocks in blocks_of(tensors)]
+        found = [of_block(*cast(blocks)) for blocks in blocks_of(tensors)]
         return [float(sum(column)) for column in zip(*found)]
 
     return {name: [float(sum(column)) for column in zip(*found)]

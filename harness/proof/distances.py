@@ -4,7 +4,7 @@ The worker adds up whole tensors itself (`runners.comparisons`); here are the er
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +49,8 @@ def step_errors(before: np.ndarray, after: np.ndarray, gradient: np.ndarray,
 
 def errors_of(found: np.ndarray, right: np.ndarray) -> Errors:
     """Compare two tensors without any rounding."""
-    def parts(found: np.ndarray, right: np.ndarray) -> tuple[Pair, ...]:
-        return tuple(comparisons.pairs(found, right, np.zeros_like(right)))
+    def parts(found: np.ndarray, right: np.ndarray) -> Iterator[Pair]:
+        yield from comparisons.pairs(found, right, np.zeros_like(right))
 
     return errors_from(comparisons.products_of(parts, found, right))
 
