@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from harness.campaign.events import Listener
 from harness.cluster import allocation
 from harness.data import data_sets, divided, image_files
 from harness.data.inputs import KEPT_BATCHES, Inputs
-from harness.environments import recipes, store, wheels
+from harness.environments import recipes, side_by_side, store, wheels
 from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
@@ -200,19 +200,23 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     """
     on_gpus = {(trial.framework, trial.release) for trial in plan.planned
                if recipes.device_of(trial.device_kind) == "cuda"}
-    ready = Environments()
     comparison = plan.comparison or {}
     own = {**comparison.get("local", {}), **comparison.get("wheels", {})}
     releases = dict.fromkeys((trial.framework, trial.release,
                               trial.side if trial.side in own else "") for trial in plan.planned)
-    for framework, release, side in releases:
-        name = f"{framework}=={release}" + (f" of {side}" if side else "")
+
+    def make(framework: str, release: str, side: str) -> Environment | BuildFailed:
         kind: recipes.Device = "cuda" if (framework, release) in on_gpus else "cpu"
         try:
-            ready[name] = _environment(plan, (framework, release, kind), own.get(side), note)
+            return _environment(plan, (framework, release, kind), own.get(side), note)
         except BuildFailed as failure:
             note(str(failure))
-            ready[name] = failure
+            return failure
+
+    made = side_by_side.make_all([partial(make, *each) for each in releases])
+    ready = Environments({f"{framework}=={release}" + (f" of {side}" if side else ""): environment
+                          for (framework, release, side), environment in zip(releases, made,
+                                                                             strict=True)})
     return {**ready, **_with_loaders(plan, ready, note)}
 
 

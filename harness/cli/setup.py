@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -87,16 +88,25 @@ def build_environments(
     specs: Annotated[list[str], typer.Argument(metavar="FRAMEWORK[==RELEASE]...")],
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Build environments; one that exists is left as it is."""
+    """Build environments, several at a time; one that exists is left as it is."""
     from harness.campaign.campaign import choose_device
-    from harness.environments import store
+    from harness.environments import side_by_side, store
     from harness.machine import hardware
 
     known([device], DEVICES, "--device")
     kind = choose_device(device, hardware.describe())
-    for framework, release in [recipes.parse(spec) for spec in specs]:
-        built = store.build(framework, release, kind, dim)
+
+    def make(framework: str, release: str) -> store.BuildFailed | None:
+        try:
+            built = store.build(framework, release, kind, dim)
+        except store.BuildFailed as failure:
+            return failure
         say(f"{framework}=={release} ({kind}): {built.interpreter}")
+        return None
+
+    for failure in side_by_side.make_all([partial(make, *recipes.parse(spec)) for spec in specs]):
+        if failure:
+            raise failure
 
 
 @data_app.command("list")

@@ -1,14 +1,13 @@
 """Installs a recipe: a virtual environment, its packages by pip, and what its script compiles."""
 
 import http.client
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.environments import sizes
-from harness.environments.commands import ask, clean_variables
+from harness.environments.commands import ask, clean_variables, run_logged
 from harness.environments.interpreters import Python
 from harness.environments.places import new_log, python_in, root
 from harness.environments.recipes import Device, Recipe
@@ -95,24 +94,13 @@ def site_of(python: Path) -> Path:
 
 def logged(command: list[str], log: Path, progress: Progress) -> None:
     """Run `command` with its output in `log`. Raises BuildFailed with the last lines."""
-    # The child inherits the lock, see store._lock: hence close_fds=False.
-    with (
-        log.open("a", encoding="utf-8") as file,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, text=True, errors="replace",
-                         env=clean_variables(), close_fds=False) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                file.write(line)
-                file.flush()
-                if line.strip().startswith(SHOWN):
-                    progress(f"  {line.strip()[:120]}")
-        except BaseException:
-            process.kill()
-            raise
-        code = process.wait()
+    name = log.name.partition("-")[0]
+
+    def tell(line: str) -> None:
+        if line.startswith(SHOWN):
+            progress(f"  {name}: {line[:120]}")
+
+    code = run_logged(command, log, tell)
     if code != 0:
         lines = log.read_text(encoding="utf-8").splitlines()
         # pip lists all releases that it knows in one line.

@@ -216,7 +216,8 @@ def choose_python(framework: str, recipe: Recipe, progress: Progress) -> Python:
     try:
         return interpreters.find(versions)
     except NoPython as absent:
-        return uv.bring(versions, root(), absent, progress)
+        with _lock("uv", progress):
+            return uv.bring(versions, root(), absent, progress)
 
 
 def _key(framework: str, release: str, device: Device, recipe: Recipe, python: str) -> str:
@@ -289,4 +290,8 @@ def _lock(name: str, progress: Progress) -> Iterator[None]:
         except BlockingIOError:
             progress(f"{name}: another process is building it; waiting")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            # The pip of another build that runs beside this one has inherited it too.
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -81,7 +81,7 @@ def test_a_build_makes_a_complete_environment_with_its_lock(machine):
         python=f"{PYTHON}.7", packages=(f"numpy=={RELEASE}", "six==1.0"), variables={}, origin="built")
     assert built.key.startswith(f"reference-{RELEASE}-cpu-") and folders(machine) == [built.key]
     assert json.loads((folder / "environment.json").read_text())["schema_version"] == 1
-    assert told[1:] == ["  Installing collected packages: numpy"]
+    assert told[1:] == ["  reference: Installing collected packages: numpy"]
     assert "Collecting numpy" in (machine / "envs/logs" / f"{built.key}.log").read_text()
 
 
@@ -262,7 +262,7 @@ def test_a_script_runs_after_pip_and_goes_on_where_it_failed(machine, compiled):
     told: list[str] = []
     built = build(told)
     assert (built.interpreter.parent.parent / "library.so").exists() and pip_calls(machine) == 2
-    assert told[-2:] == [f"{built.key}: {compiled}", "  ==> compiling"]
+    assert told[-2:] == [f"{built.key}: {compiled}", "  reference: ==> compiling"]
     assert "chatter" in (machine / "envs/logs" / f"{built.key}.log").read_text()
 
 
