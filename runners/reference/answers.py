@@ -77,10 +77,11 @@ class Answers(Built):
         Returns the loss's relative error, and of every gradient and running statistic the errors
         of its coefficient and its norm and its distance, as `errors_of` has them.
         """
-        exact, (loss,) = self._once(self.runner)
+        self._prepare(self.runner)
+        exact, loss = self._once(self.runner)
         worst, losses = {}, []
         for run in range(runs):
-            found, (its_loss,) = self._rounded_once(precision, seed * runs + run)
+            found, its_loss = self._rounded_once(precision, seed * runs + run)
             losses.append(abs(its_loss / loss - 1))
             for name in exact:
                 errors = errors_of(found[name], exact[name])
@@ -94,14 +95,15 @@ class Answers(Built):
         Each gradient is divided by the norm of that without dropout. `Masks` says of what the
         answer consists.
         """
-        exact, (loss,) = self._once(self.runner)
+        self._prepare(self.runner)
+        exact, loss = self._once(self.runner)
         other = runner.Runner(Task(self.task.network, self.task.batch, dropout=True, seed=seed,
                                    devices=self.task.devices))
         self._prepare(other)
         found = {name: Masks(gradient) for name, gradient in exact.items()}
         losses = []
         for _ in range(runs):
-            gradients, (its_loss,) = self._once(other)
+            gradients, its_loss = self._once(other)
             losses.append(its_loss / loss)
             for name, masks in found.items():
                 masks.add(gradients[name])
@@ -141,23 +143,24 @@ class Answers(Built):
 
     def _rounded_once(self, precision, seed):
         """As `_once`, by a reference that rounds at random. It is freed before the next one."""
-        return self._once(rounded_runner(Task(self.task.network, self.task.batch, seed=seed,
-                                              devices=self.task.devices, dropout=False), precision))
+        other = rounded_runner(Task(self.task.network, self.task.batch, seed=seed,
+                                    devices=self.task.devices, dropout=False), precision)
+        self._prepare(other)
+        return self._once(other)
 
     def _prepare(self, runner):
         runner.load(self.drawn)
         runner.feed(*self.ring, residence="device")
 
     def _once(self, runner):
-        """Return by name the gradients and moved statistics of one step, and its loss.
+        """Return by name the gradients and moved statistics of a first step, and its loss.
 
-        Each gate of an LSTM has its own entry, such as `lstm1.bias.f`.
+        The runner has loaded its weights and stays as it is. Each gate of an LSTM has its own
+        entry, such as `lstm1.bias.f`.
         """
-        self._prepare(runner)
-        gradients = runner.gradients()
-        runner.step()
-        found = {name: value - name.endswith(".variance")
-                 for name, value in runner.statistics().items()}
+        loss, gradients = runner.differentiate(*runner.ring[0])
+        gradients = dict(gradients)
+        found = runner.moved()
         for layer in runner.layers:
             for name in layer["parameters"]:
                 full = layer["name"] + "." + name
@@ -166,7 +169,7 @@ class Answers(Built):
                     found.update((full + "." + gate, gates["ifgo".index(gate)]) for gate in "ifgo")
                 else:
                     found[full] = gradients[full]
-        return found, [runner.loss()]
+        return found, loss
 
 
 class Masks:

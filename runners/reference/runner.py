@@ -58,21 +58,14 @@ class Runner(protocol.Runner):
             f"{layer['name']}.{kind}": np.full(layer["output_shape"][0], start)
             for layer in self.layers if layer["op"] == "batch_norm"
             for kind, start in (("mean", 0.0), ("variance", 1.0))}
-        self.first = None
 
     def feed(self, inputs, targets, residence):
         self.ring = [(self._place(x) if residence == "device" else x, y)
                      for x, y in zip(inputs, targets)]
         self.position = 0
-        # Loss and gradients of batch 0 at the present parameters, once they were asked for.
-        self.first = None
 
     def step(self):
-        batch = self.position % len(self.ring)
-        first, self.first = self.first, None
-        if not first or batch:
-            first = self.differentiate(*self.ring[batch])
-        self.last_loss, gradients = first
+        self.last_loss, gradients = self.differentiate(*self.ring[self.position % len(self.ring)])
         for name, gradient in gradients:
             self.update(name, gradient)
         self.track()
@@ -83,13 +76,6 @@ class Runner(protocol.Runner):
 
     def loss(self):
         return self.last_loss
-
-    def gradients(self):
-        loss, gradients = self.differentiate(*self.ring[0])
-        gradients = dict(gradients)
-        # A check's first step wants the same again.
-        self.first = loss, list(gradients.items())
-        return gradients
 
     def schedule(self, rate, decay):
         self.rate, self.decay = rate, decay
@@ -165,6 +151,15 @@ class Runner(protocol.Runner):
             kept = self.attributes[name.partition(".")[0]]["running"]
             self.running[name] *= kept
             self.running[name] += (1 - kept) * moment
+
+    def moved(self):
+        """Return how far the moments of the last batch move a start: 0, of a variance 1."""
+        found = {}
+        for name, moment in self.moments.items():
+            kept = self.attributes[name.partition(".")[0]]["running"]
+            start = float(name.endswith(".variance"))
+            found[name] = start * kept + (1 - kept) * moment - start
+        return found
 
     def forward(self, x):
         """Return the last layer's output, and what each layer saved for its backward pass."""
