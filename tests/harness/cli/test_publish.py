@@ -20,8 +20,8 @@ EARLY, LATE = (RECORDED.with_name(name) for name in ("h200x2-model-parallel-2026
 KINDS = (
     "bisect-jax-0.10.2-cpu-2026-11-21", "calibration-jax-0.10.2-cpu-2026-11-21", "compare-jax-0.9.2-0.10.2-cpu-2026-11-21",
     "cpu-accuracy-2026-11-24", "cpu-inference-resnet50-2026-11-25", "cpu-links-2026-11-21", "cpu-strategies-2026-11-21",
-    "h200-convolutions-2026-11-21", "h200-fcn5-alexnet-traced-2026-11-21", "h200-gemm-2026-11-21", "h200-layers-2026-11-21",
-    "h200-pytorch-jax-explained-2026-11-21", "h200-reference-ratio-lstm32-2026-11-28", "proof-h200-2026-11-25",
+    "h200-convolutions-2026-11-21", "h200-stock-2026-11-24", "h200-gemm-2026-11-21", "h200-layers-2026-11-21",
+    "h200-stock-explained-2026-11-24", "h200-reference-ratio-lstm32-2026-11-28", "proof-h200-2026-11-25",
     "verify-2026-11-21", LATE.name)
 
 
