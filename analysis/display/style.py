@@ -16,6 +16,7 @@ from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.display.palette import SeriesStyle
@@ -23,6 +24,7 @@ from analysis.display.palette import SeriesStyle
 INK = "#24292f"
 GRID = "#d0d7de"
 LINES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+HATCHES = (None, "///", "...", "xxx")
 DASHED = (0, (4, 3))
 # Sizes in inches.
 PANEL = (4.3, 2.9)
@@ -119,6 +121,17 @@ def line(style: SeriesStyle) -> dict[str, Any]:
     return {"color": style.colour, "marker": style.marker, "markersize": 6, "markeredgewidth": 1.4,
             "markerfacecolor": "none" if style.number else style.colour,
             "linestyle": LINES[style.number % len(LINES)]}
+
+
+def bar_legend(styles: Mapping[str, SeriesStyle]) -> list[Patch]:
+    """Return a legend's handle for each series of bars."""
+    return [Patch(label=name, **bar(style)) for name, style in styles.items()]
+
+
+def bar(style: SeriesStyle) -> dict[str, Any]:
+    """Turn a style into arguments of `Axes.bar`: hatched from the second series on."""
+    return {"facecolor": "none" if style.number else style.colour, "edgecolor": style.colour,
+            "linewidth": 1.2, "hatch": HATCHES[style.number % len(HATCHES)]}
 
 
 def one_two_five(axis: Axis) -> None:

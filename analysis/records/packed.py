@@ -128,7 +128,8 @@ def read_text(file: Path) -> str:
     if len(content) > MOST_BYTES:
         raise BadRecords(f"{found}: holds more than {MOST_BYTES:,} bytes; restore it from a copy")
     try:
-        return content.decode("utf-8")
+        # A spreadsheet begins what it saves with a byte order mark.
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadRecords(f"{found}: line {line}: not UTF-8; restore it from a copy") from None

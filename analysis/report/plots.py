@@ -67,7 +67,8 @@ def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
         axes.set_ylabel(f"{name} ({unit})")
         axes.grid(axis="y")
         _scale(axes, panel[columns] / scale, steep=not one)
-    style.finish(figure, title, style.legend(styles))
+    bars = all(panel["batch"].nunique() == 1 for _, panel in panels)
+    style.finish(figure, title, style.bar_legend(styles) if bars else style.legend(styles))
     return figure
 
 
@@ -120,9 +121,9 @@ def losses(trials: pd.DataFrame, windows: pd.DataFrame,
                       linewidth=width, zorder=2 + position,
                       linestyle=LINES[position % len(LINES)], marker=".", markersize=width + 5)
             if trial["verified"] != "yes":
-                # Losses start high, so the lower left corner is empty.
-                corner = (0.03, 0.03 + 0.09 * len(axes.texts))
-                axes.annotate(f"{trial['series']}: not verified", corner,
+                # Losses fall, so the upper right corner is empty.
+                corner = (0.97, 0.97 - 0.09 * len(axes.texts))
+                axes.annotate(f"{trial['series']}: not verified", corner, ha="right", va="top",
                               xycoords="axes fraction", fontsize=8)
         axes.set_xscale("log")
         style.one_two_five(axes.xaxis)
@@ -160,8 +161,7 @@ def _scale(axes: Axes, values: pd.DataFrame, steep: bool) -> None:
 def _draw(axes: Axes, places: Any, values: Any, own: SeriesStyle, width: float) -> None:
     """Draw values as bars of a width, or as a line without, with the intervals that are known."""
     if width:
-        axes.bar(places, values[0], 0.9 * width, color="none" if own.number else own.colour,
-                 edgecolor=own.colour, linewidth=1.2, hatch="///" if own.number else None)
+        axes.bar(places, values[0], 0.9 * width, **style.bar(own))
     else:
         axes.plot(places, values[0], linewidth=1.3, **style.line(own))
     if len(values) == 3:

@@ -28,8 +28,10 @@ def remarks(campaign: Campaign) -> list[str]:
         return []
     cores = [known[name] for name in noticed]
     ends = dict.fromkeys(f"{each:.2g}" for each in (min(cores), max(cores)))
+    rows = "row" if len(known) == 1 else "rows"
+    rows += " was" if len(noticed) == 1 else " were"
     return [f"Other programs used {' to '.join(ends)} of {_logical(campaign)} processors while "
-            f"{len(noticed)} of {len(known)} rows were timed. They slow frameworks down unequally: "
+            f"{len(noticed)} of {len(known)} {rows} timed. They slow frameworks down unequally: "
             "stop them and measure again before you compare."]
 
 

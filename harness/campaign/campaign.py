@@ -105,6 +105,8 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
         dirty = pass_gate(plan.machine, plan.gpus, plan.allow_dirty)
         trials = [trial.trial for trial in plan.trials]
         recorder = Recorder.resume(folder, trials, _conditions(plan)) if resume else None
+        for text in recorder.repairs if recorder else ():
+            listener.note(text)
         with Session.open(plan, listener, folder / "logs") as session:
             if plan.comparison and not recorder:
                 rehearse(plan, session)

@@ -10,6 +10,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ class Folder:
 
     def meta(self) -> dict[str, Any]:
         """Return what the first page says now."""
-        meta: dict[str, Any] = json.loads((self.folder / self.page).read_text(encoding="utf-8"))
+        text = (self.folder / self.page).read_text(encoding="utf-8-sig")
+        meta: dict[str, Any] = json.loads(text)
         return meta
 
     def add(self, key: str, values: Sequence[str]) -> None:
@@ -90,6 +92,8 @@ class Recorder(Folder):
         self.changes: list[str] = []
         # Processes that are measured again on resume, and why.
         self.again: dict[repair.Key, str] = {}
+        # Says which damaged tables were mended on resume.
+        self.repairs: list[str] = []
 
     @classmethod
     def create(cls, folder: Path, page: Mapping[str, Any]) -> "Recorder":
@@ -134,11 +138,23 @@ class Recorder(Folder):
         if was != here:
             recorder.changes.append(f"on {', '.join(here) or 'no cluster'} instead of "
                                     f"{', '.join(was) or 'no cluster'}")
+        recorder.keep_damaged(again, not again and campaign.processes.empty)
         for name, columns in TABLES.items():
             file = folder / f"{name}.csv"
             if file.exists() or name in OF_EVERY_CAMPAIGN:
                 _replace(file, _text_of(getattr(campaign, name), columns))
         return recorder
+
+    def keep_damaged(self, again: Mapping[repair.Key, str], nothing_finished: bool) -> None:
+        """Copy tables that lost processes to logs/, because resuming writes them without those."""
+        names = {name for name in TABLES if any(f" {name}.csv " in why for why in again.values())}
+        for name in names | ({"processes"} if nothing_finished else set()):
+            file = self.folder / f"{name}.csv"
+            if file.is_file() and file.read_bytes().count(b"\n") > 1:
+                copy = self.folder / "logs" / f"{file.name}.damaged"
+                shutil.copyfile(file, copy)
+                self.repairs.append(f"{file} was damaged: what it lost is measured again, and "
+                                    f"{copy} keeps what it was")
 
     def finished(self) -> set[tuple[str, int]]:
         """Return the (trial, process) pairs that need not run again."""

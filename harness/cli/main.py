@@ -12,6 +12,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
@@ -176,11 +177,19 @@ def _end_as_by_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+def _print_in_any_encoding() -> None:
+    """Let a terminal that lacks a character, as in `é.yaml`, show its escape code instead."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Run the command line; wrong use prints its message and exits with 2."""
     from analysis.records.text import BadRecords
 
     _end_as_by_ctrl_c()
+    _print_in_any_encoding()
     if not sys.warnoptions:
         warnings.showwarning = _show_warning
     # A crash in a native library, such as NVML, then prints where. It needs an open stderr.

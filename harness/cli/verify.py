@@ -107,7 +107,7 @@ def matrix(rows: list[dict[str, Any]]) -> Table:
     what = "output" if any("output_error" in row for row in rows) else "gradient"
     names = list(dict.fromkeys(_name(row) for row in rows))
     table = Table("network", *names,
-                  caption="A number means same: the error that rounding does not explain.",
+                  caption="A number means same. It is the error beyond what rounding explains.",
                   title=f"Largest relative {what} error against the reference")
     for network in dict.fromkeys(row["network"] for row in rows):
         cells = {_name(row): row for row in rows if row["network"] == network}

@@ -89,7 +89,9 @@ def read(word: str, framework: str = "") -> Side:
         spec = f"{wheel.framework}=={wheel.release}"
         return Side(name or word.rpartition("/")[2], spec, tuning, wheel=wheel)
     if not name:
-        return Side(word, *split(word))
+        spec, tuning = split(word)
+        recipes.load(spec.partition("==")[0])
+        return Side(word, spec, tuning)
     if not framework:
         raise WrongUse(f"{brief(word, 100)}: a local build; say what it is, as in --as pytorch")
     recipes.parse(framework)

@@ -3,16 +3,21 @@
 import os
 from pathlib import Path
 
+from harness.errors import WrongUse
 from harness.validation import CHECKOUT, OWN
 
 
 def root() -> Path:
     """Return the folder of all environments.
 
-    It is $DLBENCH_ENVS, or `.envs` in the checkout, or `dlbench/envs` in the user's cache.
+    It is $DLBENCH_ENVS, or `.envs` in the checkout, or `dlbench/envs` in the user's cache. Raises
+    WrongUse if it is a file.
     """
     own = OWN / (".envs" if OWN == CHECKOUT else "envs")
-    return Path(os.environ.get("DLBENCH_ENVS") or own).expanduser().absolute()
+    folder = Path(os.environ.get("DLBENCH_ENVS") or own).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise WrongUse(f"{folder}: is a file; name a folder in DLBENCH_ENVS, or unset it")
+    return folder
 
 
 def python_in(folder: Path) -> Path:

@@ -60,7 +60,7 @@ def mended(folder: Path, columns: Mapping[str, Sequence[str]]) -> tuple[Campaign
     except UNREADABLE as error:
         fault = BadRecords(f"{folder}: its records cannot be read: {error}")
     try:
-        meta = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))
+        meta = json.loads((folder / "campaign.json").read_text(encoding="utf-8-sig"))
         tables = {name: _read(folder / f"{name}.csv", columns[name],
                               {trial["trial"] for trial in meta["trials"]}) for name in columns}
         counted = bool(meta["suite"].get("telemetry") and meta.get("telemetry", {}).get("sources"))
@@ -125,7 +125,7 @@ def _read(file: Path, columns: Sequence[str], trials: Iterable[str]) -> Table:
 def _text_of(file: Path) -> str:
     content = file.read_bytes()
     whole = gzip.decompress(content) if file.suffix == packed.SUFFIX else content
-    return whole.decode("utf-8", "replace")
+    return whole.decode("utf-8-sig", "replace")
 
 
 def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: bool,

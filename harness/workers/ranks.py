@@ -250,7 +250,7 @@ class Ranks(Worker):
             except queue.Empty:
                 if self.process.poll() is not None and self.lines.empty():
                     reason = (f"the launcher ended during '{command}' with exit code "
-                              f"{self.process.returncode}; log: {self.log_tail()}")
+                              f"{self.process.returncode}; {self.log_note()}")
                     raise self._failed("crashed", reason) from None
             else:
                 if line is None:
@@ -297,7 +297,7 @@ class Ranks(Worker):
             self.process.wait(timeout=LAST_WORDS_SECONDS)
         if oom_kills() > self.oom_kills:
             return Failed("out_of_memory", f"rank {rank}: '{command}': {KILLED}")
-        reason = f"rank {rank} ended during '{command}'; log: {self.log_tail()}"
+        reason = f"rank {rank} ended during '{command}'; {self.log_note()}"
         return self._failed("crashed", reason)
 
     def _missing(self, done: set[int]) -> str:

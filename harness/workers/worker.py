@@ -191,6 +191,10 @@ class Worker:
         """The last three lines of the worker's log that have words, joined."""
         return " | ".join(self._said()[-3:])[-600:]
 
+    def log_note(self) -> str:
+        """The end of a failure's reason."""
+        return f"log: {self.log_tail() or 'empty'}"
+
     def _said(self) -> list[str]:
         text = tail(self.log, LOG_BYTES).decode(errors="replace")
         return [line.strip() for line in text.splitlines() if any(map(str.isalnum, line))]
@@ -241,7 +245,7 @@ class Worker:
         return self._failed("timed_out", reason)
 
     def _late(self, command: str, limit: float, who: str = "") -> Failed:
-        reason = f"{who}no answer to '{command}' within {limit:.0f} s; log: {self.log_tail()}"
+        reason = f"{who}no answer to '{command}' within {limit:.0f} s; {self.log_note()}"
         return self._failed("timed_out", reason)
 
     def _failed(self, kind: str, reason: str) -> Failed:
@@ -261,11 +265,11 @@ class Worker:
             code = self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return Failed("protocol", f"'{command}': the worker closed its answers but lives on; "
-                                      f"log: {self.log_tail()}")
+                                      f"{self.log_note()}")
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
             return Failed("out_of_memory", f"'{command}': {KILLED}")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        reason = f"the worker ended during '{command}' with {how}; log: {self.log_tail()}"
+        reason = f"the worker ended during '{command}' with {how}; {self.log_note()}"
         return self._failed("crashed", reason)
 
 

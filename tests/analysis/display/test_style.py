@@ -25,3 +25,10 @@ def test_title_and_legend_fit_the_figure(count):
     assert heading.get_window_extent().width <= style.TITLE * figure.bbox.width
     assert heading.get_text().replace("\n", " ") == TITLE
     assert ("\n" in heading.get_text()) == (count == 1)
+
+
+def test_a_legend_of_bars_shows_their_hatches():
+    styles = {name: SeriesStyle("#000000", "*", number) for number, name in enumerate(NAMES)}
+    hatches = [handle.get_hatch() for handle in style.bar_legend(styles)]
+    assert hatches == [None, "///", "...", "xxx"]
+    assert [handle.get_label() for handle in style.bar_legend(styles)] == list(NAMES)

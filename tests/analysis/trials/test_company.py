@@ -39,7 +39,14 @@ def test_only_rows_with_company_are_counted(made, tmp_path):
     beside(made, 0.0, [lonely])
     beside(made, 1.2, crowded)
     [remark] = company.remarks(reader.read(made.write(tmp_path)))
-    assert f"while {len(crowded)} of {len(crowded) + 1} rows were timed" in remark
+    assert len(crowded) == 1 and "while 1 of 2 rows was timed" in remark
+
+
+def test_one_row_is_counted_in_the_singular(made, tmp_path):
+    crowded, *_ = [trial["trial"] for trial in made.meta["trials"]]
+    beside(made, 0.8, [crowded])
+    [remark] = company.remarks(reader.read(made.write(tmp_path)))
+    assert "while 1 of 1 row was timed" in remark
 
 
 @pytest.mark.parametrize("change", [{"nodes": 2}, {}])

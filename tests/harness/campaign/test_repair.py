@@ -1,5 +1,6 @@
 """A campaign whose files were damaged goes on: what they lost is measured again, the row says so, and the audit passes."""
 
+import codecs
 import csv
 import fcntl
 import json
@@ -114,6 +115,28 @@ def test_what_was_lost_is_measured_again_and_the_row_says_so(campaign_folder, na
     again = f"measured again: its rows in {name}.csv were damaged"
     said = [again in row["reason"] for row in table(campaign_folder).values()]
     assert any(said) is (name != "processes")
+
+
+@pytest.mark.parametrize("name", ["windows", "processes"])
+def test_a_table_in_another_encoding_is_kept_beside_what_is_measured_again(campaign_folder, name):
+    file = campaign_folder / f"{name}.csv"
+    file.write_bytes(file.read_text().encode("utf-16"))
+    recorder = resumed(campaign_folder)
+    copy = campaign_folder / "logs" / f"{name}.csv.damaged"
+    assert copy.read_bytes().startswith(codecs.BOM_UTF16)
+    assert recorder.repairs == [f"{file} was damaged: what it lost is measured again, and {copy} keeps what it was"]
+
+
+@pytest.mark.parametrize("name", ["windows.csv", "processes.csv", "counters.csv", "campaign.json"])
+def test_a_byte_order_mark_loses_nothing(campaign_folder, name):
+    file = campaign_folder / name
+    before = reader.read(campaign_folder)
+    file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    assert reader.read(campaign_folder).processes.equals(before.processes)
+    if file.suffix == ".csv":
+        recorder = resumed(campaign_folder)
+        assert (len(recorder.finished()), recorder.again, recorder.repairs) == (4, {}, [])
+        assert not file.read_bytes().startswith(codecs.BOM_UTF8)
 
 
 def test_a_whole_campaign_measures_nothing_again(campaign_folder):

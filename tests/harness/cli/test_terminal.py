@@ -1,6 +1,7 @@
 """What reaches the terminal: names as they are, nothing that steers it, and no traceback of a stopped command."""
 
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -45,3 +46,11 @@ from harness.start import main
 main()"""
     stopped = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (1, "", "dlbench: stopped\n")
+
+
+def test_a_terminal_that_lacks_a_character_shows_its_escape_code(tmp_path):
+    folder = shutil.copytree(RECORDED, tmp_path / "\xe9")
+    done = subprocess.run([sys.executable, "-m", "harness.start", "report", str(folder)], cwd=ROOT, capture_output=True,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False, timeout=600)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\xe9/report.html" in done.stdout

@@ -180,7 +180,7 @@ def test_what_is_meant_for_live_comparisons_is_refused_of_recorded_ones(dlbench,
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["same", "nobody"], "unknown framework nobody"),
+    (["same", "nobody"], "dlbench: unknown framework nobody; "),
     (["same", "same:turbo"], "same:turbo: unknown tuning turbo"),
     (["same", "slow", "--repeats", "3"], "--repeats: calibrates a machine with a release against itself; same and slow are two"),
     (["same", "slow", "--resume"], "--resume: name the comparison's folder with --out DIR"),

@@ -5,6 +5,7 @@ The Python found on PATH is a shell script that acts as python, venv and pip, so
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.environments import install, interpreters, recipes, store
+from harness.environments import install, interpreters, places, recipes, store
 from harness.errors import WrongUse
 from harness.workers import launch
 from harness.workers.worker import Failed, Unsupported
@@ -443,3 +444,12 @@ def test_what_an_environment_adds_to_sees_its_packages(machine, tmp_path):
     said = subprocess.run([ours / "bin/python", "-c", "import there; print(there.word)"], check=True,
                           capture_output=True, text=True).stdout
     assert said == "seen\n"
+
+
+def test_a_file_is_no_place_for_environments(tmp_path, monkeypatch):
+    file = tmp_path / "envs"
+    monkeypatch.setenv("DLBENCH_ENVS", str(file))
+    assert places.root() == file
+    file.touch()
+    with pytest.raises(WrongUse, match=re.escape(f"{file}: is a file; name a folder in DLBENCH_ENVS, or unset it")):
+        places.root()

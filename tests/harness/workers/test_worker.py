@@ -278,6 +278,18 @@ def test_a_process_that_cannot_be_killed_does_not_hang_the_driver(ready, monkeyp
     run.process.wait(timeout=60)
 
 
+def test_a_worker_that_is_killed_in_silence_has_an_empty_log(tmp_path):
+    worker = Worker(sys.executable, "tests.faults.reference", tmp_path / "log")
+    try:
+        worker.ask("hello", limit=60)
+        worker.log.write_text("")
+        worker.process.kill()
+        with pytest.raises(Failed, match=r"^(crashed: )?the worker ended during 'hello' with signal SIGKILL; log: empty$"):
+            worker.ask("hello", limit=60)
+    finally:
+        worker.end()
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: None])
 def test_a_log_that_a_worker_replaced_is_neither_waited_for_nor_read(tmp_path, make):
     worker = Worker(sys.executable, "tests.faults.reference", tmp_path / "log")
