@@ -79,6 +79,7 @@ class Gap:
     """How much longer B's step takes than A's, in seconds, and why.
 
     parts: class, part, seconds_a, seconds_b, difference_seconds, share; together the difference.
+        A share is NaN where no difference is seen.
     details: class, arithmetic, transposition, activity and the three columns of seconds.
     phases: phase, the columns of seconds, low, high; empty unless both sides timed phases.
     """
@@ -89,6 +90,11 @@ class Gap:
     parts: pd.DataFrame
     details: pd.DataFrame
     phases: pd.DataFrame
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the steps differ by more than chance."""
+        return is_seen(self.difference)
 
     @property
     def explained_seconds(self) -> float:
@@ -127,8 +133,13 @@ def explain(a: Side, b: Side) -> Gap:
         name = f"element-wise and optimiser ({fused[0]} fuses them)"
         parts = _with_optimiser(parts, name)
     parts["difference_seconds"] = parts["seconds_b"] - parts["seconds_a"]
-    parts["share"] = parts["difference_seconds"] / found.value if found.value else math.nan
+    parts["share"] = parts["difference_seconds"] / (found.value if is_seen(found) else math.nan)
     return Gap(a, b, found, parts, _details(a, b), _phases(a, b))
+
+
+def is_seen(difference: bootstrap.Estimate) -> bool:
+    """Return whether a difference is more than chance."""
+    return difference.value != 0 and not difference.contains(0.0)
 
 
 def label(part: str, a: Side, b: Side) -> str:

@@ -49,11 +49,11 @@ def parts(gap: Gap) -> pd.DataFrame:
     residual = rows["class"] == RESIDUAL
     whole = pd.DataFrame([{
         "part": "step", "seconds_a": gap.a.step_seconds, "seconds_b": gap.b.step_seconds,
-        "difference_seconds": gap.difference.value,
-        "share": 1.0 if gap.difference.value else float("nan")}])
+        "difference_seconds": gap.difference.value, "share": 1.0}])
     table = pd.concat([rows[~residual], rows[residual], whole])
+    shares = {"of the difference": table["share"].map(lambda it: percent(it, ".1f"))}
     return pd.DataFrame({"part": table["part"], **_times(gap, table),
-                         "of the difference": table["share"].map(lambda it: percent(it, ".1f"))})
+                         **(shares if gap.is_seen else {})})
 
 
 def details(gap: Gap) -> pd.DataFrame:
@@ -75,8 +75,9 @@ def phases(gap: Gap) -> pd.DataFrame:
 
 def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
     a, b = gap.a.breakdown.trial, gap.b.breakdown.trial
-    title = (f"Why {gap.b.name} and {gap.a.name} differ: {a['network']}, batch {a['batch']}, "
-             f"{a['precision']}")
+    what = (f"Why {gap.b.name} and {gap.a.name} differ" if gap.is_seen else
+            f"On what {gap.b.name} and {gap.a.name} spend their steps")
+    title = f"{what}: {a['network']}, batch {a['batch']}, {a['precision']}"
     return Page(title, [
         Notes(words.sentences(gap)),
         page.Figure("explain", partial(waterfall, gap)),

@@ -42,7 +42,8 @@ def waterfall(gap: Gap) -> Figure:
                       textcoords="offset points", fontsize=8, fontweight="bold")
     axes.set_xlim(0, 1.2 * max(last, *ends))
     axes.set_xlabel(f"time of a mini-batch ({unit})")
-    style.finish(figure, f"Where the difference of {number(last - first)} {unit} comes from")
+    style.finish(figure, f"Where the difference of {number(last - first)} {unit} comes from"
+                 if gap.is_seen else "No difference is seen: the parts cancel")
     return figure
 
 

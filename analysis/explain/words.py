@@ -36,7 +36,7 @@ FASTER_THAN_FP32 = 1.1
 def sentences(gap: Gap) -> list[str]:
     """Say what the parts mean, the largest first, and what could be done."""
     said = [headline(gap)]
-    if gap.difference.value and not gap.difference.contains(0.0):
+    if gap.is_seen:
         large = gap.parts[gap.parts["share"].abs() >= LARGE]
         said += [_part(gap, row)
                  for row in large.sort_values("share", ascending=False).to_dict("records")]
@@ -48,7 +48,7 @@ def headline(gap: Gap) -> str:
     slower, faster = _ordered(gap)
     unit, scale = gap.unit
     found = gap.difference
-    if found.contains(0.0):
+    if not gap.is_seen:
         a, b = (number(side.step_seconds / scale) for side in (gap.a, gap.b))
         return (f"No difference is seen between {gap.a.name} and {gap.b.name}: {a} and {b} {unit} "
                 "a step. The parts below cancel.")

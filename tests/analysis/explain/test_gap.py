@@ -131,6 +131,9 @@ def test_kernels_that_ran_side_by_side_when_timed_are_said_to_be_the_residual():
 def test_no_difference_is_said_to_be_none():
     same = explain(FAST, replace(FAST, name="again"))
     assert words.sentences(same)[0].startswith("No difference is seen between fast and again: 1.00 and 1.00 ms a step.")
+    # A share of what may be nothing says nothing.
+    assert same.parts["share"].isna().all()
+    assert "of the difference" not in report.parts(same) and "of the difference" in report.parts(explain(FAST, SLOW))
 
 
 def test_equal_arithmetic_is_told_by_its_rates():
