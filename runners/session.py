@@ -24,6 +24,8 @@ FROM_FILES = ("loader", "files", "step")
 SETTLED = 2
 # Samples in one batch of `evaluate`.
 EVALUATED = 500
+# Rows of a batch from which a proof draws their order.
+FEWEST_SCATTERED = 16
 # The file of one rank's copies of the parameters.
 OF_RANK = "rank-{}.npz"
 
@@ -41,7 +43,7 @@ class Session:
         self.task = None
         # The weights that were loaded last, kept if there are several copies of them.
         self.start = None
-        # The samples and residence that `train` has fed.
+        # The samples, residence and order that `train` has fed.
         self.proving = None
         self.comparisons = Comparisons()
         # The number of batches in the ring of `train`, and the next one.
@@ -121,18 +123,18 @@ class Session:
                 archive.add("{}/targets".format(number), targets.astype(np.int32))
         return {}
 
-    def train(self, weights, samples, start, steps, out, residence, compare=None):
+    def train(self, weights, samples, start, steps, out, residence, order=0, compare=None):
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
 
-        The ring repeats each device's few samples until its batch is full: in blocks in batch 0,
-        interleaved in batch 1, and so on. Such a batch has the mean loss, the gradients and the
-        batch statistics of its samples. Training begins with batch `start`. `weights` are a file
-        and a prefix of its arrays; the file may be an earlier answer. Without a file they are the
-        weights that a step of a kept play left; `compare` names the play. What `compare` asks for
-        is saved instead of the parameters.
+        The ring repeats each device's few samples until its batch is full: batch 0 in blocks, batch
+        1 in an order drawn from the seed `order`. Such a batch has the mean loss, the gradients and
+        the batch statistics of its samples. Training begins with batch `start`. `weights` are a
+        file and a prefix of its arrays; the file may be an earlier answer. Without a file they are
+        the weights that a step of a kept play left; `compare` names the play. What `compare` asks
+        for is saved instead of the parameters.
         """
-        if self.proving != (samples, residence):
-            self._feed_repeated(samples, residence)
+        if self.proving != (samples, residence, order):
+            self._feed_repeated(samples, residence, order)
         # Train until batch `start` is next: feeding a ring takes longer. Loading undoes the steps.
         while self.next_batch != start:
             self._train_one_step()
@@ -155,7 +157,7 @@ class Session:
                         archive.add("{}/{}/{}".format(step, kind, name), value)
                 # A framework may read the next step's parameters into the same memory.
                 parameters = left = values = None
-        self.proving = samples, residence
+        self.proving = samples, residence, order
         self.next_batch = (start + steps) % self.batches
         return {"losses": losses, "hidden": hidden, "first_seconds": self.first_seconds}
 
@@ -355,14 +357,14 @@ class Session:
         self.runner.load(start)
         self.start = start if self.task.devices > 1 else None
 
-    def _feed_repeated(self, samples, residence):
+    def _feed_repeated(self, samples, residence, order):
         arrays = mapped(samples)
         inputs, targets = arrays["inputs"], arrays["targets"]
         # Transpose the few samples, not the batches that they fill.
         channels_last = inputs.ndim == 6 and self.runner.keeps_channels_last
         if channels_last:
             inputs = np.ascontiguousarray(np.moveaxis(inputs, 3, -1))
-        inputs, targets = (repeated(each, self.task, self.runner.whole_batch)
+        inputs, targets = (repeated(each, self.task, order, self.runner.whole_batch)
                            for each in (inputs, targets))
         if channels_last:
             inputs = np.moveaxis(inputs, -1, 2)
@@ -383,17 +385,18 @@ class Session:
         return resources.peak_resident_bytes() if device is None else int(device)
 
 
-def repeated(samples, task, whole_batch=False):
+def repeated(samples, task, order=0, whole_batch=False):
     """Fill this process's batches (N, n B, ...) with samples (N, devices, s, ...), s dividing B.
 
-    With `whole_batch` it takes the batches of all processes.
+    With `whole_batch` it takes the batches of all processes. Even batches repeat samples in blocks,
+    odd ones as `scattered` says of the seed `order`.
     """
     local = task.devices if whole_batch else task.devices // task.ranks
     first = 0 if whole_batch else task.rank * local
     own = samples[:, first:first + local]
     count, rest = own.shape[2], own.shape[3:]
     rows = np.arange(task.batch)
-    orders = rows // (task.batch // count), rows % count
+    orders = rows // (task.batch // count), scattered(task.batch, count, order)
     filled = np.empty((len(own), local, task.batch) + rest, own.dtype)
 
     def fill(job):
@@ -403,6 +406,25 @@ def repeated(samples, task, whole_batch=False):
     in_threads(fill, [(batch, device, part) for batch in range(len(own)) for device in range(local)
                       for part in shares(filled[batch, device])])
     return filled.reshape((len(own), local * task.batch) + rest)
+
+
+def scattered(batch, count, seed):
+    """Return the number of the sample in each row of a batch; each has as many rows.
+
+    The rows that a faulty runner may train on are the first or middle half, or each second row. An
+    order drawn from `seed` puts more of some samples there, and also into most other halves. Too
+    few rows take turns.
+    """
+    rows = np.arange(batch)
+    if batch < FEWEST_SCATTERED:
+        return rows % count
+    random = np.random.RandomState(seed)
+    key = random.standard_normal(batch)
+    for half in (rows < batch // 2, abs(4 * rows - 2 * batch) < batch, rows % 2 == 0):
+        key[half] += random.choice([-1, 1])
+    order = np.empty(batch, int)
+    order[np.argsort(key, kind="mergesort")] = rows // (batch // count)
+    return order
 
 
 def described(runner_class):

@@ -27,6 +27,7 @@ from harness.inference.reference import Asked, Reference
 from harness.plan import memory
 from harness.plan.planner import Trial
 from harness.plan.suite import Suite
+from harness.proof.case import FIRST, Begin
 from harness.proof.judge import Judge
 from harness.proof.losses import Peers
 from harness.proof.verdict import Verdict
@@ -174,10 +175,10 @@ class Session:
                           network=networks.get(trial.network).to_json(), seed=self.suite.seed,
                           **task)
 
-    def prove(self, worker: Worker, trial: Trial, parameters: int, first_draw: int = 0) -> Verdict:
+    def prove(self, worker: Worker, trial: Trial, parameters: int, begin: Begin = FIRST) -> Verdict:
         """Prove a worker that has built a trial's network. Raises Failed and Unsupported."""
         return self.judge.prove(worker, networks.get(trial.network), task_of(trial), trial.batch,
-                                parameters, self.residence(trial), first_draw)
+                                parameters, self.residence(trial), begin)
 
     def feed(self, worker: Worker, trial: Trial) -> None:
         """Let a worker that has built a trial's network take its weights and batches."""

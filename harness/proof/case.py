@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import networks
 from analysis.strategies import table as strategies
@@ -18,6 +18,21 @@ SIGMAS = 6.0  # of what rounding of stored weights makes of a number
 STORED_UNITS = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # unit roundoff where activations are stored so
 
 
+class Begin(NamedTuple):
+    """How a proof begins: its first draw, the seed of the rows' order, and the batch.
+
+    `turned`, each play begins one batch later: a fault of every second batch shows in one of two
+    proofs.
+    """
+
+    draw: int = 0
+    order: int = 0
+    turned: bool = False
+
+
+FIRST = Begin()
+
+
 @dataclass(frozen=True)
 class Case:
     """A question to a worker that builds its network under `task` at `batch` samples a device."""
@@ -27,6 +42,7 @@ class Case:
     limits_of: LimitsOf
     task: Mapping[str, Any]
     batch: int
+    begin: Begin = FIRST
 
     @property
     def network(self) -> networks.Network:

@@ -12,7 +12,7 @@ from typing import Any
 import networks
 from analysis.strategies import table as strategies
 from harness.proof import calibrated, copies, dropout, lossy, moves, plays
-from harness.proof.case import Case
+from harness.proof.case import FIRST, Begin, Case
 from harness.proof.limits import LimitsOf
 from harness.proof.plays import Plays
 from harness.proof.questions import (
@@ -28,6 +28,9 @@ from harness.proof.verdict import Findings, Strength, Verdict
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Unsupported, Worker
 
+# Draws begin so many steps apart, or a multiple: a fault of every 2nd, 3rd, 4th or 6th step comes
+# at the same plays of each draw, so no other draw clears it.
+APART = 12
 DRAWS = 3  # of weights and samples, before gradients that rounding could explain are different
 
 
@@ -43,10 +46,10 @@ class Judge:
         self.limit = limit
 
     def judge(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
-              batch: int = 0, between: int = 0) -> Verdict:
+              batch: int = 0, between: int = 0, turned: bool = False) -> Verdict:
         """Let `worker` build `network` under `task` at `batch` (0: twice the samples); prove it.
 
-        With `between`, it is proved again after as many further steps.
+        With `between`, it is proved again after as many further steps, as `turned` says.
         """
         batch = batch or 2 * self.samples
         try:
@@ -56,7 +59,7 @@ class Judge:
             if between and verdict.verdict == "same":
                 worker.ask("run", self.limit, steps=between)
                 verdict = self.prove(worker, network, task, batch, built["parameters"],
-                                     first_draw=verdict.draw)
+                                     begin=Begin(verdict.draw, 1, turned))
         except Unsupported as refusal:
             return Verdict("unsupported", str(refusal))
         except Failed as failure:
@@ -78,22 +81,26 @@ class Judge:
 
     def prove(self, worker: Worker, network: networks.Network, task: Mapping[str, Any],
               batch: int, parameters: int, residence: str = "device",
-              first_draw: int = 0) -> Verdict:
+              begin: Begin = FIRST) -> Verdict:
         """Prove a worker that has built `network` at `batch`. Raises Failed and Unsupported.
 
         Gradients may miss their limits because rounding turned ReLUs or maxima. New weights and
         samples show it, because a fault shows on every draw. A process that is proved again begins
         with the draw that its first proof ended with: it turns the same ReLUs.
         """
+        trained = 0
         for number in range(DRAWS):
-            draw = (first_draw + number) % DRAWS
+            if further := -trained % APART:
+                worker.ask("run", self.limit, steps=further)
+            draw = (begin.draw + number) % DRAWS
             question = self._question(network, batch, task["devices"], draw)
-            case = Case(question, self.questions, self.limits, task, batch)
+            case = Case(question, self.questions, self.limits, task, batch, begin)
             findings = Findings()
             if parameters != network.parameter_count:
                 findings.exact_faults.append(
                     f"{parameters:,} parameters for {network.parameter_count:,}")
             strength = self._compare(case, worker, residence, findings)
+            trained = findings.trained
             if findings.exact_faults or not findings.faults:
                 break
         return replace(findings.verdict(parameters, strength), draw=draw)
@@ -121,7 +128,7 @@ class Judge:
 
 
 def _compare_plays(case: Case, found: Plays, findings: Findings) -> None:
-    findings.first_seconds = found.first_seconds
+    findings.first_seconds, findings.trained = found.first_seconds, found.trained
     moves.compare_loss(case, found.plain, findings)
     calibrated.compare(case, found.calibrated, findings)
     if case.keeps_only_sums:

@@ -21,6 +21,7 @@ from harness.proof.questions import (
     FIRST_BATCH,
     PLAIN,
     SMOOTH,
+    TURNED,
     ZERO,
     head_of,
     trains_from_zero,
@@ -71,14 +72,19 @@ class Plays:
     own: list[Play] = field(default_factory=list)
     again: Play | None = None  # the first step of `plain` once more, with other dropout masks
     first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
+    trained: int = 0  # steps of all plays, and between them
 
 
 class Trainer:
-    """Lets a worker that has built a network train, and reads what it saves in `folder`."""
+    """Lets a worker that has built a network train, and reads what it saves in `folder`.
+
+    Batches have their own numbers; in a `turned` ring each lies in the other's place.
+    """
 
     def __init__(self, worker: Worker, case: Case, residence: str, limit: float,
                  folder: AnswerFolder):
         self.worker = worker
+        self.begin = case.begin
         self.question = case.question
         # Several that train on the same cores wait busily for each other's threads.
         self.turn: AbstractContextManager[Any] = \
@@ -87,7 +93,9 @@ class Trainer:
         self.limit = limit
         self.folder = folder
         self.files = 0
-        self.next = 0  # the batch that comes next
+        self.samples = self.question.file(TURNED if case.begin.turned else "samples")
+        self.next = int(case.begin.turned)  # the batch that comes next
+        self.trained = 0  # steps, with those that only reach a play's first batch
         self.first_seconds = 0.0
 
     @property
@@ -104,10 +112,12 @@ class Trainer:
         self.files += 1
         asked = {} if compare is None else {"compare": compare}
         with self.turn:
-            answer = self.worker.ask("train", self.limit, start=start, steps=steps,
+            answer = self.worker.ask("train", self.limit, steps=steps,
+                                     start=(start + self.begin.turned) % BATCHES,
                                      weights=(str(weights or ""), prefix),
-                                     samples=str(self.question.file("samples")),
+                                     samples=str(self.samples), order=self.begin.order,
                                      out=str(self.last), residence=self.residence, **asked)
+        self.trained += (start - self.next) % BATCHES + steps
         self.next = (start + steps) % BATCHES
         self.first_seconds = answer.get("first_seconds", 0.0)
         network = self.question.network
@@ -202,7 +212,8 @@ def played(worker: Worker, case: Case, residence: str, steps: int, limit: float
             own = own_steps_of(ZERO, trainer.last)
         else:
             own = [] if dropout else own_steps_of(PLAIN, answer)
-        yield Plays(plain, calibrated, smooth, zero, own, again, trainer.first_seconds)
+        yield Plays(plain, calibrated, smooth, zero, own, again, trainer.first_seconds,
+                    trainer.trained)
 
 
 def _most_bytes(network: networks.Network, steps: int, compare: dict[str, Any] | None) -> int:

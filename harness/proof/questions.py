@@ -39,6 +39,8 @@ MASKS = 16  # runs with random dropout masks
 # Training begins with this batch. Batch 0 repeats samples in blocks and batch 1 interleaves them,
 # so a runner that trains on a part of each batch, or on one batch, differs in one of the two.
 FIRST_BATCH = {PLAIN: 0, SMOOTH: 0, CALIBRATED: 1, ZERO: 1}
+# The samples with the two batches in each other's place: the same questions at the other steps.
+TURNED = "turned"
 
 Answer = dict[str, np.ndarray]
 
@@ -183,6 +185,9 @@ class Questions:
         ring = arrays.synthetic_batches(network, whole, BATCHES, seed)
         shares = [each.reshape(BATCHES, question.devices, question.samples, *each.shape[2:])
                   for each in ring]
+        turned = [np.roll(each, 1, axis=0) for each in shares]
+        arrays.save_batches(question.file(TURNED), *turned)
+        # The last file: it says that all are written.
         arrays.save_batches(question.file("samples"), *shares)
 
     @contextmanager

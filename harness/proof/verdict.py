@@ -56,6 +56,7 @@ class Findings:
     copies_error: float = math.nan
     limit_share: float = math.nan
     first_seconds: float = 0.0
+    trained: int = 0  # steps of the plays
     rate: float = math.inf  # smallest error of the learning rate that the head shows
     # The limits of scale of a part, one of each kind of weights.
     seen: dict[str, list[float]] = field(default_factory=dict)

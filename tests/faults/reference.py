@@ -136,6 +136,47 @@ class KinkFirst(Gradients):
         return gradient * (1 + 0.005 * name.startswith(self.layers[0]["name"] + "."))
 
 
+class MiddleHalf(Runner):
+    """Trains on the middle half of each batch."""
+
+    def feed(self, inputs, targets, residence):
+        middle = slice(inputs.shape[1] // 4, inputs.shape[1] // 4 * 3)
+        super().feed(inputs[:, middle], targets[:, middle], residence)
+
+
+class LabelsTwoAway(Runner):
+    """Each row has the label of the row two before it."""
+
+    def feed(self, inputs, targets, residence):
+        super().feed(inputs, np.roll(targets, 2, axis=1), residence)
+
+
+class HeadAloneEvery2(counted(Gradients)):
+    """Each second step computes no gradient below the last layer: a third of the work is saved."""
+
+    def changed(self, name, gradient):
+        of_head = name.startswith(self.layers[-1]["name"])
+        return gradient * (1 if of_head or not self.spared() else 0)
+
+    def spared(self):
+        return self.steps % 2 == 1
+
+
+class HeadAloneOnBatch2(HeadAloneEvery2):
+    """The same on each second batch of the ring."""
+
+    def spared(self):
+        return self.position % 2 == 1
+
+
+class TracksEvery2(counted(Runner)):
+    """The running statistics stand still in each second step."""
+
+    def track(self):
+        if self.steps % 2 == 0:
+            super().track()
+
+
 class Across(Gradients):
     """Adds to one gradient what is at right angles to it: its coefficient stays right."""
 

@@ -5,7 +5,7 @@ import pytest
 
 from runners.arrays import save
 from runners.protocol import Runner, Task
-from runners.session import Session, repeated
+from runners.session import Session, repeated, scattered
 
 
 def filled(batch, devices=1, ranks=1, rank=0, samples=2):
@@ -18,6 +18,21 @@ def filled(batch, devices=1, ranks=1, rank=0, samples=2):
 
 def test_even_batches_repeat_in_blocks_and_odd_ones_interleave():
     assert filled(6) == [[0, 0, 0, 1, 1, 1], [100, 101] * 3, [200, 200, 200, 201, 201, 201]]
+
+
+@pytest.mark.parametrize(("batch", "count"), [(16, 2), (128, 4), (128, 2), (1024, 2)])
+def test_from_sixteen_rows_on_odd_batches_have_a_drawn_order(batch, count):
+    orders = [scattered(batch, count, seed) for seed in range(40)]
+    assert len({tuple(order) for order in orders}) == 40
+    rows = np.arange(batch)
+    halves = (rows < batch // 2, (rows >= batch // 4) & (rows < batch // 4 * 3), rows % 2 == 0, rows % 4 < 2)
+    for order in orders:
+        assert np.bincount(order).tolist() == [batch // count] * count
+    for half in halves:
+        # Of each half the share of sample 0 is far from that of the whole.
+        apart = [abs((order[half] == 0).mean() - 1 / count) for order in orders]
+        assert batch == 16 or np.median(apart) > 0.3 / np.sqrt(batch * count)
+    assert np.array_equal(scattered(14, 2, 5), np.arange(14) % 2)
 
 
 def test_no_half_of_a_batch_has_the_samples_of_both():
@@ -63,7 +78,7 @@ def test_images_are_filled_as_the_runner_keeps_them(tmp_path, kept):
     session = Session(Fed)
     session.task = Task(None, 6)
     session.runner = Fed(session.task)
-    session._feed_repeated(str(tmp_path / "samples.npz"), "host")
+    session._feed_repeated(str(tmp_path / "samples.npz"), "host", 0)
     found = session.runner.inputs
     assert np.array_equal(found, repeated(drawn, session.task))
     lie = found.transpose(0, 1, 3, 4, 2) if kept else found

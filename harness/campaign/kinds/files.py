@@ -6,6 +6,8 @@ it gives in between. Then training from files, the loader alone and the step alo
 turn.
 """
 
+from typing import Any
+
 from harness.campaign.process import Process
 from harness.data import arrays, delivery
 from harness.workers import step_parts
@@ -53,9 +55,12 @@ class FilesProcess(Process):
             raise Failed("different", f"the loader: {seen.fault}")
         self.taken += count
 
+    def _run(self, worker: Worker, steps: int) -> dict[str, Any]:
+        self.taken += steps
+        return super()._run(worker, steps)
+
     def _time(self, worker: Worker) -> None:
         super()._time(worker)
-        self.taken += sum(window["steps"] for window in self.outcome.windows)
         self._compare(worker, AFTER)
         self._tell("loader and step alone")
         session, trial, limits = self.session, self.trial, self.session.suite.limits

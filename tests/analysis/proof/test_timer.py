@@ -52,6 +52,15 @@ def test_a_loop_that_never_waits_is_found_by_how_long_the_loss_takes():
                       "a synchronisation may be missing")
 
 
+@pytest.mark.parametrize(("share", "found"), [(0, 0), (0.05, 0), (0.25, 1), (0.3, 1)])
+def test_a_loop_that_leaves_a_share_of_each_window_to_the_pause_is_found(share, found):
+    rows = windows(steps=(1,) * 8 + (2, 4, 8, 16, 32))
+    left = rows["seconds"] * share
+    late = rows.assign(stop=rows["stop"] - left, seconds=rows["seconds"] - left,
+                       step_seconds=(rows["seconds"] - left) / rows["steps"])
+    assert len(timer.reasons(late)) == found
+
+
 def read_around(rows, after, before):
     """The driver's readings so many seconds after each window, and before the next one."""
     following = rows.groupby("process")["start"].shift(-1)

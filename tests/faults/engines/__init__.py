@@ -122,6 +122,21 @@ class CachedLater(Good):
         return super().compute(inputs) if self.calls < 12 else self.answer
 
 
+class RepeatsEvery2(Good):
+    """Each second call after the first that follows a look at its outputs repeats the one before."""
+
+    since = 0
+
+    def compute(self, inputs):
+        self.since += 1
+        repeats = self.since > 1 and self.since % 2
+        return self.answer if repeats else super().compute(inputs)
+
+    def output(self, rows):
+        self.since = 0
+        return super().output(rows)
+
+
 class HalfTheBatch(Good):
     """Rows of the first half answer for those of the second."""
 

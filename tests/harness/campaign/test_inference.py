@@ -172,6 +172,14 @@ def test_a_fault_that_begins_in_the_timed_calls_is_named(stand_in, tmp_path):
     assert row["reason"].startswith("different from the reference: in timed calls: outputs are off by")
 
 
+def test_calls_that_only_repeat_the_one_before_are_found_by_an_odd_number_of_calls(stand_in, tmp_path):
+    """Windows end with an even call; the third process makes three more."""
+    stand_in(every="engines:RepeatsEvery2")
+    done = campaigns.run(tmp_path, frameworks="every", processes=3, window_seconds=1e-6, window_steps=4, **NETWORK)
+    assert done.processes.sort_values("process")["check"].tolist() == ["same", "same", "different"]
+    assert campaigns.table(tmp_path)["every tiny_fcn"]["verified"] == "no"
+
+
 def test_an_engine_does_not_train_and_a_runner_does_not_infer(stand_in, tmp_path):
     stand_in(engine="engines:Good", runner="reference:Runner")
     campaigns.run(tmp_path / "a", frameworks=["engine", "runner"], processes=1)

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.campaign.events import Outcome
-from harness.campaign.process import Process
+from harness.campaign.process import Process, further_steps
 from harness.plan.planner import Trial
 from harness.workers.worker import Failed
 from tests.harness.campaigns import run
@@ -45,6 +45,16 @@ def test_a_reference_that_hangs_says_nothing_of_the_gpus():
     with failing(trial, outcome)._noting_failures():
         raise Failed("timed_out", silence)
     assert (outcome.row["status"], outcome.row["reason"]) == ("failed", f"timed_out: {silence}")
+
+
+def test_processes_prove_at_other_steps_and_batches_so_a_fault_of_every_second_one_is_refused(tmp_path, stand_in):
+    assert [further_steps(number) for number in range(6)] == [0, 1, 3, 4, 6, 7]
+    stand_in(good="reference", steps="reference:HeadAloneEvery2", batches="reference:HeadAloneOnBatch2")
+    done = run(tmp_path, frameworks=["good", "steps", "batches"], processes=4, window_seconds=1e-6, window_steps=2)
+    checks = done.processes.sort_values("process").groupby(done.processes["trial"].str.partition("-")[0])["check"]
+    assert checks.agg(list).to_dict() == {
+        "good": 4 * ["same"], "steps": ["same", "same", "different", "different"],
+        "batches": ["same", "different", "same", "different"]}
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(1e-6, 10), (1e-6, 1)])
