@@ -43,7 +43,7 @@ class Session:
         self.task = None
         # The weights that were loaded last, kept if there are several copies of them.
         self.start = None
-        # The samples, residence and order that `train` has fed.
+        # The samples and residence that `train` has fed.
         self.proving = None
         self.comparisons = Comparisons()
         # The number of batches in the ring of `train`, and the next one.
@@ -123,18 +123,18 @@ class Session:
                 archive.add("{}/targets".format(number), targets.astype(np.int32))
         return {}
 
-    def train(self, weights, samples, start, steps, out, residence, order=0, compare=None):
+    def train(self, weights, samples, start, steps, out, residence, compare=None):
         """Train `steps` steps from `weights`; save what each leaves behind, by step, kind and name.
 
         The ring repeats each device's few samples until its batch is full: batch 0 in blocks, batch
-        1 in an order drawn from the seed `order`. Such a batch has the mean loss, the gradients and
-        the batch statistics of its samples. Training begins with batch `start`. `weights` are a
-        file and a prefix of its arrays; the file may be an earlier answer. Without a file they are
-        the weights that a step of a kept play left; `compare` names the play. What `compare` asks
-        for is saved instead of the parameters.
+        1 in a drawn order. Such a batch has the mean loss, the gradients and the batch statistics
+        of its samples. `samples` are a file and the seed of the order. Training begins with batch
+        `start`. `weights` are a file and a prefix of its arrays; the file may be an earlier answer.
+        Without a file they are the weights that a step of a kept play left; `compare` names the
+        play. What `compare` asks for is saved instead of the parameters.
         """
-        if self.proving != (samples, residence, order):
-            self._feed_repeated(samples, residence, order)
+        if self.proving != (samples, residence):
+            self._feed_repeated(*samples, residence=residence)
         # Train until batch `start` is next: feeding a ring takes longer. Loading undoes the steps.
         while self.next_batch != start:
             self._train_one_step()
@@ -157,7 +157,7 @@ class Session:
                         archive.add("{}/{}/{}".format(step, kind, name), value)
                 # A framework may read the next step's parameters into the same memory.
                 parameters = left = values = None
-        self.proving = samples, residence, order
+        self.proving = samples, residence
         self.next_batch = (start + steps) % self.batches
         return {"losses": losses, "hidden": hidden, "first_seconds": self.first_seconds}
 
@@ -357,7 +357,7 @@ class Session:
         self.runner.load(start)
         self.start = start if self.task.devices > 1 else None
 
-    def _feed_repeated(self, samples, residence, order):
+    def _feed_repeated(self, samples, order, residence):
         arrays = mapped(samples)
         inputs, targets = arrays["inputs"], arrays["targets"]
         # Transpose the few samples, not the batches that they fill.

@@ -115,7 +115,7 @@ class Trainer:
             answer = self.worker.ask("train", self.limit, steps=steps,
                                      start=(start + self.begin.turned) % BATCHES,
                                      weights=(str(weights or ""), prefix),
-                                     samples=str(self.samples), order=self.begin.order,
+                                     samples=(str(self.samples), self.begin.order),
                                      out=str(self.last), residence=self.residence, **asked)
         self.trained += (start - self.next) % BATCHES + steps
         self.next = (start + steps) % BATCHES

@@ -78,7 +78,7 @@ def test_images_are_filled_as_the_runner_keeps_them(tmp_path, kept):
     session = Session(Fed)
     session.task = Task(None, 6)
     session.runner = Fed(session.task)
-    session._feed_repeated(str(tmp_path / "samples.npz"), "host", 0)
+    session._feed_repeated(str(tmp_path / "samples.npz"), 0, "host")
     found = session.runner.inputs
     assert np.array_equal(found, repeated(drawn, session.task))
     lie = found.transpose(0, 1, 3, 4, 2) if kept else found
