@@ -64,8 +64,8 @@ def sides_of(campaign: Campaign) -> tuple[Side, Side]:
 
 
 def recorded(campaign: Campaign) -> Side:
-    """Make a side of a whole recorded campaign."""
-    return Side(campaign.meta["name"], campaign, summary.summarise(campaign))
+    """Make a side of a whole recorded campaign, by the name that its folder has now."""
+    return Side(campaign.folder.resolve().name, campaign, summary.summarise(campaign))
 
 
 def repeats_of(campaign: Campaign) -> list[Campaign]:

@@ -25,9 +25,9 @@ from analysis.statistics.bootstrap import Estimate
 
 @pytest.fixture
 def side(tmp_path):
-    """Write records as a campaign of a name and make a side of them."""
+    """Write records into a folder of a name and make a side of them, which bears it."""
     def make(made, name):
-        made.meta["name"] = name
+        made.meta["name"] = "as it was measured"
         return verdicts.recorded(reader.read(made.write(tmp_path / name)))
     return make
 
@@ -65,6 +65,10 @@ def test_the_same_records_show_no_difference_and_what_could_have_been_seen(pair)
     row = only(verdicts.compare(*pair()))
     assert (row["verdict"], row["ratio"]) == (NO_DIFFERENCE, 1.0)
     assert row["visible"] == pytest.approx(max(1 / row["ratio_low"], row["ratio_high"]) - 1)
+
+
+def test_sides_bear_the_names_that_their_folders_have_now(pair):
+    assert [side.name for side in pair()] == ["old", "new"]
 
 
 def test_two_processes_tell_nothing(pair):

@@ -130,7 +130,7 @@ def test_one_bit_sends_in_time_what_it_did_not_send_at_once(worker_for, tmp_path
             worker.ask("hello", 300)
             worker.ask("build", 60, network=network.to_json(), batch=2, **task)
             worker.ask("train", 60, start=0, steps=40, residence="device", weights=(str(tmp_path / "weights.npz"), ""),
-                       samples=str(tmp_path / "samples.npz"), out=str(tmp_path / "out.npz"))
+                       samples=(str(tmp_path / "samples.npz"), 0), out=str(tmp_path / "out.npz"))
         with np.load(tmp_path / "weights.npz") as start, np.load(tmp_path / "out.npz") as out:
             moves[strategy] = [np.concatenate([(out[f"{step}/parameters/{name}"] - start[name]).ravel()
                                                for name in network.parameter_shapes]) for step in (1, 40)]

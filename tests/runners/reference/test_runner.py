@@ -313,7 +313,7 @@ def test_a_session_trains_and_runs(residence, tmp_path):
     with np.load(batches) as arrays:
         samples = {name: arrays[name][:, None] for name in arrays.files}
     np.savez(tmp_path / "samples.npz", **samples)
-    trained = session.train((weights, ""), str(tmp_path / "samples.npz"), 0, 3, str(tmp_path / "out.npz"), residence)
+    trained = session.train((weights, ""), (str(tmp_path / "samples.npz"), 0), 0, 3, str(tmp_path / "out.npz"), residence)
     session.load(weights)
     session.feed(batches, residence)
     run = session.run(3)

@@ -70,7 +70,7 @@ def test_batches_from_host_memory_train_exactly_as_batches_on_the_device(worker,
     found = {}
     for residence in ("device", "host"):
         out = tmp_path / f"{residence}.npz"
-        worker.ask("train", 120, weights=(str(tmp_path / "weights.npz"), ""), samples=str(tmp_path / "samples.npz"),
+        worker.ask("train", 120, weights=(str(tmp_path / "weights.npz"), ""), samples=(str(tmp_path / "samples.npz"), 0),
                    start=0, steps=4, out=str(out), residence=residence)
         with np.load(out) as saved:
             found[residence] = {name: saved[name] for name in saved.files}
