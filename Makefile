@@ -13,13 +13,16 @@ JOBS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare verify report publish docs check test test-slow test-all clean
+.PHONY: help setup dev bench compare verify report publish docs check test test-slow test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 setup:  ## make .venv with the dlbench command in it; nothing to do while pyproject.toml stays as it is
 	@scripts/setup
+
+dev:  ## setup, and the tools for tests, checks and docs
+	@scripts/setup dev
 
 bench: setup  ## measure SUITE (a small one without a GPU; with several GPUs scaling too) and print its report
 	status=0; for suite in $(SUITE); do $(DLBENCH) run $$suite || status=$$?; done; exit $$status
@@ -35,24 +38,24 @@ verify: setup  ## prove that every framework trains the same networks
 report: setup  ## make tables, plots and a page from CAMPAIGNS (default: all under results/)
 	$(DLBENCH) report $(or $(CAMPAIGNS),$(error no campaign under results/; run `make bench` first))
 
-publish: setup  ## audit everything under results/, write the site to site/ and the docs to site/docs
+publish: dev  ## audit everything under results/, write the site to site/ and the docs to site/docs
 	$(DLBENCH) publish
 	$(MAKE) docs
 
-docs: setup  ## build the documentation into site/docs; lost links and pages are errors
+docs: dev  ## build the documentation into site/docs; lost links and pages are errors
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 
-check: setup  ## lint, types, import borders and documentation
+check: dev  ## lint, types, import borders and documentation
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -m pytest -q tests/test_borders.py
 	$(MAKE) docs
 
-test: setup  ## make the environments of FRAMEWORKS where absent, then run all but the slow tests; those of other frameworks skip
+test: dev  ## make the environments of FRAMEWORKS where absent, then run all but the slow tests; those of other frameworks skip
 	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
 	$(PYTHON) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGUMENTS)
 
-test-slow: setup  ## run the tests that `make test` leaves out
+test-slow: dev  ## run the tests that `make test` leaves out
 	$(DLBENCH) env build $(FRAMEWORKS) --device cpu
 	$(PYTHON) -m pytest -n $(JOBS) -m slow $(PYTEST_ARGUMENTS)
 

@@ -43,7 +43,7 @@ def violations(page: Path, *options: str) -> list[str]:
     """The rules of axe-core that `page` breaks, each with the place where it does first."""
     package = importlib.util.find_spec("axe_core_python")
     if not package:
-        pytest.skip("no axe-core here: pip install axe-core-python, or make setup")
+        pytest.skip("no axe-core here: pip install axe-core-python, or make dev")
     source = Path(package.origin).with_name("axe.min.js").as_uri()
     told = """
       const { violations } = await axe.run({ resultTypes: ["violations"] });
