@@ -1,5 +1,6 @@
 """Several environments at a time: all at once, in order, and none goes on after an error."""
 
+import subprocess
 import threading
 import time
 from functools import partial
@@ -59,3 +60,18 @@ def test_an_environment_that_cannot_be_built_costs_no_other_one(monkeypatch):
     result = CliRunner().invoke(app, ["env", "build", "mxnet", "reference", "--device", "cpu"])
     assert isinstance(result.exception, BuildFailed) and str(result.exception) == "mxnet: no"
     assert "(cpu): /here/python" in result.output
+
+
+def test_a_lock_is_given_back_while_a_program_that_inherited_it_lives(monkeypatch, tmp_path):
+    monkeypatch.setenv("DLBENCH_ENVS", str(tmp_path))
+    told = []
+    with store._lock("one", told.append), subprocess.Popen(["sleep", "100"], close_fds=False) as other:
+        try:
+            with store._lock("two", told.append):
+                later = subprocess.Popen(["sleep", "100"], close_fds=False)
+            with store._lock("two", told.append):
+                assert told == [], "it waited for another build's program"
+        finally:
+            for each in (other, later):
+                each.kill()
+            later.wait()
