@@ -89,7 +89,8 @@ def compare_momentum(case: Case, found: Plays, findings: Findings) -> None:
             if not findings.allows(abs(error.coefficient), allowed):
                 strays.setdefault(name, error)
             if allowed < 2 * EXACT or name in strays:
-                worst = max(worst, abs(error.coefficient), key=nan_last)
+                beyond = distances.quotient(error.beyond_rounding, error.size)
+                worst = max(worst, abs(error.coefficient), beyond, key=nan_last)
     findings.momentum_error = worst
     if strays:
         name = max(strays, key=lambda name: nan_last(abs(strays[name].coefficient)))

@@ -33,7 +33,7 @@ class Verdict:
     parameters: int = 0
     loss_error: float = math.nan
     gradient_error: float = math.nan  # largest distance of a layer's gradient
-    trajectory_error: float = math.nan  # largest error of a tensor's momentum
+    trajectory_error: float = math.nan  # of a tensor's momentum, in scale or direction
     copies_error: float = math.nan  # of several devices whose copies are not equal in every bit
     failure: str = ""  # the kind, where the worker failed instead of answering
     strength: Strength = Strength()
