@@ -22,6 +22,8 @@ from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_r
 FROM_FILES = ("loader", "files", "step")
 # Steps before a window of a part.
 SETTLED = 2
+# Rounds of the ring in which a GPU's step settles: XLA records CUDA graphs after the first step.
+FIRST_ROUNDS = 2
 # Samples in one batch of `evaluate`.
 EVALUATED = 500
 # Rows of a batch from which a proof draws their order.
@@ -48,7 +50,7 @@ class Session:
         self.comparisons = Comparisons()
         # The number of batches in the ring of `train`, and the next one.
         self.batches = self.next_batch = 0
-        # How long the network's first step took, in which some frameworks compile.
+        # How long the network's first steps took, in which some frameworks compile.
         self.first_seconds = None
         self.parts = {}
         # The framework's own loader of files, while one is open.
@@ -135,6 +137,10 @@ class Session:
         """
         if self.proving != (samples, residence):
             self._feed_repeated(*samples, residence=residence)
+        if self.first_seconds is None and self.task.device == "cuda":
+            # Whole rounds of the ring, so that the same batch comes next.
+            windows = [timed_run(self.runner, 1) for _ in range(FIRST_ROUNDS * self.batches)]
+            self.first_seconds = sum(stop - start for start, stop in windows)
         # Train until batch `start` is next: feeding a ring takes longer. Loading undoes the steps.
         while self.next_batch != start:
             self._train_one_step()

@@ -207,7 +207,7 @@ class Process:
         begin = Begin(self.draw, 2 * self.number + after, turned=after and self.number % 2 == 1)
         verdict = self.session.prove(worker, self.trial, int(row["parameters"]), begin)
         self.draw = verdict.draw
-        # What compiles in the first step belongs to building.
+        # What compiles in the first steps belongs to building.
         elapsed = time.monotonic() - began
         first = 0.0 if after else min(verdict.first_seconds, elapsed)
         row["build_seconds"] += first

@@ -71,7 +71,7 @@ class Plays:
     # runner that has just loaded what the step before left.
     own: list[Play] = field(default_factory=list)
     again: Play | None = None  # the first step of `plain` once more, with other dropout masks
-    first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
+    first_seconds: float = 0.0  # of the first steps, in which some frameworks compile
     trained: int = 0  # steps of all plays, and between them
 
 

@@ -38,7 +38,7 @@ class Verdict:
     failure: str = ""  # the kind, where the worker failed instead of answering
     strength: Strength = Strength()
     limit_share: float = math.nan  # the largest error as a share of what was allowed
-    first_seconds: float = 0.0  # of the network's first step, in which some frameworks compile
+    first_seconds: float = 0.0  # of the first steps, in which some frameworks compile
     draw: int = 0  # of weights and samples, which the proof ended with
 
 

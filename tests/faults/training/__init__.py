@@ -205,6 +205,27 @@ def no_momentum_after(Runner, number):
     return NoMomentumAfter
 
 
+def momentum_bits(Runner, number):
+    """Momentum is kept in `number` bits a weight, with one scale a tensor."""
+    own = of_framework(Runner)
+
+    class MomentumBits(counted(Runner)):
+        def step(self):
+            super().step()
+            own.write(self, {key: in_bits(value, number) for key, value in own.read(self).items()
+                             if key[0] == "velocity"})
+
+    return MomentumBits
+
+
+def in_bits(values, number):
+    """Round to 2**number - 1 levels around zero, or to signs, and keep the projection on `values`."""
+    unit = np.abs(values).max() / max(2 ** (number - 1) - 1, 1) or 1.0
+    rounded = np.sign(values) if number == 1 else np.round(values / unit)
+    along = np.vdot(rounded, values)
+    return rounded * (np.vdot(values, values) / along if along else 0)
+
+
 def gates_swapped(Runner, number):
     """The gates f and o of each LSTM are taken for one another; parameters are given back right."""
 
@@ -252,6 +273,7 @@ GENERIC = {
     "NormFrozen": frozen(of_norm),
     "GateFrozen": gate_frozen,
     "NoMomentumAfter": no_momentum_after,
+    "MomentumBits": momentum_bits,
     "GatesSwapped": gates_swapped,
 }
 

@@ -331,6 +331,32 @@ def test_a_session_trains_and_runs(residence, tmp_path):
         assert all(arrays[name].dtype == np.float64 and np.array_equal(arrays[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.parametrize(("device", "steps"), [("cuda", [2 * 2 + 1, 2]), ("cpu", [1, 2])])
+def test_a_gpu_settles_for_two_rounds_of_the_ring_before_its_first_play(device: str, steps: list[int], tmp_path):
+    class Counting(Runner):
+        stepped = 0
+
+        def step(self):
+            super().step()
+            type(self).stepped += 1
+
+    network = networks.get("tiny_fcn")
+    weights, batches = write_arrays(tmp_path, network)
+    with np.load(batches) as arrays:
+        np.savez(tmp_path / "samples.npz", **{name: arrays[name][:2, None] for name in arrays.files})
+    session = Session(Counting)
+    session.build(network=network.to_json(), batch=4)
+    session.task.device = device
+    losses = []
+    for wanted in steps:
+        before = Counting.stepped
+        trained = session.train((weights, ""), (str(tmp_path / "samples.npz"), 0), 0, 1,
+                                str(tmp_path / "out.npz"), "host")
+        assert Counting.stepped - before == wanted
+        losses += trained["losses"]
+    assert losses[0] == losses[1]
+
+
 def test_a_session_at_rest_holds_no_network_and_builds_another(tmp_path):
     held = []
 
