@@ -19,9 +19,10 @@ from networks import work
 OUT_OF_MEMORY = "out_of_memory: "
 HALF = ("bf16", "fp16")
 REFERENCE_BYTES = 8
-# The GPU memory that a waiting process holds. One of ResNet-50 at batch 256 in bf16 held 15 GiB of
-# an H100 in PyTorch and 21 in TensorFlow and JAX, whose pools double, where a step needs 4.5.
-TIMES_LEAST, CONTEXT_BYTES = 4, 1.5 * 2**30
+# The GPU memory that a waiting process holds, in times of what its step needs at least, and more. On
+# H200s ResNet-50 held 2.8 times as much in PyTorch. It held 5.3 times in TensorFlow and JAX, whose
+# pools double. LSTMs, whose steps need 0.1 GiB, held 2 to 6 GiB.
+PYTORCH, TIMES_LEAST, CONTEXT_BYTES = 3.5, 5.5, 3.0 * 2**30
 # Autotuning takes the rest for a moment.
 SHARE = 0.9
 # Of what a group that ran out of memory was expected to hold, the next one may hold so much.
@@ -86,7 +87,8 @@ def _expected(trial: Any) -> float:
         return 0.0
     least = work.least_step_bytes if trial.mode == "training" else work.least_call_bytes
     bytes_each = 2 if trial.precision in HALF else 4
-    return TIMES_LEAST * least(networks.get(trial.network), trial.batch, bytes_each) + CONTEXT_BYTES
+    step = least(networks.get(trial.network), trial.batch, bytes_each)
+    return (PYTORCH if trial.framework == "pytorch" else TIMES_LEAST) * step + CONTEXT_BYTES
 
 
 def refuse_all(trials: Sequence[Any], source: str) -> None:
