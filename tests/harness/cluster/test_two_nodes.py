@@ -101,7 +101,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as stranger:
 def test_strangers_on_the_port_are_turned_away_and_cost_no_row(cluster):
     need(cluster, "pytorch")
     suite = cluster.suite("stranger", "pytorch", processes=1, more="nodes: 2\nbatch: 8\n")
-    submitted = cluster.start("stranger", suite, "windows=30", "window_seconds=0.5", "--on", "slurm,nodes=2")
+    submitted = cluster.start("stranger", suite, "windows=80", "window_seconds=0.5", "--on", "slurm,nodes=2")
     wait(lambda: '"timing"' in cluster.events("stranger"))
     _, address, port = cluster.wire().split(":")
     for name, said in SENT.items():
