@@ -23,6 +23,7 @@ from harness.errors import WrongUse
 from harness.machine import hardware
 from harness.plan.suite import Suite
 from harness.records import lock
+from tests import recorded
 from tests.slow import slow_where
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +39,8 @@ INTERRUPTED = {
     "h200x4-strategies-nine-2026-11-22", "h200x4-strategies-nine-p2p-off-2026-11-22",
     "h100x4-scaling-tuned-2026-11-28", "h200-transformers-2026-11-23", "h200-transformers-2026-11-24",
     "h200-attention-2026-11-23", "h200-stock-fp32-2026-11-28", "h200-stock-tf32-2026-11-28"}
-PUBLISHED = sorted(path.parent for name in ("*/campaign.json", "*-links-*/study.json", "*-attention-*/study.json") for path in (ROOT / "results").glob(name))
+PUBLISHED = [folder for folder in recorded.folders() if (folder / "campaign.json").exists() or ((folder / "study.json").exists()
+             and any(kind in folder.name for kind in ("-links-", "-attention-")))]
 
 
 MANY_BYTES = 210_000
