@@ -19,9 +19,9 @@ from networks import work
 OUT_OF_MEMORY = "out_of_memory: "
 HALF = ("bf16", "fp16")
 REFERENCE_BYTES = 8
-# The GPU memory that a waiting process holds, in times of what its step needs at least, and more.
-# On H200s ResNet-50 held 2.8 times that in PyTorch, and 5.3 times in TensorFlow and JAX, whose
-# pools double. LSTMs, whose steps need 0.1 GiB, held 2 to 6 GiB.
+# A waiting process is expected to hold so many times the GPU memory that its step needs at least,
+# and some more. On H200s ResNet-50 held 2.8 times that in PyTorch. It held 5.3 times in TensorFlow
+# and JAX, whose pools double. LSTMs, whose steps need 0.1 GiB, held 1.6 to 6.2 GiB.
 PYTORCH, TIMES_LEAST, CONTEXT_BYTES = 3.5, 5.5, 3.0 * 2**30
 # Autotuning takes the rest for a moment.
 SHARE = 0.9

@@ -41,8 +41,8 @@ FAULTS = [
     ("Momentum85", "tiny_fcn", MOMENTUM + "0.85 in "),
     ("Momentum95", "tiny_fcn", MOMENTUM + "0.95 in "),
     ("Nesterov", "tiny_fcn", "Nesterov momentum"),
-    ("MomentumBits1", "tiny_fcn", "8 tensors have a momentum that is not the move before"),
-    ("MomentumBits8", "tiny_fcn", "a momentum that is not the move before"),
+    ("MomentumBits1", "tiny_fcn", "8 tensors have a momentum that does not follow the move before"),
+    ("MomentumBits8", "tiny_fcn", "a momentum that does not follow the move before"),
     ("WeightDecay", "tiny_fcn", DECAY),
     ("HalfFrozen", "tiny_fcn", "4 of 8 gradients differ, from the loss backwards first "
                                f"dense2.bias (dense, {STOOD})"),
