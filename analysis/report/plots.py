@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.display import palette, ranking, style
+from analysis.display import memory, palette, ranking, style
 from analysis.display.numbers import BYTE_UNITS, JOULE_UNITS, TIME_UNITS, Units, best_unit
 from analysis.display.palette import SeriesStyle
 from analysis.display.ranking import FASTEST, GROUP, UNDECIDED
@@ -30,7 +30,6 @@ MEASURES: dict[str, tuple[str, str, Units]] = {
     "latency_p50_seconds": ("Median latency of a call, with 95 % intervals", "latency", TIME_UNITS),
     "latency_p99_seconds": ("99th percentile of a call's latency, with 95 % intervals", "latency",
                             TIME_UNITS),
-    "peak_memory_bytes": ("Peak memory while training", "memory", BYTE_UNITS),
     "pcie_rx_bytes_per_step": ("Bytes received over PCIe per mini-batch", "bytes", BYTE_UNITS),
     "energy_joules_per_step": ("Energy per mini-batch (lower is better)", "energy", JOULE_UNITS),
 }
@@ -47,8 +46,25 @@ def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
     kept = trials[trials["verified"] == "yes"] if timed else trials[trials["status"] == "ok"]
     kept = kept[kept[measure].notna()]
     columns = [measure, f"{measure}_low", f"{measure}_high"] if timed else [measure]
-    unit, scale = best_unit(kept[measure], units)
-    table, styles = _series(kept)
+    return _by_batch(kept.assign(axis=name), columns, title, units)
+
+
+@styled
+def peak_memory(trials: pd.DataFrame) -> Figure:
+    """Draw the memory that compares by batch and framework; name rows that have none."""
+    rows = trials[trials["status"] == "ok"]
+    rows = rows.assign(memory_bytes=memory.compared(rows), axis=memory.names(rows))
+    title, untold = memory.title(rows), rows[memory.untold(rows)]
+    if len(untold):
+        frameworks = " and ".join(dict.fromkeys(untold["framework"]))
+        title += f"; not drawn: {len(untold)} of {frameworks}, {memory.UNTOLD}"
+    return _by_batch(rows[rows["memory_bytes"].notna()], ["memory_bytes"], title, BYTE_UNITS)
+
+
+def _by_batch(rows: pd.DataFrame, columns: list[str], title: str, units: Units) -> Figure:
+    """Draw the first of `columns` by batch, the others as its interval; `axis` names it."""
+    unit, scale = best_unit(rows[columns[0]], units)
+    table, styles = _series(rows)
     figure, panels = _panels(table, ["batch", "tuning"])
     for axes, panel in panels:
         batches = sorted(panel["batch"].unique())
@@ -64,7 +80,7 @@ def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
         axes.set_xticks(range(len(batches)), [f"{batch:,}" for batch in batches])
         axes.set_xlim(-0.6, len(batches) - 0.4)
         axes.set_xlabel("batch per device")
-        axes.set_ylabel(f"{name} ({unit})")
+        axes.set_ylabel(f"{panel['axis'].iloc[0]} ({unit})")
         axes.grid(axis="y")
         _scale(axes, panel[columns] / scale, steep=not one)
     bars = all(panel["batch"].nunique() == 1 for _, panel in panels)

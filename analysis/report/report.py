@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from analysis.display import page, provenance, ranking, terminal
+from analysis.display import memory, page, provenance, ranking, terminal
 from analysis.display.page import Page, Part, Section, Text, tabled
 from analysis.explain import reasons
 from analysis.records import reader
@@ -35,7 +36,6 @@ from analysis.report import (
 )
 from analysis.report.sections import (
     CHECKED,
-    HELD,
     INFERENCE_METHOD,
     METHOD,
     PROOFS,
@@ -180,7 +180,7 @@ def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
     campaign, trials, speeds = derived.campaign, derived.trials, derived.speeds
     found = {"answer": tables.answer(*ranking.filled(campaign, trials, speeds)),
              "times": tables.times(trials, speeds),
-             "memory": tables.memory(trials, campaign.processes),
+             "memory": tables.memory(trials),
              "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     more = {"settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
@@ -219,7 +219,7 @@ def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str
             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
             "uncounted": divided.remark(trials),
             "checked": CHECKED if {*tables.CHECKS.values()} & {*found.get("traffic", ())} else "",
-            "held": HELD if any("held" in each for each in found["memory"].columns) else "",
+            "memory": memory.note(trials),
             "traced": " With several devices, the first was traced."
             if (derived.gpu_times["devices"] > 1).any() else ""}
 
@@ -230,7 +230,12 @@ def _figures(derived: Derived) -> dict[str, Callable[[], Figure]]:
     scaled, steps = derived.scaled, derived.steps
     verified = trials[trials["verified"] == "yes"]
     dropout = {trial["network"] for trial in campaign.trials if trial.get("dropout")}
-    shown = [
+
+    def by_batch(name: str, measure: str, rows: pd.DataFrame = trials
+                 ) -> tuple[str, Any, Callable[[], Figure]]:
+        return name, rows[measure].notna().any(), partial(plots.by_batch, trials, measure)
+
+    shown: list[tuple[str, Any, Callable[[], Figure]]] = [
         ("speed_up", len(derived.speed_ups), partial(speed_up.figure, derived.speed_ups)),
         ("throughput", len(scaled), partial(scaling_plots.throughput, scaled)),
         ("efficiency", len(scaled), partial(scaling_plots.efficiency, scaled)),
@@ -243,13 +248,11 @@ def _figures(derived: Derived) -> dict[str, Callable[[], Figure]]:
          partial(plots.losses, trials, campaign.windows, dropout)),
         *((f"accuracy_{over}", len(campaign.accuracy),
            partial(accuracy.figure, campaign, trials, over)) for over in accuracy.AXES),
-        *((name, rows[measure].notna().any(), partial(plots.by_batch, trials, measure))
-          for name, measure, rows in (
-              ("latency_p50", "latency_p50_seconds", verified),
-              ("latency_p99", "latency_p99_seconds", verified),
-              ("peak_memory", "peak_memory_bytes", trials),
-              ("pcie_received", "pcie_rx_bytes_per_step", trials),
-              ("energy", "energy_joules_per_step", trials))),
+        by_batch("latency_p50", "latency_p50_seconds", verified),
+        by_batch("latency_p99", "latency_p99_seconds", verified),
+        ("peak_memory", memory.compared(trials).notna().any(), partial(plots.peak_memory, trials)),
+        by_batch("pcie_received", "pcie_rx_bytes_per_step"),
+        by_batch("energy", "energy_joules_per_step"),
         ("gpu_time", len(derived.gpu_times), partial(gpu_time.figure, derived.gpu_times)),
         ("limits", len(derived.limits), partial(roofline.figure, derived.limits)),
     ]

@@ -32,9 +32,6 @@ PROOFS = {
     "reference in loss, gradients and trained parameters. It built the network's own number of "
     "parameters. Its losses agree with those of its other processes and of the other frameworks.",
 }
-HELD = ("Peak memory is what each framework's allocator counts. Held is what the driver charged to "
-        "the worker's processes: contexts, libraries and what allocators keep. Compare frameworks "
-        "by it.")
 CHECKED = "The last columns divide two measurements of one quantity. They should be 1."
 UNSEEN = "Not seen: even a missing update could have passed."
 RISING = ("Some losses rise: a process trains only as long as its windows take, and momentum may "
@@ -99,7 +96,7 @@ SECTIONS = (
     ("traffic", "Traffic and energy of a mini-batch", "",
      "Bytes on the links include packet headers. Joules are those of all devices of a row. Both "
      "come from counters read at the edges of each timed window. {checked}"),
-    ("memory", "Peak memory", "", "{held}"),
+    ("memory", "Peak memory", "", "{memory}"),
     ("speed_up", "The GPU's speed-up over the processor",
      "The processor's time divided by the GPU's. Both ran the same trial in the same build of each "
      "framework.", ""),

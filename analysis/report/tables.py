@@ -3,7 +3,6 @@
 A row that is not verified is shown and never ranked. What all rows have in common has no column.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.display import ranking
+from analysis.display.memory import COUNTED, HELD, by_driver
 from analysis.display.numbers import (
     BYTE_UNITS,
     JOULE_UNITS,
@@ -134,20 +134,18 @@ def proof(trials: pd.DataFrame, processes: pd.DataFrame) -> pd.DataFrame:
            if len(cost) else {})}, kept)
 
 
-def memory(trials: pd.DataFrame, processes: pd.DataFrame) -> pd.DataFrame:
-    """List the peak memory of every trial that measured it, by the framework and by the driver."""
-    kept = (trials["status"] == "ok") & trials["peak_memory_bytes"].notna()
-    unit, scale = best_unit(trials.loc[kept, "peak_memory_bytes"], BYTE_UNITS)
-    held = processes.groupby("trial")["device_memory_bytes"].max().dropna()
-
-    def sizes(row: "pd.Series[Any]") -> dict[str, str]:
-        found = {f"peak memory ({unit})": number(row["peak_memory_bytes"] / scale)}
-        if len(held):
-            found[f"held on the GPU ({unit})"] = number(
-                held.get(row["trial"], math.nan) / scale)
-        return found
-
-    return ranking.table(trials, sizes, kept)
+def memory(trials: pd.DataFrame) -> pd.DataFrame:
+    """List the peak memory of every trial that measured it, by the driver and by the framework."""
+    kept = (trials["status"] == "ok") & trials[[HELD, COUNTED]].notna().any(axis=1)
+    told = by_driver(trials[kept])
+    on_gpus = told and trials.loc[kept, "device_kind"].eq("cuda").all()
+    headings = {HELD: "held on the GPU"} if told else {}
+    headings[COUNTED] = "counted by its allocator" if on_gpus else "peak memory"
+    unit, scale = best_unit(trials.loc[kept, next(iter(headings))], BYTE_UNITS)
+    sized = trials.assign(**{column: trials[column].astype(float) / scale for column in headings})
+    return ranking.table(sized, lambda row: {
+        f"{heading} ({unit})": number(row[column])
+        for column, heading in headings.items()}, kept)
 
 
 def loading(trials: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from analysis.display import provenance, ranking
+from analysis.display import memory, provenance, ranking
 from analysis.records import packed
 from analysis.records.columns import LATE
 from analysis.records.pages import read_page
@@ -119,7 +119,8 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
                answer=grids.answer(published), caveats=ranking.caveats(rows),
                see_first=ranking.SEE_FIRST,
                effort=told, files=folders.raw_files(home),
-               more=index.is_other(home), hardware=index.facts_of(home), sections=_sections(home),
+               more=index.is_other(home), hardware=index.facts_of(home),
+               sections=_sections(home, rows),
                refused=grids.linked(refused, "verdict", refused_links),
                times=grids.linked(times, "time per", times_links),
                concerns=published.campaign.meta.get("concerns") or [],
@@ -152,15 +153,16 @@ def write_releases(site: Site, campaigns: Sequence[Published], compared: Sequenc
                text=RELEASES_TEXT, figures=[figures.releases(groups, links)] if groups else [])
 
 
-def _sections(folder: Path) -> list[tuple[str, str, Grid, list[str]]]:
-    """Return (heading, file, table, plots) of each section that a report has, but `times`."""
+def _sections(folder: Path, rows: pd.DataFrame) -> list[tuple[str, str, Grid, list[str], str]]:
+    """Return (heading, file, table, plots, note) of each section that a report has, but `times`."""
     found = []
     for name, heading, *_ in SECTIONS:
         table = packed.text_table(folder / "tables" / f"{name}.csv")
         if len(table) and name != "times":
             images = [f"plots/{plot}.svg" for plot in PLOTS.get(name, ())]
             images = [image for image in images if (folder / image).exists()]
-            found.append((heading, f"tables/{name}.csv", grids.grid(table), images))
+            note = memory.note(rows) if name == "memory" else ""
+            found.append((heading, f"tables/{name}.csv", grids.grid(table), images, note))
     return found
 
 

@@ -18,7 +18,8 @@ LABELS = ("trial", "framework", "release", "network", "batch", "devices", "devic
           "precision", "tuning", "data", "verified")
 VALUES = {"step_seconds": "Time per mini-batch", "step_seconds_low": "Lower end of its interval",
           "step_seconds_high": "Upper end of its interval", "samples_per_second": "Throughput",
-          "peak_memory_bytes": "Peak memory of a device",
+          "device_memory_bytes": "Most that the driver charged to the processes on a GPU",
+          "peak_memory_bytes": "Peak memory by the framework's allocator, or of a worker on a CPU",
           "energy_joules_per_step": "Energy of a mini-batch"}
 
 

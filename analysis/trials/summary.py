@@ -31,6 +31,8 @@ OF_INFERENCE = ("mode", "output_error", "output_limit", *latency.COLUMNS, *OF_EN
 OF_TARGET = accuracy.COLUMNS
 # Of campaigns that train from image files.
 OF_FILES = loading.COLUMNS
+# Of campaigns whose driver said what processes held on a GPU.
+OF_DRIVERS = ("device_memory_bytes",)
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -40,18 +42,19 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
-    *OF_REPETITION, *OF_TARGET, *OF_FILES,
+    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
-         "warm_up_windows", "global_batch", "model_bytes", "nodes", *OF_REPETITION)
+         "warm_up_windows", "global_batch", "model_bytes", "nodes", *OF_REPETITION,
+         *OF_DRIVERS)
 SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
             "global_batch")
 # A trial has the largest error of its processes.
 ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error", "output_error",
           "output_limit")
 # The largest value of its processes that ended well.
-LARGEST = (*STRENGTH, "peak_memory_bytes", "quantization_error", "model_bytes")
+LARGEST = (*STRENGTH, "peak_memory_bytes", "quantization_error", "model_bytes", *OF_DRIVERS)
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
@@ -76,6 +79,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                **dict.fromkeys(OF_REPETITION, not campaign.joined),
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
                **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
+               **dict.fromkeys(OF_DRIVERS, table[list(OF_DRIVERS)].isna().all(axis=None)),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")

@@ -125,8 +125,8 @@ class Process:
             last = self._window(worker, length, "warm-up")
         for _ in range(suite.windows):
             self._window(worker, length, "timing")
-        # Before the proof, which holds more.
-        held = self.session.sampler.held_by(worker.processes)
+        # Before the proof, which holds more. A kept worker's pools hold what earlier trials took.
+        held = None if suite.keep_workers else self.session.sampler.held_by(worker.processes)
         self.outcome.row.update(window_steps=length, device_memory_bytes=held)
         if self.trial.devices > 1:
             self._compare_copies(worker)

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from analysis.display import palette, ranking, style
+from analysis.display import memory, palette, ranking, style
 from analysis.records import reader
 from analysis.records.text import BadRecords
-from analysis.report import plots, report, sections
+from analysis.report import plots, report, sections, tables
 from analysis.trials import summary
 
 
@@ -188,18 +188,52 @@ def test_a_campaign_that_is_not_finished_says_so_at_the_top(made, tmp_path):
     assert page.index(text) < page.index("| network")
 
 
-def test_memory_that_the_driver_counted_stands_beside_that_of_the_allocators(made, tmp_path):
-    folder = made.write(tmp_path / "without")
-    report.write([folder], folder, plots=False)
-    assert "held on the GPU" not in (folder / "report.md").read_text()
-    of_one = [each for each in made.processes if each["trial"] == made.processes[0]["trial"]]
-    for number, process in enumerate(of_one):
-        process["device_memory_bytes"] = (600 + number) * 2**20
-    folder = made.write(tmp_path / "with")
-    report.write([folder], folder, plots=False)
-    table = pd.read_csv(folder / "tables" / "memory.csv", keep_default_na=False)
-    assert sorted(table["held on the GPU (MiB)"]) == [*[""] * (len(table) - 1), str(600 + len(of_one) - 1)]
-    assert "Held is what the driver charged" in (folder / "report.md").read_text()
+def memory_of(made, folder):
+    """The table of memory, the note below it, and the plot's bars, titles and axes."""
+    report.write([made.write(folder)], folder, plots=False)
+    table = pd.read_csv(folder / "tables" / "memory.csv", dtype=str, keep_default_na=False).drop(columns=["framework", "network", "batch"])
+    section = re.search(r"\n## Peak memory\n(.*?)\n## ", (folder / "report.md").read_text(), re.DOTALL)[1]
+    note = "\n".join(line for line in section.splitlines() if line and not line.startswith("|"))
+    figure = plots.peak_memory(summary.summarise(reader.read(folder)))
+    (axes,) = figure.axes
+    return table, note, [round(bar.get_height()) for bar in axes.patches], figure.get_suptitle().replace("\n", " "), axes.get_ylabel()
+
+
+@pytest.mark.parametrize("held", [{}, {"pytorch": 600 * 2**20, "tensorflow": 900 * 2**20}])
+def test_memory_on_a_gpu_compares_by_what_the_driver_charged_or_says_that_it_does_not_compare(made, tmp_path, held):
+    made.put_on_a_gpu(**held)
+    table, note, bars, title, axis = memory_of(made, tmp_path)
+    counted = [str(round((350 * 2**20 + 20 * 85_098 + 40_000 * 128) / 2**20))] * 2
+    if held:
+        assert table.to_dict("list") == {"held on the GPU (MiB)": ["604", "904"], "counted by its allocator (MiB)": counted}
+        assert (note, bars) == (memory.HELD_NOTE, [604, 904])
+        assert (axis, "do not compare" in title) == ("held on the GPU (MiB)", False)
+    else:
+        assert table.to_dict("list") == {"peak memory (MiB)": counted}
+        assert (note, bars) == (memory.COUNTED_NOTE, [int(each) for each in counted])
+        assert (axis, "do not compare" in title) == ("counted by its allocator (MiB)", True)
+
+
+def test_a_row_of_which_the_driver_told_nothing_is_named_and_has_no_bar_beside_others(made, tmp_path):
+    made.put_on_a_gpu(tensorflow=900 * 2**20)
+    table, note, bars, title, _ = memory_of(made, tmp_path)
+    assert table["held on the GPU (MiB)"].tolist() == ["", "904"]
+    assert note == f"{memory.HELD_NOTE} Rows without it: {memory.UNTOLD}."
+    assert bars == [904]
+    assert title.endswith(f"; not drawn: 1 of pytorch, {memory.UNTOLD}")
+
+
+def test_memory_on_a_cpu_is_that_of_the_worker_and_the_plot_says_so(made, tmp_path):
+    table, note, bars, title, axis = memory_of(made, tmp_path)
+    assert (list(table), note, len(bars)) == (["peak memory (MiB)"], "", 2)
+    assert (title, axis) == ("Peak resident memory of the worker", "resident memory (MiB)")
+    # Beside a row on a GPU each panel names its own quantity.
+    made.add_trial("pytorch", "alexnet_cifar", 128, device_kind="cuda", processes=1)
+    made.processes[-1]["device_memory_bytes"] = 2**29
+    rows = summary.summarise(reader.read(made.write(tmp_path / "both")))
+    axes = plots.peak_memory(rows).axes
+    assert sorted(each.get_ylabel() for each in axes) == ["held on the GPU (MiB)", "resident memory (MiB)"]
+    assert list(tables.memory(rows))[-2:] == ["held on the GPU (MiB)", "peak memory (MiB)"]
 
 
 def test_the_terminal_table_shows_every_trial_and_every_reason(smoke, tmp_path):
@@ -254,7 +288,7 @@ def test_plots_say_where_an_axis_is_logarithmic_and_where_dropout_moves_a_curve(
 def test_a_framework_keeps_its_colour_in_every_plot(smoke, tmp_path):
     campaign = reader.read(smoke.write(tmp_path))
     rows = summary.summarise(campaign)
-    figures = [plots.by_batch(rows, "step_seconds"), plots.by_batch(rows, "peak_memory_bytes"), plots.relative_speed(ranking.relative(campaign, rows)),
+    figures = [plots.by_batch(rows, "step_seconds"), plots.peak_memory(rows), plots.relative_speed(ranking.relative(campaign, rows)),
                plots.losses(rows, campaign.windows)]
     for figure in figures:
         legend = figure.legends[0]

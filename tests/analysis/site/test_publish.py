@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import html
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from analysis.display import memory
 from analysis.records import packed
+from analysis.report import report
 from analysis.site import grids, links, markdown, publish, writer
 from analysis.site.grids import Cell, Grid
 from analysis.trials import summary
@@ -115,6 +118,19 @@ def test_rows_of_several_devices_are_told_apart_by_their_strategy(draw_records, 
     assert len(labels) == 2 and "2 devices by ring" in labels[0] and "2 devices by tree" in labels[1]
     every = grids.every_row([campaign])
     assert [row[every.columns.index("strategy")].text for row in every.rows] == ["ring", "ring", "tree", "tree"]
+
+
+@pytest.mark.parametrize("held", [{}, {"pytorch": 2**30, "tensorflow": 2**31}])
+def test_a_campaign_on_a_gpu_says_how_to_read_its_memory(made, tmp_path, held):
+    made.put_on_a_gpu(**held)
+    folder = made.write(tmp_path / "results" / "made")
+    summary.rewrite(folder)
+    report.write([folder], folder, plots=False)
+    publish.publish([folder], tmp_path / "site", {})
+    text = html.unescape((tmp_path / "site/campaigns/made/index.html").read_text())
+    section = re.search("<h2>Peak memory</h2>(.*?)(<h2>|$)", text, re.DOTALL)[1]
+    assert (memory.HELD_NOTE in section, memory.COUNTED_NOTE in section) == (bool(held), not held)
+    assert ("held on the GPU (GiB)" in section) == bool(held)
 
 
 def test_pages_lead_to_the_documentation(published):

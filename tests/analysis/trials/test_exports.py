@@ -41,15 +41,20 @@ def test_tensorboard_reads_every_loss_and_step_time(campaign, tmp_path):
         assert found == pytest.approx(expected, rel=1e-6)
 
 
-def test_prometheus_reads_each_row(campaign, tmp_path):
+def test_prometheus_reads_each_row(made, tmp_path):
     from prometheus_client.parser import text_string_to_metric_families
 
+    made.put_on_a_gpu(pytorch=2**30)
+    campaign = reader.read(made.write(tmp_path / "campaign"))
     exports.to_prometheus(campaign, tmp_path)
     text = (tmp_path / "dlbench.prom").read_text()
     found = {sample.labels["trial"]: sample.value for family in text_string_to_metric_families(text)
              for sample in family.samples if sample.name == "dlbench_step_seconds"}
     rows = summary.summarise(campaign).set_index("trial")["step_seconds"]
     assert found == pytest.approx(rows.to_dict())
+    held = [sample for family in text_string_to_metric_families(text) for sample in family.samples
+            if sample.name == "dlbench_device_memory_bytes"]
+    assert [(sample.labels["framework"], sample.value) for sample in held] == [("pytorch", 2**30 + 4 * 2**20)]
 
 
 def test_mlflow_reads_each_process(campaign, tmp_path, monkeypatch):

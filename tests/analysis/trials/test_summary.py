@@ -35,6 +35,19 @@ def test_a_campaign_of_an_earlier_release_keeps_its_columns(made, tmp_path):
     assert (then[-1], now) == ("copies_error", [*then, *STRENGTH])
 
 
+def test_memory_that_the_driver_told_is_the_last_column_and_the_largest_of_the_ok_processes(made, tmp_path):
+    summary.rewrite(made.write(tmp_path / "then"))
+    then = (tmp_path / "then" / "trials.csv").read_text().splitlines()[0]
+    made.put_on_a_gpu(pytorch=2**30)
+    made.processes_of(PYTORCH)[4].update(status="failed", reason="crashed: signal 11", device_memory_bytes=2**40)
+    made.processes_of(PYTORCH)[0]["device_memory_bytes"] = ""
+    summary.rewrite(made.write(tmp_path / "now"))
+    table = pd.read_csv(tmp_path / "now" / "trials.csv", dtype=str, keep_default_na=False)
+    assert ",".join(table) == f"{then},device_memory_bytes"
+    assert table["device_memory_bytes"].tolist() == [str(2**30 + 3 * 2**20), ""]
+    assert (table["peak_memory_bytes"] != "").all()
+
+
 def test_the_weakest_proof_of_the_ok_processes_counts(made, tmp_path):
     assert row_of(made, tmp_path / "then")[list(STRENGTH)].isna().all()
     made.prove_each_process()

@@ -79,9 +79,10 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     assert {(row["status"], row["verified"], row["reason"].partition(";")[0], row["processes"],
              row["windows"]) for row in rows.values()
             } == {("ok", "yes", "no interval: 2 of at least 3 processes", "2", "4")}
-    # A new campaign has no caveats, and this one no other nodes.
+    # A new campaign has no caveats, and this one no other nodes and no GPU.
     assert (*rows["one tiny_fcn"], "caveat", *trials.OF_NODES, *trials.OF_INFERENCE,
-            *trials.OF_REPETITION, *trials.OF_TARGET, *trials.OF_FILES) == trials.COLUMNS
+            *trials.OF_REPETITION, *trials.OF_TARGET, *trials.OF_FILES,
+            *trials.OF_DRIVERS) == trials.COLUMNS
     assert not list(tmp_path.glob("*.new"))
 
 
@@ -112,6 +113,12 @@ def test_the_memory_that_the_driver_charged_to_a_workers_own_processes_is_record
     done = run(tmp_path, frameworks="one")
     assert done.processes["device_memory_bytes"].tolist() == [4096, 8192]
     assert len(asked) == 2 and all(len(each) == 1 and "python" in min(each) for each in asked)
+
+
+def test_what_a_kept_worker_holds_is_not_recorded_because_its_pools_grew_in_other_trials(tmp_path, stand_in, monkeypatch):
+    monkeypatch.setattr(Sampler, "held_by", lambda sampler, processes: 4096)
+    stand_in(one="reference")
+    assert run(tmp_path, frameworks="one", keep_workers=True).processes["device_memory_bytes"].isna().all()
 
 
 def test_without_a_gpu_nothing_is_held(tmp_path, stand_in):
