@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from analysis.compare import verdicts
+from analysis.compare import memory, verdicts
 from analysis.records import pages
 from analysis.records.columns import (
     COUNTER_COLUMNS,
@@ -57,6 +57,7 @@ def required(model):
 @pytest.mark.parametrize("columns", [
     PROCESS_COLUMNS, WINDOW_COLUMNS, COUNTER_COLUMNS, KERNEL_COLUMNS,
     PHASE_COLUMNS, required(pages.PlannedTrial), required(pages.CampaignPage), summary.COLUMNS, verdicts.COLUMNS,
+    memory.COLUMNS,
     verify.COLUMNS,
 ])
 def test_every_column_is_documented(columns):

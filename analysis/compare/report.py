@@ -3,7 +3,6 @@
 All of it is made from records; `analysis.compare.comparison` puts it into sentences.
 """
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from analysis.compare import plot
+from analysis.compare import memory, plot
 from analysis.compare.comparison import (
     FALSE,
     Comparison,
@@ -25,15 +24,15 @@ from analysis.compare.comparison import (
 )
 from analysis.compare.verdicts import NO_DIFFERENCE, NOT_COMPARED
 from analysis.display import page, provenance, ranking, terminal
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, number, span
+from analysis.display.numbers import TIME_UNITS, best_unit, number, span
 from analysis.display.page import Page, Section, Text, tabled
 from analysis.trials import effort
 
 HOW_TO_READ = (
     "The ratio is B's time per mini-batch over A's: above 1, B is slower. An interval that "
     "contains 1 shows no difference. The smallest visible difference is the one that this "
-    "interval would have excluded. Memory is the peak while training. A workload is compared only "
-    "if both sides were proved to train the same network.")
+    "interval would have excluded. {memory} A workload is compared only if both sides were proved "
+    "to train the same network.")
 
 
 def write(comparison: Comparison, out: Path) -> list[Path]:
@@ -63,9 +62,7 @@ def answer(comparison: Comparison) -> pd.DataFrame:
     if comparison.repeats > 1:
         return _calibration(comparison)
     unit, scale = best_unit([*rows["step_seconds_a"], *rows["step_seconds_b"]], TIME_UNITS)
-    memory = rows[["peak_memory_bytes_a", "peak_memory_bytes_b"]].astype("Float64").to_numpy(
-        float, na_value=math.nan)
-    size_unit, size = best_unit(memory.ravel(), BYTE_UNITS)
+    heading, sizes = memory.column(rows, rows["verdict"] != NOT_COMPARED)
     return pd.DataFrame({
         "workload": [label + f" {ranking.MARK}" * bool(caveat)
                      for label, caveat in zip(labels(rows), caveats_of(rows), strict=True)],
@@ -73,8 +70,7 @@ def answer(comparison: Comparison) -> pd.DataFrame:
         f"B ({unit})": (rows["step_seconds_b"] / scale).map(number),
         "time of B / A": [ratio_text(row) for _, row in rows.iterrows()],
         "verdict": [verdict(row) for _, row in rows.iterrows()],
-        f"memory A, B ({size_unit})": [", ".join(filter(None, map(number, pair)))
-                                       for pair in memory / size],
+        heading: sizes,
         "losses": rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ"),
     })
 
@@ -95,6 +91,7 @@ def refused(comparison: Comparison) -> pd.DataFrame:
 
 def _page(comparison: Comparison) -> Page:
     a, b = comparison.a, comparison.b
+    sizes = memory.note(comparison.rows, comparison.rows["verdict"] != NOT_COMPARED)
     campaigns = {str(side.campaign.folder): side.campaign.meta for side in (a, b)}
     return Page(f"{b.name} against {a.name}", [
         Text(f"A is {a.name}, B is {b.name}. {headline(comparison)}"),
@@ -104,7 +101,7 @@ def _page(comparison: Comparison) -> Page:
         *(Text(note) for note in (*notes(comparison), *remarks(comparison))),
         *_figures(comparison),
         *tabled("Not compared, and why", refused(comparison)),
-        Section("How to read it", [Text(HOW_TO_READ)]),
+        Section("How to read it", [Text(HOW_TO_READ.format(memory=sizes))]),
         *(Section(f"Where the numbers of {meta['name']} come from",
                   [*provenance.concerns(meta), *provenance.parts(meta)])
           for meta in campaigns.values()),

@@ -13,6 +13,8 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.compare import memory
+from analysis.display.memory import HELD
 from analysis.display.ranking import ACROSS_TIERS, NO_DIFFERENCE, SLOWER, TOO_FEW
 from analysis.proof import sameness
 from analysis.records.reader import Campaign
@@ -28,7 +30,7 @@ FASTER, NOT_COMPARED = "faster", "not compared"
 # Why a row is not compared: B trains something else, a side failed, is in doubt, or has no such
 # workload.
 DIFFERENT, FAILED, DOUBTFUL, ABSENT = "different", "failed", "doubtful", "absent"
-OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes",
+OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes", HELD,
              "framework", "release"]
 COLUMNS = [
     *WORKLOAD, *CONTESTANT, "repeat", "trial_a", "trial_b", "ratio", "ratio_low", "ratio_high",
@@ -105,10 +107,17 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
         found = bootstrap.ratio(summary.times_of(of_b, row["trial_b"]),
                                 summary.times_of(of_a, row["trial_a"]), confidence=confidence)
         row |= {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
+        held = [side.ok_rows("processes", row[f"trial_{letter}"])[HELD].dropna().tolist()
+                for letter, side in (("a", of_a), ("b", of_b))]
+        row[memory.VERDICT] = memory.verdict(held[0], held[1], 1 - confidence)
     columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS),
-               *(["caveat"] if any("caveat" in row for row in rows) else [])]
+               *(["caveat"] if any("caveat" in row for row in rows) else []), *memory.COLUMNS]
     table = pd.DataFrame(rows, columns=columns).assign(repeat=0)
-    return table.astype({"processes_a": "Int64", "processes_b": "Int64"})
+    whole = ["processes_a", "processes_b", *memory.COLUMNS[:2]]
+    table = table.astype(dict.fromkeys(whole, "Int64"))
+    # Comparisons on CPUs, and those of earlier releases, keep the columns that they had.
+    untold = table[[*memory.COLUMNS[:2]]].isna().all(axis=None)
+    return table.drop(columns=[*memory.COLUMNS]) if untold else table
 
 
 def refuse_twice(names: Mapping[str, str], planned: Sequence[Mapping[str, Any]]) -> None:
