@@ -100,7 +100,10 @@ def quantise(built, arrays, moving=""):
     norms = {product: norm for norm, product in int8.folded(network).items()}
     for name, product in int8.quantised_products(network, arrays).items():
         weight, bias = product.dequantised()
-        built.weights[name + ".weight"][...] = weight
+        if name + ".weight" in built.weights:
+            built.weights[name + ".weight"][...] = weight
+        else:
+            built.attributes[name]["own_weight"] = weight
         if name in norms:
             built.attributes[norms[name]]["folded_bias"] = bias
         if name + ".bias" in built.weights:

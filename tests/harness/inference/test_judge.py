@@ -1,13 +1,17 @@
 """The proof of inference: right engines pass, and each planted fault is named."""
 
+import hashlib
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 import networks
-from harness.data import arrays
+from harness.data import arrays, data_sets
+from harness.data.inputs import Inputs
 from harness.inference.judge import InferenceJudge, distances, unit_of
 from harness.inference.reference import Asked, Reference
 from harness.workers.alive import LiveWorkers
@@ -188,6 +192,25 @@ def test_scales_of_int8_come_from_the_data_of_the_trial(tmp_path):
     assert 30 < from_real["input.quantised"][0] / scale < 300 and zero == from_real["input.quantised"][1] == 128
     added = {name for name in drawn if name.endswith(".quantised")}
     assert set(drawn) - added == set(arrays.mapped(reference.trained(network)))
+
+
+def test_scales_of_a_language_model_come_from_the_words_of_a_text(tmp_path, monkeypatch):
+    text = b" a b c c b b a a\n" * 30
+    (tmp_path / "ptb").mkdir()
+    (tmp_path / "ptb" / "train.txt").write_bytes(text)
+    file = {"name": "train.txt", "url": "file:///nowhere", "sha256": hashlib.sha256(text).hexdigest()}
+    parts = [{"name": "training", "files": [file]}]
+    (tmp_path / "data.yaml").write_text(yaml.safe_dump({"ptb": {"title": "PTB", "unit": "words", "parts": parts}}))
+    monkeypatch.setenv("DLBENCH_DATA", str(tmp_path))
+    monkeypatch.setattr(data_sets, "CONFIG", tmp_path / "data.yaml")
+    network = replace(networks.get("tiny_gpt"), data_set="ptb")
+    reference = Reference(tmp_path, 1, 2, 300, LiveWorkers(), Inputs(tmp_path, 1).batches)
+    drawn, from_text = (arrays.mapped(reference.weights(Asked(network, 4, "int8", "both_stored", data)))
+                        for data in ("", "ptb"))
+    # a, b, c, the end of a line, and the rare <unk>.
+    assert arrays.mapped(tmp_path / "range-inputs-tiny_gpt-ptb.npz")["inputs"].max() < 5
+    apart = [from_text[name][0] / drawn[name][0] for name in drawn if name.endswith(".quantised")]
+    assert len(apart) == 9 and all(0.3 < each < 1.5 and each != 1 for each in apart)
 
 
 @pytest.mark.parametrize(("form", "left"), [("both_stored", set()), ("first_added", {"batch_norm3", "batch_norm5", "batch_norm7"})])
