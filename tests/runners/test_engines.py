@@ -120,7 +120,7 @@ def test_a_fault_of_int8_is_different_and_named(prove, engine, fault, says):
     ("onnxruntime", "Float", {"tiny_gpt": "the engine did not quantise", "tiny_llama": "the engine did not quantise"}),
     ("onnxruntime", "Simulated", {"tiny_gpt": "in float32 in 9 of 9 products, int8", "tiny_llama": "in float32 in 15 of 15 products, int8"}),
     ("onnxruntime", "FloatHead", {"tiny_gpt": "in float32 in 1 of 9 products, int8", "tiny_llama": "in float32 in 1 of 15 products, int8"}),
-    ("onnxruntime", "RandomScales", {"tiny_gpt": "outputs are off by 1", "tiny_llama": "outputs are off by 1"}),
+    ("onnxruntime", "RandomScales", {"tiny_gpt": "outputs are off by 0.9", "tiny_llama": "outputs are off by 0.9"}),
     ("onnxruntime", "WiderScale", {"tiny_gpt": "outputs are off by", "tiny_llama": "outputs are off by"}),
     ("openvino", "Float", {"tiny_gpt": "in float32 in 9 of 9 products, int8", "tiny_llama": "in float32 in 15 of 15 products, int8"})])
 def test_a_fault_of_int8_in_a_language_model_is_different_and_named(prove, engine, fault, says):

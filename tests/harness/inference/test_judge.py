@@ -17,6 +17,7 @@ from harness.inference.reference import Asked, Reference
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Worker
 from runners import int8
+from runners.reference.inference import errors_of
 from tests.ready import inference_verdict
 
 NETWORK = "tiny_resnet"
@@ -238,7 +239,14 @@ def test_the_compared_rows_are_of_every_batch_and_always_the_same(judge):
     assert judge.reference.rows(file) == rows
 
 
+def test_a_few_outputs_have_the_unit_of_many():
+    exact = np.random.default_rng(1).standard_normal((400, 1000))
+    pairs = [unit_of(pair) for pair in np.split(exact, 200)]
+    assert np.mean(pairs) == pytest.approx(unit_of(exact), rel=0.01)
+    assert errors_of(exact[:2] + 1, exact[:2])[0] == pytest.approx(np.sqrt(1000) / pairs[0])
+
+
 def test_distances_are_in_units_of_how_outputs_differ():
     exact = np.array([[1.0, 10.0], [3.0, 10.0]])
-    assert unit_of(exact) == 1.0
+    assert unit_of(exact) == pytest.approx(np.sqrt(2))
     assert distances(np.array([[1.0, 10.5], [3.0, 10.0]]), exact).tolist() == [0.5, 0.0]
