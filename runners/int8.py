@@ -1,8 +1,9 @@
 """Static INT8: what is quantised, with which scales, and what the quantised network computes.
 
 Activations are uint8 with one scale and zero point a tensor, weights int8 with one scale an output
-channel, biases int32. A batch norm behind a convolution is folded into it first. The engines' ONNX
-file and the float64 reference both follow this file. Python 3.6 syntax and NumPy only.
+channel, biases int32. A batch norm behind a convolution is folded into it first. A tied head has
+integers of its own, and its embedding stays in float32. The engines' ONNX file and the float64
+reference both follow this file. Python 3.6 syntax and NumPy only.
 """
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 INPUT = "input"
 # Ends the name of a tensor's scale and zero point in the file of weights.
 QUANTISED = "quantised"
-PRODUCTS = ("conv2d", "dense")
-# These have no static INT8 form here. All other layers with weights stay in float32.
-LEFT_OUT = ("lstm", "tied_dense", "linear")
+PRODUCTS = ("conv2d", "dense", "linear", "tied_dense")
+# A step reads what the last one wrote, and no engine here has a static integer kernel for that.
+# All other layers with weights stay in float32.
+LEFT_OUT = ("lstm",)
 # These operations move, select or repeat numbers, so their output keeps the scale.
 PASSING = ("max_pool", "flatten", "dropout", "subsample", "pad_channels", "tokens", "first_token")
 LEVELS, MIDDLE, WEIGHT_LEVEL = 255, 128, 127
@@ -28,7 +30,7 @@ def refusal(network):
     for layer in network["layers"]:
         if layer["op"] in LEFT_OUT:
             return "layer {}: '{}' has no static INT8 form here; {} have".format(
-                layer["name"], layer["op"], " and ".join(PRODUCTS))
+                layer["name"], layer["op"], ", ".join(PRODUCTS))
     return ""
 
 
@@ -141,6 +143,13 @@ def quantised_arrays(network, ranges, summands):
             for name, owner in tensors(network).items() if name == owner and name not in left}
 
 
+def names_of(layer):
+    """Map each parameter that a product reads to its full name: a tied head reads a table."""
+    if "tied" in layer["attributes"]:
+        return {"weight": layer["attributes"]["tied"] + ".weight"}
+    return {key: layer["name"] + "." + key for key in layer["parameters"]}
+
+
 class Product:
     """A product's integers: `weight` int8 [out, ...] with `scales` [out], `bias` int32 or None."""
 
@@ -171,8 +180,7 @@ class Product:
 
 def folded_weights(layer, arrays, norm):
     """Return a product's float64 weight and bias (None without one), a batch norm folded in."""
-    own = {key: arrays[layer["name"] + "." + key].astype(np.float64)
-           for key in layer["parameters"]}
+    own = {key: arrays[name].astype(np.float64) for key, name in names_of(layer).items()}
     weight, bias = own["weight"], own.get("bias")
     if norm is None:
         return weight, bias

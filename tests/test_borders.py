@@ -153,6 +153,12 @@ def test_no_package_holds_more_than_thirteen_modules():
     assert {str(folder): count for folder, count in counts.items() if count > 13} == {}
 
 
+@pytest.mark.parametrize("row", ["flax", "equinox", "keras", "mlx", "tinygrad", "pytensor"])
+def test_no_module_of_a_small_runner_has_more_than_three_hundred_lines(row):
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in sources() if path.parent == CHECKOUT / "runners" / row}
+    assert lengths and {name: length for name, length in lengths.items() if length > 300} == {}
+
+
 def test_no_import_cycle():
     modules = {".".join(path.relative_to(CHECKOUT).with_suffix("").parts): path for path in sources()}
     graph = {}

@@ -200,9 +200,12 @@ class InferenceJudge:
 
 
 def unit_of(exact: np.ndarray) -> float:
-    """Return how outputs differ: the root mean square of their distances from their mean."""
+    """Return how outputs differ: the standard deviation of their distances from their mean.
+
+    It divides by n - 1, so that two outputs give the unit of many (Bessel's correction).
+    """
     flat = exact.reshape(len(exact), -1)
-    return float(np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean()))
+    return float(np.sqrt(np.square(flat - flat.mean(axis=0)).sum() / (len(flat) - 1)))
 
 
 def distances(found: np.ndarray, exact: np.ndarray) -> np.ndarray:

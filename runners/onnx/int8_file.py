@@ -53,7 +53,7 @@ def weights_of(graph, layer):
     """Return a product's weight and, where it has one, its bias."""
     name, product = layer["name"], graph.products[layer["name"]]
     # All its numbers count as trained, folded or not.
-    graph.read.update(f"{name}.{key}" for key in layer["parameters"])
+    graph.read.update(int8.names_of(layer).values())
     weights = [graph.dequantised(f"{name}.weight", product.weight, product.scales)]
     if product.bias is not None:
         weights.append(graph.dequantised(f"{name}.bias", product.bias, product.bias_scales))
@@ -82,7 +82,8 @@ def batch_norm(graph, layer, name, x):
     return x
 
 
-OPERATIONS = {**network_file.OPERATIONS, "dense": dense, "conv2d": conv2d, "batch_norm": batch_norm}
+OPERATIONS = {**network_file.OPERATIONS, "dense": dense, "linear": dense, "tied_dense": dense,
+              "conv2d": conv2d, "batch_norm": batch_norm}
 
 
 def model_of(network, arrays, batch):

@@ -100,7 +100,10 @@ def quantise(built, arrays, moving=""):
     norms = {product: norm for norm, product in int8.folded(network).items()}
     for name, product in int8.quantised_products(network, arrays).items():
         weight, bias = product.dequantised()
-        built.weights[name + ".weight"][...] = weight
+        if name + ".weight" in built.weights:
+            built.weights[name + ".weight"][...] = weight
+        else:
+            built.attributes[name]["own_weight"] = weight
         if name in norms:
             built.attributes[norms[name]]["folded_bias"] = bias
         if name + ".bias" in built.weights:
@@ -135,11 +138,12 @@ def outputs_of(built, samples, places=()):
 def errors_of(found, exact):
     """Return each sample's distance from the exact output, in units of how outputs differ.
 
-    The unit is the root mean square of the distances between the exact outputs and their mean. So
-    an engine that answers what does not depend on its input is off by about one.
+    The unit is the standard deviation of the distances between the exact outputs and their mean. It
+    divides by n - 1, as the driver's `unit_of` does. So an engine that answers what does not depend
+    on its input is off by about one.
     """
     flat = exact.reshape(len(exact), -1)
-    unit = np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean())
+    unit = np.sqrt(np.square(flat - flat.mean(axis=0)).sum() / (len(flat) - 1))
     apart = np.sqrt(np.square(found.reshape(flat.shape) - flat).sum(axis=1))
     return apart / unit
 

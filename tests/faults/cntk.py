@@ -4,7 +4,7 @@ import ctypes
 
 import cntk as C
 
-from runners.cntk import layers, runner
+from runners.cntk import layers, runner, transformers
 from runners.cntk.runner import Runner
 from runners.protocol import Unsupported
 from tests.faults import planted, rows_of_next_batch
@@ -40,6 +40,9 @@ def unit_gain(parameters, network):
 Ceil = planted(Runner, layers, make_layer=make_ceil)
 # The LSTM's gates in CNTK's own order.
 Gates = planted(Runner, layers, EXCHANGE=[0, 1, 2, 3])
+# GELU by tanh, which CNTK has, where the network asks for the error function.
+TanhGelu = planted(Runner, layers, LAYERS=dict(
+    layers.LAYERS, gelu=lambda a, shape: transformers.gelu(dict(a, tanh=True), shape)))
 # A learning rate per sample, as in CNTK's older scripts: the batch's sum moves the weights.
 PerSample = planted(Runner, runner, make_learner=per_sample)
 # CNTK's default momentum, which scales each gradient by 1 - m.

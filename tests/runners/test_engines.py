@@ -90,7 +90,7 @@ def test_bf16_is_off_by_what_bf16_rounds(prove, engine):
 
 
 IN_INT8 = tuple(name for name in SMALL if not int8.refusal(networks.get(name).to_json()))
-QUICK_INT8 = ("tiny_fcn", "tiny_inception", "tiny_resnet", "tiny_vit")
+QUICK_INT8 = ("tiny_fcn", "tiny_gpt", "tiny_inception", "tiny_llama", "tiny_resnet", "tiny_vit")
 
 
 @needs_vnni
@@ -114,6 +114,19 @@ def test_a_fault_of_int8_is_different_and_named(prove, engine, fault, says):
     found = prove(engine, ["resnet8"], f"tests.faults.engines.int8_{engine}:{fault}", precision="int8",
                   summands=INT8[engine])
     assert says in found["resnet8"]
+
+
+@pytest.mark.parametrize(("engine", "fault", "says"), [
+    ("onnxruntime", "Float", {"tiny_gpt": "the engine did not quantise", "tiny_llama": "the engine did not quantise"}),
+    ("onnxruntime", "Simulated", {"tiny_gpt": "in float32 in 9 of 9 products, int8", "tiny_llama": "in float32 in 15 of 15 products, int8"}),
+    ("onnxruntime", "FloatHead", {"tiny_gpt": "in float32 in 1 of 9 products, int8", "tiny_llama": "in float32 in 1 of 15 products, int8"}),
+    ("onnxruntime", "RandomScales", {"tiny_gpt": "outputs are off by 0.9", "tiny_llama": "outputs are off by 0.9"}),
+    ("onnxruntime", "WiderScale", {"tiny_gpt": "outputs are off by", "tiny_llama": "outputs are off by"}),
+    ("openvino", "Float", {"tiny_gpt": "in float32 in 9 of 9 products, int8", "tiny_llama": "in float32 in 15 of 15 products, int8"})])
+def test_a_fault_of_int8_in_a_language_model_is_different_and_named(prove, engine, fault, says):
+    found = prove(engine, list(says), f"tests.faults.engines.int8_{engine}:{fault}", precision="int8",
+                  summands=INT8[engine])
+    assert all(part in found[name] for name, part in says.items()), found
 
 
 @pytest.mark.parametrize(("able", "saturates"), [({"avx2"}, True), ({"avx2", "avx_vnni"}, False), (set(), False)])

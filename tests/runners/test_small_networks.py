@@ -9,8 +9,7 @@ from tests.slow import slow_where
 NO_PRODUCT = ("attention: no layer of Caffe 1.0 multiplies two blobs; its InnerProduct multiplies by "
               "parameters alone")
 LACKS = {("caffe", "tiny_gpt"): NO_PRODUCT, ("caffe", "tiny_vit"): NO_PRODUCT,
-         ("caffe", "tiny_llama"): NO_PRODUCT,
-         ("cntk", "tiny_vit"): "GELU: CNTK 2.7 has no error function"}
+         ("caffe", "tiny_llama"): NO_PRODUCT}
 COMPILED = ("tensorflow", "jax")  # which takes some seconds a network
 QUICK = ("tiny_fcn", "tiny_cnn", "tiny_lstm", "tiny_gpt", "tiny_llama")
 SMALL = [name for name in networks.names(small=True) if name.startswith("tiny_")]

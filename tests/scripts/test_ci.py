@@ -14,6 +14,7 @@ MAKE = """#!/bin/sh
 echo "$1" >> called
 mkdir -p .venv/bin
 cp /bin/true .venv/bin/dlbench
+cp /bin/true .venv/bin/python
 [ "$1" != "$FAILS" ]
 """
 

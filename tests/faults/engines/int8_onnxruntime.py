@@ -28,6 +28,20 @@ class Simulated(inference.OnnxRuntime):
         return options
 
 
+class FloatHead(inference.OnnxRuntime):
+    """The last layer, a language model's largest product, reads and multiplies float32."""
+
+    def model_of(self, arrays):
+        original, last = int8_file.OPERATIONS, self.task.network["layers"][-1]["op"]
+
+        def head(graph, layer, name, x):
+            in_float = layer is graph.network["layers"][-1]
+            return (network_file.OPERATIONS if in_float else original)[last](graph, layer, name, x)
+
+        graph = int8_file.Graph(self.task.network, arrays, self.task.batch)
+        return network_file.model_from(graph, {**original, last: head})
+
+
 class Scales(inference.OnnxRuntime):
     """Scales and zero points that `changed` returns."""
 

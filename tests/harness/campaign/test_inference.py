@@ -82,7 +82,7 @@ def test_int8_is_a_row_of_its_own_with_its_cost_and_training_has_none(stand_in, 
     assert 0 < int8["top1_agreement"] <= 1 and int8["first_call_seconds"] > 0 < fp32["first_call_seconds"]
     refused = rows.loc["tiny_lstm", "int8"]
     assert (refused["status"], refused["reason"]) == (
-        "unsupported", "layer lstm1: 'lstm' has no static INT8 form here; conv2d and dense have")
+        "unsupported", "layer lstm1: 'lstm' has no static INT8 form here; conv2d, dense, linear, tied_dense have")
     summary.rewrite(tmp_path)
     report.write([tmp_path], tmp_path)
     assert "## What INT8 costs" in (tmp_path / "report.md").read_text()

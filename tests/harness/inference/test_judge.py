@@ -1,18 +1,23 @@
 """The proof of inference: right engines pass, and each planted fault is named."""
 
+import hashlib
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 import networks
-from harness.data import arrays
+from harness.data import arrays, data_sets
+from harness.data.inputs import Inputs
 from harness.inference.judge import InferenceJudge, distances, unit_of
 from harness.inference.reference import Asked, Reference
 from harness.workers.alive import LiveWorkers
 from harness.workers.worker import Failed, Worker
 from runners import int8
+from runners.reference.inference import errors_of
 from tests.ready import inference_verdict
 
 NETWORK = "tiny_resnet"
@@ -190,6 +195,25 @@ def test_scales_of_int8_come_from_the_data_of_the_trial(tmp_path):
     assert set(drawn) - added == set(arrays.mapped(reference.trained(network)))
 
 
+def test_scales_of_a_language_model_come_from_the_words_of_a_text(tmp_path, monkeypatch):
+    text = b" a b c c b b a a\n" * 30
+    (tmp_path / "ptb").mkdir()
+    (tmp_path / "ptb" / "train.txt").write_bytes(text)
+    file = {"name": "train.txt", "url": "file:///nowhere", "sha256": hashlib.sha256(text).hexdigest()}
+    parts = [{"name": "training", "files": [file]}]
+    (tmp_path / "data.yaml").write_text(yaml.safe_dump({"ptb": {"title": "PTB", "unit": "words", "parts": parts}}))
+    monkeypatch.setenv("DLBENCH_DATA", str(tmp_path))
+    monkeypatch.setattr(data_sets, "CONFIG", tmp_path / "data.yaml")
+    network = replace(networks.get("tiny_gpt"), data_set="ptb")
+    reference = Reference(tmp_path, 1, 2, 300, LiveWorkers(), Inputs(tmp_path, 1).batches)
+    drawn, from_text = (arrays.mapped(reference.weights(Asked(network, 4, "int8", "both_stored", data)))
+                        for data in ("", "ptb"))
+    # a, b, c, the end of a line, and the rare <unk>.
+    assert arrays.mapped(tmp_path / "range-inputs-tiny_gpt-ptb.npz")["inputs"].max() < 5
+    apart = [from_text[name][0] / drawn[name][0] for name in drawn if name.endswith(".quantised")]
+    assert len(apart) == 9 and all(0.3 < each < 1.5 and each != 1 for each in apart)
+
+
 @pytest.mark.parametrize(("form", "left"), [("both_stored", set()), ("first_added", {"batch_norm3", "batch_norm5", "batch_norm7"})])
 def test_a_summand_that_is_added_first_has_no_scale(judge, form, left):
     file = arrays.mapped(judge.reference.weights(Asked(networks.get(NETWORK), 4, "int8", form)))
@@ -215,7 +239,14 @@ def test_the_compared_rows_are_of_every_batch_and_always_the_same(judge):
     assert judge.reference.rows(file) == rows
 
 
+def test_a_few_outputs_have_the_unit_of_many():
+    exact = np.random.default_rng(1).standard_normal((400, 1000))
+    pairs = [unit_of(pair) for pair in np.split(exact, 200)]
+    assert np.mean(pairs) == pytest.approx(unit_of(exact), rel=0.01)
+    assert errors_of(exact[:2] + 1, exact[:2])[0] == pytest.approx(np.sqrt(1000) / pairs[0])
+
+
 def test_distances_are_in_units_of_how_outputs_differ():
     exact = np.array([[1.0, 10.0], [3.0, 10.0]])
-    assert unit_of(exact) == 1.0
+    assert unit_of(exact) == pytest.approx(np.sqrt(2))
     assert distances(np.array([[1.0, 10.5], [3.0, 10.0]]), exact).tolist() == [0.5, 0.0]

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 import networks
+from analysis.trials import effort
 from harness.errors import WrongUse
 from harness.plan.parts import Limits, NetworkChoice
 from harness.plan.suite import Suite, load_suite
 
+CHECKOUT = Path(__file__).parents[3]
 SUITE = """
 title: A suite of a test
 frameworks: [pytorch, tensorflow]
@@ -202,3 +204,22 @@ def test_strategies_that_nobody_has_or_that_no_device_needs_are_refused(tmp_path
     (tmp_path / "suite.yaml").write_text(f"networks: tiny_fcn\n{text}")
     with pytest.raises(WrongUse, match=said):
         load_suite(tmp_path / "suite.yaml")
+
+
+FOR_GPUS = [file for file in (*sorted((CHECKOUT / "configs").glob("*.yaml")), CHECKOUT / "harness/cli/first_suite.yaml")
+            if file.name != "data.yaml" and load_suite(file).device != "cpu"]
+
+
+@pytest.mark.parametrize("file", FOR_GPUS, ids=lambda file: file.name)
+def test_a_shipped_suite_that_may_run_on_a_gpu_meets_the_minimum_effort_of_the_audit(file):
+    suite = load_suite(file)
+    # An epoch is a window while training to a target.
+    enough = (effort.PROCESSES, effort.WINDOW_SECONDS, 1 if suite.until else effort.WINDOW_STEPS)
+    short = [name for name, least in zip(("processes", "window_seconds", "window_steps"), enough, strict=True)
+             if getattr(suite, name) < least]
+    assert short == []
+
+
+def test_suites_for_gpus_are_told_from_those_for_cpus():
+    assert {"gpu.yaml", "scaling.yaml", "compare.yaml", "first_suite.yaml"} <= {file.name for file in FOR_GPUS}
+    assert "smoke.yaml" not in {file.name for file in FOR_GPUS}

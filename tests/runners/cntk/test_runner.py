@@ -55,6 +55,12 @@ def test_the_gates_of_an_lstm_in_another_order_are_caught(verdict):
     assert "of 27 gradients differ" in found.reason
 
 
+def test_gelu_by_tanh_in_place_of_the_error_function_is_caught(verdict):
+    found = verdict("cntk", "tiny_vit", fault="TanhGelu")
+    assert found.verdict == "different"
+    assert "gradients differ" in found.reason
+
+
 def test_pooling_that_rounds_up_is_named(verdict):
     found = verdict("cntk", "tiny_cnn", fault="Ceil")
     assert found.verdict == "different"
