@@ -103,7 +103,9 @@ def quantise(built, arrays, moving=""):
         if name + ".weight" in built.weights:
             built.weights[name + ".weight"][...] = weight
         else:
+            # A tied head is quantised; the embedding, whose table it shares, is not.
             built.attributes[name]["own_weight"] = weight
+            built.operations = dict(built.operations, tied_dense=own_head(built.operations))
         if name in norms:
             built.attributes[norms[name]]["folded_bias"] = bias
         if name + ".bias" in built.weights:
@@ -118,6 +120,12 @@ def quantise(built, arrays, moving=""):
         return int8.rounded_to_levels(computed(y), *scales[name], moves=name == moving)
 
     built.store = store
+
+
+def own_head(operations):
+    """Return the tied head's operation, which reads its own weight in place of the table."""
+    forward, _ = operations["tied_dense"]
+    return lambda a, w, x: forward(a, {"weight": a["own_weight"]}, x), None
 
 
 def running_norm(a, w, x):
