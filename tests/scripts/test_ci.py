@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.environments import recipes
+
 CI = Path(__file__).parents[2] / ".ci/run"
 DOES_NOTHING = "#!/bin/sh\n"
 MAKE = """#!/bin/sh
 echo "$1" >> called
+[ "$1" != test-all ] || echo "$2" > frameworks
 mkdir -p .venv/bin
 cp /bin/true .venv/bin/dlbench
 cp /bin/true .venv/bin/python
@@ -35,3 +38,9 @@ def test_ci_fails_where_a_command_fails_and_only_there(fails: str, code: int, ca
     done = subprocess.run([tmp_path / ".ci/run"], env={**os.environ, "PATH": path, "FAILS": fails}, capture_output=True, text=True, timeout=60)
     assert (done.returncode, (tmp_path / "called").read_text().split()) == (code, called), done.stderr
     assert "CI took 0 minutes" in done.stdout
+    if "test-all" in called:
+        # make ends a command at a newline.
+        [line] = (tmp_path / "frameworks").read_text().splitlines()
+        variable, _, frameworks = line.partition("=")
+        assert variable == "FRAMEWORKS"
+        assert {name.partition("==")[0] for name in frameworks.split()} <= set(recipes.names())
