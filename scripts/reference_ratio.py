@@ -52,7 +52,12 @@ TIERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     # The fastest loop of Keras's guides is the compiled one.
     "tensorflow": ("keras", {"stock": "stock", "compiled": "compiled", "tuned": "compiled",
                              "uncompiled": "uncompiled"}),
+    # PyTorch's loops, exported.
+    "onnxruntime": ("pytorch", {"stock": "stock", "tuned": "tuned"}),
 }
+TRAINED = ("pytorch", "jax", "tensorflow")
+# What runs a framework's loops, where it is not the file of the mode.
+RUNNERS = {"onnxruntime": "onnxruntime_session"}
 # Network: its loop's name, and the loop's arguments.
 NETWORKS = {"lstm32": ("lstm", "--words", "32"), "lstm64": ("lstm", "--words", "64")}
 # A row should be at least so many times as fast as its loop.
@@ -87,7 +92,7 @@ class Loops:
         name, tiers = TIERS.get(trial.framework, (trial.framework, {trial.tuning: trial.tuning}))
         network, *more = NETWORKS.get(trial.network, (trial.network,))
         file = self.folder / name / f"{network}.py"
-        runs = file.with_name(f"{self.mode}.py")
+        runs = file.with_name(f"{RUNNERS.get(trial.framework, self.mode)}.py")
         if not file.is_file() or not runs.is_file() or trial.tuning not in tiers:
             raise WrongUse(f"{file}, {runs.name}: no loop of {trial.framework} {trial.tuning}, "
                            f"{trial.network}: choose other --networks, --frameworks or --tiers")
@@ -95,7 +100,8 @@ class Loops:
             trial.framework, trial.release, "cuda" if trial.device_kind == "cuda" else "cpu",
             print).interpreter
         return [str(interpreter), str(LOOPS / "loop.py"), str(file), "--batch", str(trial.batch),
-                "--mode", self.mode, "--precision", trial.precision, "--tier", tiers[trial.tuning],
+                "--mode", self.mode, "--runner", runs.stem, "--precision", trial.precision,
+                "--tier", tiers[trial.tuning],
                 "--device", trial.device_kind, "--seconds", str(self.seconds),
                 "--window", str(self.window_seconds), "--steps", str(self.window_steps), *more]
 
@@ -396,8 +402,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=_words, default=[], metavar="FRAMEWORK/NETWORK",
                         help="with commas, in the place of --frameworks and --networks")
     parser.add_argument("--mode", choices=("training", "inference"), default="training",
-                        help="inference: pytorch and jax have loops")
-    parser.add_argument("--frameworks", type=_words, default=list(TIERS), help="with commas")
+                        help="inference: onnxruntime has loops too")
+    parser.add_argument("--frameworks", type=_words, default=list(TRAINED), help="with commas")
     parser.add_argument("--networks", type=_words, default=["resnet50", "lstm32"])
     parser.add_argument("--batches", type=lambda text: [int(each) for each in _words(text)],
                         default=[256])
