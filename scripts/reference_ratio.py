@@ -62,7 +62,8 @@ RUNNERS = {"onnxruntime": "onnxruntime_session"}
 NETWORKS = {"lstm32": ("lstm", "--words", "32"), "lstm64": ("lstm", "--words", "64")}
 # A row should be at least so many times as fast as its loop.
 LEAST = 0.98
-SLOWER = "slower than its loop"
+SLOWER, AS_FAST = "slower than its loop", "as fast as its loop"
+NOT_TOLD = f"too noisy to tell: its interval holds {LEAST}"
 WINDOWS = ("trial", "process", "window", "steps", "seconds", "reason")
 RATIOS = ("network", "batch", "framework", "release", "tier", "precision", "device_kind",
           "loop_seconds", "seconds", "ratio", "ratio_low", "ratio_high", "processes", "verified",
@@ -333,7 +334,13 @@ def _ratio(theirs: list[bootstrap.Times], ours: list[bootstrap.Times]) -> dict[s
     return {"loop_seconds": bootstrap.estimate(theirs).value,
             "seconds": bootstrap.estimate(ours).value, "ratio": ratio.value,
             "ratio_low": ratio.low, "ratio_high": ratio.high, "processes": ratio.processes,
-            "verdict": SLOWER if ratio.value < LEAST else "as fast as its loop"}
+            "verdict": _verdict(ratio)}
+
+
+def _verdict(ratio: bootstrap.Estimate) -> str:
+    """Judge by the whole interval. Without one, as of one process, the value decides."""
+    low, high = (ratio.low, ratio.high) if ratio.has_interval else (ratio.value, ratio.value)
+    return SLOWER if high < LEAST else AS_FAST if low >= LEAST else NOT_TOLD
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> Table:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.audit import audit
+from analysis.statistics.bootstrap import Estimate
 from harness.environments import store
 from harness.errors import WrongUse
 from scripts import reference_ratio
@@ -72,6 +74,13 @@ def test_a_row_below_its_loop_is_called_slower(tmp_path):
     code, found = run(tmp_path, LOOP.replace("FACTOR", "1e-9"))
     assert (code, found["verdict"].tolist()) == (1, ["slower than its loop"])
     assert found["ratio_low"].tolist() == [""]
+
+
+def test_an_interval_that_holds_the_limit_says_neither_slower_nor_as_fast():
+    verdicts = [reference_ratio._verdict(Estimate(*each, 3)) for each in [
+        (0.9, 0.5, 3.0), (1.1, 0.97, 1.3), (0.9, 0.85, 0.97), (0.99, 0.98, 1.0), (0.97, np.nan, np.nan)]]
+    told = "too noisy to tell: its interval holds 0.98"
+    assert verdicts == [told, told, "slower than its loop", "as fast as its loop", "slower than its loop"]
 
 
 def test_loops_get_ready_side_by_side_and_none_is_timed_before_all_are_ready(tmp_path):
