@@ -22,7 +22,7 @@ def requests(trials: pd.DataFrame) -> pd.DataFrame:
     return ranking.table(trials, lambda row: {
         "requests per second": cell(row, "requests_per_second"),
         "of calls one after another (%)": number(
-            100 * row["requests_per_second"] * row["step_seconds"])}, kept)
+            100 * row["requests_per_second"] * row["step_seconds"] / row["batch"])}, kept)
 
 
 def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
