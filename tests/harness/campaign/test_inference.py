@@ -1,6 +1,8 @@
 """Campaigns in inference: rows, every call's time, and faults that begin when calls are timed."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from analysis.records import manifest, packed, reader
 from analysis.report import report
 from analysis.site import grids, leaderboard
 from analysis.trials import latency, summary
+from harness.campaign import campaign, session
 from harness.environments import store
 from harness.errors import WrongUse
 from harness.inference import scenarios
@@ -145,6 +148,21 @@ def test_a_server_finds_its_rate_and_slow_calls_cost_it(stand_in, tmp_path):
         table.loc[best, column] = type(table.loc[best, column].item())(factor * table.loc[best, column])
         table.to_csv(tmp_path / "server.csv", index=False)
         assert finding in {(each.file, each.column) for each in audit.audit(tmp_path)}, column
+
+
+@pytest.mark.parametrize(("scenario", "ends"), [(["offline"], ["", " with LoadGen"]), ([], [""])])
+def test_loadgen_lies_beside_what_dlbench_built_and_only_where_scenarios_need_it(stand_in, monkeypatch, scenario, ends):
+    stand_in(good="engines:Good", own="engines:Good")
+    asked = []
+    monkeypatch.setattr(store, "extended", lambda base, packages, note: asked.append(packages) or replace(base, key="more"))
+    suite = Suite.model_validate({**campaigns.SMALL, **NETWORK, "frameworks": ["good", "own"], "scenarios": scenario,
+                                  "interpreters": {"own": sys.executable}})
+    found = session.build_environments(campaign.prepare(suite, "suite.yaml", False), print)
+    assert set(found) == {f"own=={np.__version__}", *(f"good=={np.__version__}{end}" for end in ends)}
+    assert asked == [[scenarios.PACKAGE]] * len(scenario)
+    [trial, _] = campaign.prepare(suite, "suite.yaml", False).planned
+    opened = session.Session(suite, found, Path(), None, None)
+    assert opened.environment(trial).key == ("more" if scenario else "good") and opened.without_loadgen(trial) == ""
 
 
 def test_where_loadgen_cannot_be_installed_calls_are_timed_and_scenarios_say_why(stand_in, monkeypatch, tmp_path):
