@@ -43,14 +43,15 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 LATE = {"processes": ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit",
                       "node", *OF_ENGINES, "pixel_error", "second_proof_seconds",
                       "process_seconds", "proof_limit_share", "device_memory_bytes"),
-        "counters": (*CARRIED, "own_seconds")}
+        "counters": (*CARRIED, "own_seconds"),
+        "server": ("completed_per_second", "late", "valid", "unmet")}
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error",
                    "proof_limit_share", "output_error", "pixel_error"}
 # Columns of floats, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window",
-                 "model_bytes", "device_memory_bytes")
+                 "model_bytes", "device_memory_bytes", "late", "valid")
 # Without these a row says nothing.
 MEASURED = ("start", "stop", "seconds", "step_seconds")
 LARGEST_WHOLE = 2.0**53  # beyond it a float has no units
@@ -75,6 +76,7 @@ LATENCY_COLUMNS: Mapping[str, type] = {
 SERVER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "rate": float, "requests": int, "seconds": float,
     "in_system": float, "mean_latency_seconds": float, "latency_seconds": float, "within": int,
+    "completed_per_second": float, "late": float, "valid": float, "unmet": str,
 }
 # A run of a scenario by LoadGen. `valid` is its verdict, `unmet` what it missed, or why none ran.
 SCENARIO_COLUMNS: Mapping[str, type] = {

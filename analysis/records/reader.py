@@ -27,6 +27,8 @@ KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "serv
         "scenarios": ("scenario",)}
 # Behind the name of an environment in campaign.json that holds a loader of image files too.
 FOR_FILES = " with its loader of files"
+# Behind the name of one that also holds MLPerf's LoadGen.
+FOR_SCENARIOS = " with LoadGen"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,18 @@ def infers(trial: Mapping[str, Any]) -> bool:
 def target_of(campaign: Campaign) -> dict[str, Any]:
     """Return what the suite says of `until`; {} of a campaign that times training alone."""
     return campaign.meta["suite"].get("until") or {}
+
+
+def server_goal(campaign: Campaign) -> tuple[float, float]:
+    """Return the latency (s) of the scenario `server`, and the share of requests that must keep it.
+
+    Both are NaN without it. Suites of earlier releases said them in one key.
+    """
+    suite = campaign.meta["suite"]
+    earlier = suite.get("server") or {}
+    share = suite.get("latency_percentile", math.nan) / 100
+    seconds = suite.get("latency_bound_seconds") or math.nan
+    return earlier.get("latency_seconds", seconds), earlier.get("share", share)
 
 
 def read(folder: str | Path) -> Campaign:

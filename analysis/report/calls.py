@@ -22,17 +22,21 @@ def requests(trials: pd.DataFrame) -> pd.DataFrame:
     return ranking.table(trials, lambda row: {
         "requests per second": cell(row, "requests_per_second"),
         "of calls one after another (%)": number(
-            100 * row["requests_per_second"] * row["step_seconds"])}, kept)
+            100 * row["requests_per_second"] * row["step_seconds"] / row["batch"])}, kept)
 
 
 def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
-    """List the runs of LoadGen: the median of a row's processes, and LoadGen's own verdict."""
+    """List the runs of LoadGen: the median of a row's processes, and LoadGen's own verdict.
+
+    Without a number where a process has none, as where it found no rate of a server.
+    """
     unit, scale = best_unit(played["latency_p99_seconds"].dropna(), TIME_UNITS)
     lines = []
     for (name, scenario), runs in played.groupby(["trial", "scenario"], sort=False):
         cells = {"scenario": str(scenario),
-                 "samples per second": number(runs["samples_per_second"].median()),
-                 f"p99 ({unit})": number(runs["latency_p99_seconds"].median() / scale),
+                 "samples per second": number(runs["samples_per_second"].median(skipna=False)),
+                 f"p99 ({unit})": number(
+                     runs["latency_p99_seconds"].median(skipna=False) / scale),
                  "valid": f"{int(runs['valid'].sum())} of {len(runs)}",
                  "not met": "; ".join(filter(None, runs["unmet"].unique()))}
         row = ranking.table(trials, lambda row: {}, trials["trial"] == name)

@@ -208,9 +208,8 @@ def _best(campaign: Campaign, best: pd.DataFrame) -> pd.DataFrame:
 def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Return what fills the braces in the texts of `SECTIONS`."""
     campaign, trials, meta = derived.campaign, derived.trials, derived.campaign.meta
-    goal = meta["suite"].get("server") or {}
-    return {"served": f"{100 * goal.get('share', 0):.3g} %",
-            "limit": f"{goal.get('latency_seconds', 0):.3g} s",
+    limit, share = reader.server_goal(campaign)
+    return {"served": f"{100 * share:.6g} %", "limit": f"{limit:.3g} s",
             "files": (meta.get("data_sets") or {}).get("files", ""),
             "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
             "epochs": " ".join(accuracy.sentences(campaign)),

@@ -58,11 +58,13 @@ SECTIONS = (
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
     ("requests", "Requests that a server answers in time",
      "The highest rate of requests that come at random, where {served} of them are answered "
-     "within {limit}. They queue for one worker. The search ends at an interval of 3 % of the rate "
-     "that calls one after another reach.", ""),
+     "within {limit} and LoadGen calls the run valid. They queue for one worker, which answers up "
+     "to a batch at a time. The search ends at an interval of 3 % of the rate that calls one after "
+     "another reach. LoadGen shares the worker's cores.", ""),
     ("scenarios", "MLPerf's scenarios",
-     "LoadGen asks: MultiStream for one batch after another, Offline for all samples at once. Its "
-     "verdict holds for the suite's duration; an official result takes ten minutes.", ""),
+     "LoadGen asks: Server at random, MultiStream for one batch after another, Offline for all "
+     "samples at once. Its verdict holds for the suite's duration; an official result takes ten "
+     "minutes.", ""),
     ("times", "Every measured row", "Relative speed: against the fastest row of its workload.",
      "{rising}"),
     ("remarks", "Remarks on ranked rows", "A remark does not change a row's rank.", ""),

@@ -242,7 +242,8 @@ def _of_kind(campaign: Campaign, trial: dict[str, Any], dropped: int, step_secon
     if reader.infers(trial):
         found.columns.update(latency.columns(campaign, name, dropped))
         found.columns.update(latency.requests(campaign, name))
-        found.against.extend(latency.against(found.columns, step_seconds))
+        found.against.extend(latency.against(
+            found.columns, step_seconds, trial["batch"], campaign.rows("server", name)))
         found.remarks.extend(latency.remarks(campaign, name, dropped))
     if reader.target_of(campaign):
         found.columns.update(accuracy.columns(campaign, name))

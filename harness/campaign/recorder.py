@@ -41,9 +41,9 @@ OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 OF_A_PROCESS = ("counters", "windows", "phases", "latencies", "server", "scenarios", "accuracy",
                 "loading")
 # Keys of a suite that change what is measured and that trials do not show.
-MEASURES = ("mode", "until", "server", "scenarios", "processes", "interval", "processes_most",
-            "windows", "window_seconds", "window_steps", "seed", "check", "telemetry", "phases",
-            "keep_workers")
+MEASURES = ("mode", "until", "scenarios", "latency_bound_seconds", "latency_percentile",
+            "processes", "interval", "processes_most", "windows", "window_seconds", "window_steps",
+            "seed", "check", "telemetry", "phases", "keep_workers")
 SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows take seconds
 ANOTHER = "or begin another campaign with --out"
 

@@ -22,6 +22,7 @@ from harness.environments import recipes, side_by_side, store, wheels
 from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
+from harness.inference import scenarios
 from harness.inference.judge import InferenceJudge
 from harness.inference.reference import Asked, Reference
 from harness.plan import memory
@@ -41,8 +42,8 @@ from harness.workers.worker import Failed, Worker
 
 NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
 
-# The end of the name of an environment that also holds the framework's loader of files.
-FOR_FILES = reader.FOR_FILES
+# The ends of the names of environments that also hold the framework's loader of files, or LoadGen.
+FOR_FILES, FOR_SCENARIOS = reader.FOR_FILES, reader.FOR_SCENARIOS
 
 # The keys are `framework==release`, or `framework==release of A` for a side with its own.
 Environments = dict[str, Environment | BuildFailed]
@@ -141,13 +142,25 @@ class Session:
         return self.judge.live
 
     def environment(self, trial: Trial) -> Environment | BuildFailed:
-        """Return the environment of a trial's release, or that of its side."""
-        name = f"{trial.framework}=={trial.release}"
-        if (own := f"{name} of {trial.side}") in self.environments:
-            return self.environments[own]
+        """Return the environment of a trial's release, or that of its side.
+
+        Without LoadGen a network can be timed all the same.
+        """
+        name = self._environment_name(trial)
         if trial.data == "files" and name + FOR_FILES in self.environments:
             return self.environments[name + FOR_FILES]
-        return self.environments[name]
+        with_loadgen = self.environments.get(name + FOR_SCENARIOS)
+        return with_loadgen if isinstance(with_loadgen, Environment) else self.environments[name]
+
+    def without_loadgen(self, trial: Trial) -> str:
+        """Return why LoadGen could not be installed for a trial; "" if nothing says so."""
+        found = self.environments.get(self._environment_name(trial) + FOR_SCENARIOS)
+        return str(found).partition("\n")[0] if isinstance(found, BuildFailed) else ""
+
+    def _environment_name(self, trial: Trial) -> str:
+        name = f"{trial.framework}=={trial.release}"
+        of_side = f"{name} of {trial.side}"
+        return of_side if of_side in self.environments else name
 
     def start(self, trial: Trial, log: Path, module: str = "",
               extra: Mapping[str, str] | None = None) -> Worker:
@@ -218,23 +231,29 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     ready = Environments({f"{framework}=={release}" + (f" of {side}" if side else ""): environment
                           for (framework, release, side), environment in zip(releases, made,
                                                                              strict=True)})
-    return {**ready, **_with_loaders(plan, ready, note)}
+    return {**ready, **_extended(plan, ready, note)}
 
 
-def _with_loaders(plan: Plan, ready: Environments, note: Callable[[str], None]) -> Environments:
-    """Add what a loader of files needs beside the framework, in environments of their own."""
+def _extended(plan: Plan, ready: Environments, note: Callable[[str], None]) -> Environments:
+    """Add what loaders of files and scenarios need beside the framework, in new environments."""
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for trial in plan.planned:
+        name = f"{trial.framework}=={trial.release}"
+        if trial.data == "files" and (packages := recipes.load(trial.framework).files):
+            wanted[name, FOR_FILES] = packages
+    if plan.suite.scenarios:
+        wanted |= {(name, FOR_SCENARIOS): [scenarios.PACKAGE] for name in ready}
     found = Environments()
-    for framework, release in dict.fromkeys((trial.framework, trial.release)
-                                            for trial in plan.planned if trial.data == "files"):
-        base, packages = ready[f"{framework}=={release}"], recipes.load(framework).files
+    for (name, end), packages in wanted.items():
+        base = ready.get(name)
         # An interpreter of the user's own has what it has.
-        if not packages or not isinstance(base, Environment) or base.origin != "built":
+        if not isinstance(base, Environment) or base.origin != "built":
             continue
         try:
-            found[f"{framework}=={release}{FOR_FILES}"] = store.extended(base, packages, note)
+            found[name + end] = store.extended(base, packages, note)
         except BuildFailed as failure:
             note(str(failure))
-            found[f"{framework}=={release}{FOR_FILES}"] = failure
+            found[name + end] = failure
     return found
 
 
