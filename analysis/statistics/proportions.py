@@ -63,7 +63,7 @@ def _correlation(both: int, only: int, lost: int, neither: int) -> float:
     margins = math.prod((both + only, lost + neither, both + lost, only + neither))
     if not margins:
         return 0.0
-    cross = both * neither - only * lost
+    cross = float(both * neither - only * lost)
     if cross > 0:
         cross = max(0.0, cross - (both + only + lost + neither) / 2)
     return cross / math.sqrt(margins)

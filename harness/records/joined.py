@@ -21,7 +21,7 @@ from harness.records.table import text_of
 
 # The keys of campaign.json that must be equal in all parts.
 SAME = ("schema", "suite", "seed", "source_hash", "comparison", "environments", "data_sets",
-        "variables")
+        "weights", "variables")
 # Tables that have rows for each trial and not for each process: those of one part are enough.
 OF_A_TRIAL = ("kernels", "operators")
 BESIDE = ("logs", "weights")  # folders with files of processes

@@ -158,6 +158,9 @@ def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: 
             lost[key] = "latencies.csv"
         elif ok and suite.get("server") and not rows["server"][key]:
             lost[key] = "server.csv"
+        elif ok and len({row["sample"] for row in rows["answers"][key]}) != float(
+                row.get("test_samples") or 0):
+            lost[key] = "answers.csv"
         elif ok and len(rows["scenarios"][key]) < len(suite.get("scenarios") or ()):
             lost[key] = "scenarios.csv"
     return lost
