@@ -212,7 +212,23 @@ def _loading(campaign: Campaign) -> Iterator[Finding]:
                               f"{row['seconds']:.12g}")
 
 
-CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy, _loading)
+def _answers(campaign: Campaign) -> Iterator[Finding]:
+    """The answers of a process to a test part give the shares that it reports."""
+    known = dict(list(campaign.answers.groupby(["trial", "process"])))
+    for process in rows_of(campaign.processes[campaign.processes["test_samples"].notna()]):
+        rows = known.get((process["trial"], process["process"]), campaign.answers.iloc[:0])
+        if len(rows) != process["test_samples"]:
+            yield Finding("answers.csv", place_of(process), "sample",
+                          f"{process['test_samples']:.0f} samples", str(len(rows)))
+            continue
+        for column, name in (("test_accuracy", "answer"), ("reference_accuracy", "reference")):
+            share = float((rows[name] == rows["label"]).mean())
+            if not math.isclose(share, process[column], abs_tol=1e-9):
+                yield Finding("answers.csv", place_of(process), name,
+                              f"{process[column]:.6g} of them right", f"{share:.6g}")
+
+
+CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy, _loading, _answers)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ SCHEMA = 1
 # column counts its rows. In those of `KEYS` it repeats single rows, which the columns tell apart.
 COUNTED = {"windows": "window", "network": "window", "latencies": "window", "accuracy": "epoch"}
 KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "server": ("rate",),
-        "scenarios": ("scenario",)}
+        "scenarios": ("scenario",), "answers": ("sample",)}
 # Behind the name of an environment in campaign.json that holds a loader of image files too.
 FOR_FILES = " with its loader of files"
 # Behind the name of one that also holds MLPerf's LoadGen.
@@ -38,9 +38,9 @@ class Campaign:
     `processes` has a row per finished process. `kernels` holds the trace of each trial, `operators`
     its profile on a CPU. The other tables hold rows of finished processes: `network` of several
     nodes, `latencies`, `server` and `scenarios` of inference, `accuracy` of training to a target,
-    `loading` of training from image files. In campaigns of earlier releases one worker proved all
-    processes of a trial (`proves_each_process`), or runners do not say what a tier sets
-    (`tells_settings`).
+    `loading` of training from image files, `answers` of trained weights. In campaigns of earlier
+    releases one worker proved all processes of a trial (`proves_each_process`), or runners do not
+    say what a tier sets (`tells_settings`).
     """
 
     folder: Path
@@ -57,6 +57,7 @@ class Campaign:
     scenarios: pd.DataFrame
     accuracy: pd.DataFrame
     loading: pd.DataFrame
+    answers: pd.DataFrame
     proves_each_process: bool
     tells_settings: bool
 

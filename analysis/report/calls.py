@@ -1,5 +1,7 @@
 """The tables of rows in inference: latency, requests, scenarios, what INT8 costs, errors."""
 
+from typing import Any
+
 import pandas as pd
 
 from analysis.display import ranking
@@ -52,6 +54,24 @@ def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
         "relative error (%)": number(100 * row["quantization_error"]),
         "same largest output (%)": number(100 * row["top1_agreement"]),
         f"file ({unit})": number(row["model_bytes"] / scale)}, kept)
+
+
+def answers(trials: pd.DataFrame) -> pd.DataFrame:
+    """List how many of a test part's samples every row with trained weights answers right."""
+    kept = (trials["status"] == "ok") & trials["test_accuracy"].notna()
+    return ranking.table(trials, lambda row: {
+        "test accuracy (%)": f"{100 * row['test_accuracy']:.2f}",
+        "of the float64 reference (%)": f"{100 * row['reference_accuracy']:.2f}",
+        "lost (points)": _points(row), "samples": f"{row['test_samples']:,}"}, kept)
+
+
+def _points(row: Any) -> str:
+    """Write a difference of shares in percentage points, with its interval.
+
+    Three digits of a small difference would say more than its samples do.
+    """
+    low, high = (100 * row[f"accuracy_lost_{end}"] for end in ("low", "high"))
+    return f"{100 * row['accuracy_lost']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def outputs(trials: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,8 @@ Words in braces stand for what `analysis.report.report` finds in the records.
 
 from analysis.statistics import bootstrap
 
+DRAWN = "with the weights that were drawn. A trained network's accuracy is another matter."
+TRAINED = "with the trained weights that the suite names for {}."
 METHOD = (
     "Each trial runs in several processes, interleaved in random order. A process times windows of "
     "many steps, each between two synchronisations that wait for the updated parameters. A time is "
@@ -79,8 +81,12 @@ SECTIONS = (
      "inputs. Beside it stands what the rounding of the declared precision explains. The reference "
      "of INT8 quantises as the engine must.", ""),
     ("quantisation", "What INT8 costs",
-     "Outputs against those of the network itself, with the weights that were drawn. A trained "
-     "network's accuracy is another matter.", ""),
+     "Outputs against those of the network itself, {weights}", ""),
+    ("answers", "Accuracy on the test part",
+     "Trained weights answer every sample, and all outputs are compared with the reference. Lost: "
+     "the accuracy of the float64 reference, which does not quantise, less that of the row. Its "
+     "95 % interval is Newcombe's for pairs (1998, method 10), since both answered the same "
+     "samples. It speaks of other samples of this kind, not of other weights.", ""),
     ("scaling", "Several devices",
      "Each row is compared with the row on one device that differs in nothing else, with the same "
      "batch on each device (weak scaling){strong}. Efficiency is the speed-up over the number of "

@@ -12,16 +12,20 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import networks
+import runners.arrays
 from analysis.records import reader
 from harness.campaign.events import Listener
 from harness.cluster import allocation
-from harness.data import data_sets, divided, image_files
+from harness.data import data_sets, divided, image_files, trained_weights
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, side_by_side, store, wheels
 from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
+from harness.errors import WrongUse
 from harness.inference import scenarios
 from harness.inference.judge import InferenceJudge
 from harness.inference.reference import Asked, Reference
@@ -75,9 +79,25 @@ class Plan:
             return {name: divided.text_of(name) for name in sorted(names)}
         found = map(data_sets.available, sorted(names))
         read = {source.name: source.text for source in found if source}
+        if self.suite.weights:
+            read |= {f"{name} to test": divided.text_of(name)
+                     for name in sorted(names) if name in divided.DIVISIBLE}
         files = sorted({trial.network for trial in self.planned if trial.data == "files"})
         said = "; ".join(image_files.source(networks.get(name)) for name in files)
         return {**read, "files": said} if said else read
+
+    @cached_property
+    def weights(self) -> dict[str, dict[str, str]]:
+        """The file of each network's trained weights, and its SHA-256. Raises WrongUse."""
+        return {name: {"file": file.name, "sha256": self.trained(name)[1]}
+                for name, file in self.suite.weights.items()}
+
+    def trained(self, network: str) -> tuple[dict[str, np.ndarray], str]:
+        """Return a network's trained weights and the SHA-256 of their file. Raises WrongUse."""
+        try:
+            return trained_weights.read(self.suite.weights[network], networks.get(network))
+        except WrongUse as error:
+            raise WrongUse(f"{self.suite_file}: weights.{network}: {error}") from None
 
     @property
     def gpus(self) -> int:
@@ -122,7 +142,7 @@ class Session:
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs),
                             {} if suite.until else sources)
             reference = Reference(scratch, suite.seed, suite.check.batch, suite.limits.check,
-                                  judge.live, inputs.batches)
+                                  judge.live, inputs.batches, given=_given(plan, scratch))
             session = cls(suite, environments, logs, inputs, judge, listener, sampler,
                           references=reference, device_bytes=memory.of_smallest_gpu(plan.machine))
             try:
@@ -204,6 +224,19 @@ class Session:
     def residence(self, trial: Trial) -> str:
         """Return where a trial's batches lie while it trains; with `until` an epoch is placed."""
         return "device" if trial.data == "device" or self.suite.until else "host"
+
+
+def _given(plan: Plan, folder: Path) -> dict[str, Path]:
+    """Copy the trained weights that the suite names: their files may change. Raises WrongUse."""
+    files = {}
+    for name, planned in plan.weights.items():
+        weights, digest = plan.trained(name)
+        if digest != planned["sha256"]:
+            raise WrongUse(f"{plan.suite_file}: weights.{name}: {planned['file']} has changed "
+                           "since it was planned; put back what it was")
+        files[name] = folder / f"given-{name}.npz"
+        runners.arrays.save(files[name], weights)
+    return files
 
 
 def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:

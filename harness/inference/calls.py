@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.inference import scenarios
+from harness.inference.answers import TestPart
 from harness.inference.reference import Asked, Reference, chosen_places
 from harness.inference.server import Served
 from harness.workers.files import AnswerFolder, arrays_in
@@ -83,6 +84,14 @@ class Calls:
         self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
         found = read_answer(folder, "outputs.npz", "outputs", (len(rows), width))
         self.found.append((batch, found.reshape(shape)))
+
+
+def answers_to(worker: Worker, tests: TestPart, folder: Path, classes: int,
+               limit: float) -> np.ndarray:
+    """Let an engine answer all samples of a test part; return its outputs [n, K]. Raises Failed."""
+    with AnswerFolder(folder) as answers:
+        worker.ask("evaluate", limit, inputs=str(tests.file), out=str(answers.path("tests.npz")))
+        return read_answer(answers, "tests.npz", "outputs", (len(tests.labels), classes))
 
 
 def read_answer(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -126,6 +126,8 @@ class Until(Strict):
     """So many times each parameter is added to its gradient, before momentum."""
     augmentation: Literal["none", "flip_and_crop"] = "none"
     """flip_and_crop: the driver mirrors images at random and crops them after padding by 4."""
+    keep_weights: bool = False
+    """Keep what a process has trained in weights/TRIAL-PROCESS.npz, up to 32 MiB a file."""
 
     @model_validator(mode="after")
     def _order_epochs(self) -> "Until":

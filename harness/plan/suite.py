@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 import networks
 from harness.data import data_sets
@@ -67,6 +67,9 @@ class Suite(Strict):
     latency_percentile: Positive = 99
     """Of the scenario server: so many of a hundred requests keep the bound; 50, 90, 95, 97, 99 or
     99.9. 99 needs 459 requests a try."""
+    weights: dict[str, Path] = Field(default_factory=dict)
+    """In inference: files of trained weights as in {lenet5: FILE.npz}, seen from the suite's file.
+    Other networks have drawn weights."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
     """Names, or releases as in pytorch==2.12.0."""
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
@@ -168,6 +171,11 @@ class Suite(Strict):
                                 for name, choice in chosen.items()}
         return data
 
+    @field_serializer("weights")
+    def _name_files(self, weights: dict[str, Path]) -> dict[str, str]:
+        """Name files without their folder: records hold no place of this machine."""
+        return {network: file.name for network, file in weights.items()}
+
     @model_validator(mode="after")
     def _fit_together(self) -> "Suite":
         every = [*networks.names(), *networks.names(small=True)]
@@ -189,6 +197,8 @@ class Suite(Strict):
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")
+        for name in self.weights:
+            _know("weights", "network", name, list(self.networks))
         for spec in self.interpreters:
             try:
                 frameworks.parse(spec)
@@ -231,6 +241,9 @@ class Suite(Strict):
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key}: requests are answered by trained networks; "
                                      "write mode: inference")
+            if self.weights:
+                raise ValueError("weights: training begins with drawn weights; write "
+                                 "mode: inference, or leave the key out")
             return
         self._bound_the_server()
         if (self.devices, self.nodes) != ((1,), (1,)):
@@ -283,4 +296,6 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
     """
     data = read_yaml(path)
     spelling.override(data, overrides or [])
-    return validate(data, Suite, short(path))
+    suite = validate(data, Suite, short(path))
+    return suite.model_copy(update={
+        "weights": {name: path.parent / file for name, file in suite.weights.items()}})

@@ -41,6 +41,20 @@ class InferenceProcess(Process):
                 outcome.latencies += _rows(window, (1e9 * seconds).round().astype(int).tolist())
         return outcome
 
+    def _time(self, worker: Worker) -> None:
+        """Time and prove; then let trained weights answer the test part of the trial's data."""
+        super()._time(worker)
+        inference, asked, row = self.session.inference, Asked.of(self.trial), self.outcome.row
+        if not (tests := inference.reference.tests(asked)):
+            return
+        self._tell("answering the test part")
+        answered = inference.answers(worker, asked, tests)
+        row.update(answered.columns)
+        self.outcome.answers = answered.rows
+        if answered.fault and row.get("check") != "different":
+            row.update(check="different",
+                       check_reason=f"in answers to the test part: {answered.fault}")
+
     def _run(self, worker: Worker, steps: int) -> dict[str, Any]:
         session, trial = self.session, self.trial
         if not self.outcome.windows:

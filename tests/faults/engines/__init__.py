@@ -160,6 +160,15 @@ class FewerParameters(Good):
         return self.count - 1
 
 
+class WrongForSome(Good):
+    """One sample of about thirty has the outputs of its neighbour's classes."""
+
+    def compute(self, inputs):
+        outputs = super().compute(inputs)
+        unlucky = (1000 * np.abs(inputs).reshape(len(inputs), -1).sum(axis=1)).astype(int) % 33 == 0
+        return np.where(unlucky[:, None], np.roll(outputs, 1, axis=1), outputs)
+
+
 def look():
     """A made-up clock, which each look moves a little."""
     NOW[0] += 2e-5
