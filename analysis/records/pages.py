@@ -19,6 +19,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=1000)]
 Words = list[Word]
+Seed = Annotated[str, Field(pattern="^[0-9]{1,18}$")]
 
 
 class Part(BaseModel):
@@ -132,6 +133,18 @@ class Joined(Part):
     stride: Annotated[int, Field(ge=1, le=2**31)]
 
 
+class ReferenceEpochs(Part):
+    """The epochs that kept runs needed to the target, by framework and seed, or why none are."""
+
+    network: Word
+    batch: Count
+    precision: Word
+    data: Word
+    reason: str = ""
+    at_most_epochs: Count = 0
+    epochs: dict[Word, dict[Seed, Count]] = {}
+
+
 class Origin(Part):
     """Which source measured."""
 
@@ -165,6 +178,7 @@ class CampaignPage(Page):
     comparison: Comparison | None = None
     joined: Joined | None = None
     data_sets: dict[Word, Word] | None = None
+    reference_epochs: list[ReferenceEpochs] | None = None
 
 
 class Workers(Part):

@@ -14,6 +14,7 @@ from typing import Any
 import networks
 from analysis.records import manifest, reader
 from harness import VERSION
+from harness.accuracy import convergence
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
 from harness.campaign.kinds.inference import timed_inputs
@@ -263,6 +264,9 @@ def first_page(plan: Plan, folder: Path, environments: Environments) -> dict[str
         "environments": _locks(environments),
         "trials": [trial.to_json() for trial in plan.trials],
         **({"comparison": plan.comparison} if plan.comparison else {}),
+        **({"reference_epochs": convergence.recorded(plan.planned, plan.suite.until,
+                                                     convergence.KEPT)}
+           if plan.suite.until else {}),
     }
 
 
