@@ -97,6 +97,9 @@ class Session:
         window = timed(self.runner, steps)
         if before is not None:
             window["network_tx_bytes"] = resources.sent_by_node(self.task) - before
+        stage = self.runner.stage_seconds(steps)
+        if stage is not None:
+            window["stage_seconds"] = list(stage)
         return dict(window, loss=self.runner.loss(), peak_memory_bytes=self._peak_memory())
 
     def open_files(self, manifest):

@@ -16,6 +16,7 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "quantization_error": float, "top1_agreement": float, "first_call_seconds": float,
     "model_bytes": float, "pixel_error": float, "second_proof_seconds": float,
     "process_seconds": float, "proof_limit_share": float, "device_memory_bytes": float,
+    "stage_idle_shares": str,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
@@ -42,7 +43,8 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 # Columns that campaigns of earlier releases do not have.
 LATE = {"processes": ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit",
                       "node", *OF_ENGINES, "pixel_error", "second_proof_seconds",
-                      "process_seconds", "proof_limit_share", "device_memory_bytes"),
+                      "process_seconds", "proof_limit_share", "device_memory_bytes",
+                      "stage_idle_shares"),
         "counters": (*CARRIED, "own_seconds")}
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",

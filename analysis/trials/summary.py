@@ -33,6 +33,8 @@ OF_TARGET = accuracy.COLUMNS
 OF_FILES = loading.COLUMNS
 # Of campaigns whose driver said what processes held on a GPU.
 OF_DRIVERS = ("device_memory_bytes",)
+# Of campaigns that say when a pipeline's stages wait.
+OF_PIPELINES = ("stage_idle_shares",)
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -42,7 +44,7 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
-    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS,
+    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS, *OF_PIPELINES,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -80,6 +82,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
                **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
                **dict.fromkeys(OF_DRIVERS, table[list(OF_DRIVERS)].isna().all(axis=None)),
+               **dict.fromkeys(OF_PIPELINES, table[list(OF_PIPELINES)].isna().all(axis=None)),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
@@ -224,8 +227,18 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "first_call_seconds": ok["first_call_seconds"].dropna().median(),
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, name, dropped),
+        "stage_idle_shares": _idle(ok),
         **own.columns,
     }
+
+
+def _idle(processes: pd.DataFrame) -> Any:
+    """Return the share in which each rank's stage waits, in order; medians over processes."""
+    said = processes["stage_idle_shares"]
+    shares = [[float(share) for share in ranks.split()] for ranks in said[said != ""]]
+    if not shares:
+        return pd.NA
+    return " ".join(f"{share:.4f}" for share in np.median(shares, axis=0))
 
 
 class _OfKind(NamedTuple):

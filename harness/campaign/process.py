@@ -7,7 +7,7 @@ until one is long enough. All windows are kept; those before the timed ones have
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from statistics import median
 from typing import Any
@@ -42,6 +42,7 @@ class Process:
         self.order = order
         self.worker: Worker | None = None  # once it is ready
         self.built: dict[str, Any] = {}  # what the worker said of its network
+        self.stages: list[list[list[float]]] = []  # of each timed window and rank: work and span
         self.draw = 0  # with which its next proof begins
         self.outcome = Outcome({"trial": trial.trial, "process": number, "order": order,
                                 "status": "ok", "reason": "", "started": now()})
@@ -125,6 +126,8 @@ class Process:
             last = self._window(worker, length, "warm-up")
         for _ in range(suite.windows):
             self._window(worker, length, "timing")
+        if self.stages:
+            self.outcome.row["stage_idle_shares"] = idle_shares(self.stages)
         # Before the proof, which holds more. A kept worker's pools hold what earlier trials took.
         held = None if suite.keep_workers else self.session.sampler.held_by(worker.processes)
         self.outcome.row.update(window_steps=length, device_memory_bytes=held)
@@ -154,6 +157,8 @@ class Process:
                   "step_seconds": seconds / answer["steps"], "loss": answer["loss"]}
         if answer.get("network_tx_bytes") is not None:
             window["network_tx_bytes"] = answer["network_tx_bytes"]
+        if phase == "timing" and answer.get("stage_seconds"):
+            self.stages.append(answer["stage_seconds"])
         outcome.windows.append(window)
         outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
         timed = [each["step_seconds"] for each in outcome.windows if each["phase"] == "timing"]
@@ -275,6 +280,15 @@ def now() -> str:
 def settings_of(built: Mapping[str, Any]) -> str:
     """Write what a runner's tier sets as one text; "" of a runner that does not say."""
     return "; ".join(" ".join(str(each).split()) for each in built.get("settings") or ())
+
+
+def idle_shares(stages: Sequence[Sequence[Sequence[float]]]) -> str:
+    """Return the share of a step's pipeline in which each rank waits: medians over windows.
+
+    The first stage begins a step and ends it, so its span, the longest, is the pipeline's.
+    """
+    shares = [[1 - busy / max(span for _, span in ranks) for busy, _ in ranks] for ranks in stages]
+    return " ".join(f"{median(of_rank):.4f}" for of_rank in zip(*shares, strict=True))
 
 
 def losses_of(outcome: Outcome) -> tuple[list[int], list[float]]:

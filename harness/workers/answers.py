@@ -17,6 +17,8 @@ from pydantic import (
 
 from analysis.records.text import one_line
 
+# Sums of a GPU's events, each a float32.
+ROUNDED = 1e-3
 # All processes of a machine share the clock; its readings differ by its resolution.
 CLOCK_SECONDS = max(1e-6, time.get_clock_info("monotonic").resolution)
 
@@ -119,6 +121,18 @@ class Ran(Timed):
     loss: float  # of a run that diverged: nan or inf
     peak_memory_bytes: Count
     network_tx_bytes: Count | None = None  # where several nodes train
+    # Of a pipeline's stage: the mean of a step's work, and of its span from first to last.
+    stage_seconds: Window | None = None
+
+    def check(self, asked: Asked) -> None:
+        super().check(asked)
+        if self.stage_seconds is None:
+            return
+        busy, span = self.stage_seconds
+        longest = (1 + ROUNDED) * (self.stop - self.start)
+        if not 0 < busy <= (1 + ROUNDED) * span or span > longest:
+            raise ValueError(f"stage_seconds: came {self.stage_seconds!r}, expected a part of its "
+                             "span, within the window")
 
 
 class Inferred(Timed):

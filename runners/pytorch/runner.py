@@ -116,6 +116,9 @@ class Runner(protocol.Runner):
     def loss(self):
         return self.aggregation.everybodys(self.last_loss).item()
 
+    def stage_seconds(self, steps):
+        return self.aggregation.stage_seconds(steps)
+
     def parameters(self):
         return self.parameters_of(self.names)
 
