@@ -55,6 +55,10 @@ def _keep(campaign: Campaign) -> int:
     for name, row in rows.iterrows():
         if row["verified"] != "yes":
             raise WrongUse(f"{name}: no reference: {row['reason']}")
+        if row["processes"] < row["processes_planned"]:
+            raise WrongUse(f"{name}: no reference: only {row['processes']} of "
+                           f"{row['processes_planned']} seeds reached the target; write a larger "
+                           "until.at_most_epochs")
     for trials in accuracy.alike(campaign):
         one = trials[0]
         settings = Settings(networks.get(one["network"]), one["global_batch"], one["precision"],

@@ -142,7 +142,7 @@ class ReferenceEpochs(Part):
     data: Word
     reason: str = ""
     at_most_epochs: Count = 0
-    epochs: dict[Word, dict[Seed, Count]] = {}
+    epochs: dict[Word, Annotated[dict[Seed, Count], Field(min_length=1)]] = {}
 
 
 class Origin(Part):

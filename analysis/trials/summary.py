@@ -5,6 +5,7 @@ docs/reference/records.md explains the columns.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
 from analysis.records.columns import OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap, warm_up
 from analysis.trials import accuracy, caveats, counters, latency, loading, phases, remarks
 
@@ -57,6 +59,8 @@ ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error", "o
           "output_limit")
 # The largest value of its processes that ended well.
 LARGEST = (*STRENGTH, "peak_memory_bytes", "quantization_error", "model_bytes", *OF_DRIVERS)
+# As `Process` writes the shares of a pipeline's stages.
+SHARES = re.compile(r"-?\d\.\d+( -?\d\.\d+)*")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
@@ -234,10 +238,13 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
 
 def _idle(processes: pd.DataFrame) -> Any:
     """Return the share in which each rank's stage waits, in order; medians over processes."""
-    said = processes["stage_idle_shares"]
-    shares = [[float(share) for share in ranks.split()] for ranks in said[said != ""]]
-    if not shares:
+    said = [each for each in processes["stage_idle_shares"] if each]
+    if not said:
         return pd.NA
+    if not all(map(SHARES.fullmatch, said)) or len({each.count(" ") for each in said}) > 1:
+        raise BadRecords(f"processes.csv: column stage_idle_shares: {said[0][:80]!r} and others of "
+                         "this trial are not a share for each rank; restore the file from a copy")
+    shares = [[float(share) for share in each.split()] for each in said]
     return " ".join(f"{share:.4f}" for share in np.median(shares, axis=0))
 
 

@@ -110,8 +110,8 @@ def too_large(network: networks.Network, samples: int, precision: str,
     if f"{precision} {PLAIN}" in kept(network, samples):
         return ""
     return (f"needs at least {need / 2**30:,.1f} GiB to derive the limits of its proof in "
-            f"{precision}, the machine has {memory_bytes / 2**30:,.1f} GiB; derive them on a "
-            f"larger one with scripts/derive_limits.py {network.name}")
+            f"{precision}, the machine has {memory_bytes / 2**30:,.1f} GiB; train it on a larger "
+            "one, or choose a smaller network")
 
 
 def derive(questions: Questions, network: networks.Network, samples: int, kind: str,

@@ -3,10 +3,13 @@
 import math
 
 import pandas as pd
+import pytest
 
 from analysis.display.ranking import GROUP
+from analysis.records.text import BadRecords
 from analysis.report import divided
 from analysis.strategies import table as strategies
+from analysis.trials import summary
 
 SETTINGS = "8 micro-batches; stages that end with sigmoid2, dense4"
 SENT = 2 * 4 * 2 * 1024 * 4096
@@ -46,3 +49,13 @@ def test_the_measured_idle_share_of_each_stage_stands_beside_the_predicted_one()
     assert measured[divided.IDLE].tolist()[0] == "15.0 (5.00, 25.0)"
     said = divided.remark(pd.DataFrame([{**ROW, "stage_idle_shares": "0.0500 0.2500"}]))
     assert said.startswith("Measured: the share of a step's pipeline")
+
+
+def test_shares_that_are_none_or_of_other_ranks_are_bad_records():
+    def of(*said):
+        return summary._idle(pd.DataFrame({"stage_idle_shares": said}))
+
+    assert of("0.1000 0.5000", "", "0.2000 0.3000") == "0.1500 0.4000" and pd.isna(of("", ""))
+    for wrong in ("x", "0.1000", "0.1 0.2 0.3", "nan nan"):
+        with pytest.raises(BadRecords, match="column stage_idle_shares"):
+            of("0.1000 0.5000", wrong)
