@@ -109,14 +109,6 @@ class Runner:
     def loss(self):
         """Return the mean loss of the last step's batch before its update, of this process."""
 
-    def stage_seconds(self, steps):
-        """Return in how many seconds of a step this rank's stage of a pipeline computes.
-
-        Then those from its first work of a step to its last; both are means of the last `steps`
-        steps. Returns None where the network has no stages.
-        """
-        return None
-
     def parameters(self):
         """Return the present parameters by full name. Used in checks and records only."""
 
@@ -228,7 +220,7 @@ class Part:
         self.barrier = barrier
 
 
-# The one clock. A runner asks it for nothing but when a stage of a pipeline computes.
+# The one clock. No runner reads it in a timed step.
 clock = time.monotonic
 
 

@@ -26,6 +26,7 @@ from harness.workers import step_parts
 from harness.workers.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
+NOTED = 10  # steps in which the stages of a pipeline are watched
 NEWEST = 400  # samples: a few seconds of all sources
 UNREACHED = ("where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends "
              "through the host's memory")
@@ -42,7 +43,6 @@ class Process:
         self.order = order
         self.worker: Worker | None = None  # once it is ready
         self.built: dict[str, Any] = {}  # what the worker said of its network
-        self.stages: list[list[list[float]]] = []  # of each timed window and rank: work and span
         self.draw = 0  # with which its next proof begins
         self.outcome = Outcome({"trial": trial.trial, "process": number, "order": order,
                                 "status": "ok", "reason": "", "started": now()})
@@ -126,11 +126,12 @@ class Process:
             last = self._window(worker, length, "warm-up")
         for _ in range(suite.windows):
             self._window(worker, length, "timing")
-        if self.stages:
-            self.outcome.row["stage_idle_shares"] = idle_shares(self.stages)
         # Before the proof, which holds more. A kept worker's pools hold what earlier trials took.
         held = None if suite.keep_workers else self.session.sampler.held_by(worker.processes)
         self.outcome.row.update(window_steps=length, device_memory_bytes=held)
+        if self.trial.strategy.startswith("pipeline"):
+            answer = worker.ask("stages", suite.limits.window, steps=NOTED)
+            self.outcome.row["stage_idle_shares"] = idle_shares(answer["stage_seconds"])
         if self.trial.devices > 1:
             self._compare_copies(worker)
         if further := further_steps(self.number):
@@ -157,8 +158,6 @@ class Process:
                   "step_seconds": seconds / answer["steps"], "loss": answer["loss"]}
         if answer.get("network_tx_bytes") is not None:
             window["network_tx_bytes"] = answer["network_tx_bytes"]
-        if phase == "timing" and answer.get("stage_seconds"):
-            self.stages.append(answer["stage_seconds"])
         outcome.windows.append(window)
         outcome.row["peak_memory_bytes"] = answer["peak_memory_bytes"]
         timed = [each["step_seconds"] for each in outcome.windows if each["phase"] == "timing"]
@@ -282,13 +281,13 @@ def settings_of(built: Mapping[str, Any]) -> str:
     return "; ".join(" ".join(str(each).split()) for each in built.get("settings") or ())
 
 
-def idle_shares(stages: Sequence[Sequence[Sequence[float]]]) -> str:
-    """Return the share of a step's pipeline in which each rank waits: medians over windows.
+def idle_shares(ranks: Sequence[tuple[float, float]]) -> str:
+    """Return the share of a step's pipeline in which each rank waits, from its work and span.
 
     The first stage begins a step and ends it, so its span, the longest, is the pipeline's.
     """
-    shares = [[1 - busy / max(span for _, span in ranks) for busy, _ in ranks] for ranks in stages]
-    return " ".join(f"{median(of_rank):.4f}" for of_rank in zip(*shares, strict=True))
+    whole = max(span for _, span in ranks)
+    return " ".join(f"{1 - busy / whole:.4f}" for busy, _ in ranks)
 
 
 def losses_of(outcome: Outcome) -> tuple[list[int], list[float]]:

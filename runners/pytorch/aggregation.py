@@ -60,10 +60,6 @@ class Aggregation:
         (scaler.scale(loss) if scaler else loss).backward()
         return loss.detach()
 
-    def stage_seconds(self, steps):
-        """As `protocol.Runner` says."""
-        return None
-
     def everybodys(self, loss):
         """Return the loss that this rank answers for."""
         return loss

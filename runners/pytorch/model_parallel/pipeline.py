@@ -111,9 +111,6 @@ class Pipeline(ModelParallel):
         with autocast(self.device, self.precision):
             return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
-    def stage_seconds(self, steps):
-        return self.working.seconds(steps)
-
     def everybodys(self, loss):
         """Return the last stage's loss."""
         loss = loss.detach().clone()

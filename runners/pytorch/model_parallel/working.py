@@ -1,44 +1,48 @@
 """When a rank's stage of a pipeline computes: by the protocol's clock, or by a GPU's own events."""
 
-from collections import deque
-
 import torch
 
 from runners import protocol
 
-# Newest steps whose moments are kept. A GPU has two events for each pass of a micro-batch.
-KEPT = 64
-
 
 class Working:
-    """Notes when the calls that it wraps begin and end, step by step."""
+    """Notes, between `begin` and `end`, when the calls that it wraps begin and end, step by step.
+
+    Noting costs time, so no timed step is noted.
+    """
 
     def __init__(self, device):
         self.on_gpu = device.type == "cuda"
-        self.steps = deque(maxlen=KEPT)
+        self.steps = None
+
+    def begin(self):
+        self.steps = []
+
+    def end(self):
+        """Return means of the noted steps, which the device must have ended.
+
+        They are the seconds in which the rank computed, and those from its first to its last call.
+        """
+        steps, self.steps = self.steps, None
+        busy = sum(self._apart(*call) for calls in steps for call in calls)
+        span = sum(self._apart(calls[0][0], calls[-1][1]) for calls in steps)
+        return busy / len(steps), span / len(steps)
 
     def begin_step(self):
-        self.steps.append([])
+        if self.steps is not None:
+            self.steps.append([])
 
     def noting(self, compute):
         """Return `compute`, whose calls are noted. They must not wait for another rank."""
         def noted(*arguments, **options):
+            if self.steps is None:
+                return compute(*arguments, **options)
             began = self._moment()
             result = compute(*arguments, **options)
             self.steps[-1].append((began, self._moment()))
             return result
 
         return noted
-
-    def seconds(self, steps):
-        """Return the means of the newest steps, `steps` at most, which the device must have ended.
-
-        They are the seconds in which the rank computed, and those from its first to its last call.
-        """
-        newest = list(self.steps)[-steps:]
-        busy = sum(self._apart(*call) for calls in newest for call in calls)
-        span = sum(self._apart(calls[0][0], calls[-1][1]) for calls in newest)
-        return busy / len(newest), span / len(newest)
 
     def _moment(self):
         if not self.on_gpu:

@@ -44,13 +44,12 @@ def test_a_part_that_was_only_built_has_no_times():
         check({"status": "ok", "steps": 1}, asked("phase", steps=0))
 
 
-@pytest.mark.parametrize("said", [[0.0, 0.0], [0.3, 0.2], [0.1, 5.0], [0.1], "x", [0.1, math.nan]])
-def test_a_stage_works_within_its_span_and_its_span_lies_within_the_window(said):
-    answer = {"status": "ok", "steps": 1, "start": 1.0, "stop": 2.0, "loss": 1.0, "peak_memory_bytes": 1}
-    run = Asked("run", {"steps": 1}, 0.5, lambda: 2.5)
-    assert check({**answer, "stage_seconds": [0.1, 0.2]}, run)["stage_seconds"] == [0.1, 0.2]
+@pytest.mark.parametrize("said", [[0.0, 0.0], [0.3, 0.2], [0.1], "x", [0.1, math.nan]])
+def test_a_stage_works_within_its_span(said):
+    answer = {"status": "ok", "stage_seconds": [0.1, 0.2]}
+    assert check(answer, asked("stages", steps=1))["stage_seconds"] == [0.1, 0.2]
     with pytest.raises(Failed, match="stage_seconds"):
-        check({**answer, "stage_seconds": said}, run)
+        check({**answer, "stage_seconds": said}, asked("stages", steps=1))
 
 
 @pytest.mark.parametrize(("model", "honest"), [(Traced, TRACED), (Profiled, PROFILED)])
