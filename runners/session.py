@@ -99,6 +99,14 @@ class Session:
             window["network_tx_bytes"] = resources.sent_by_node(self.task) - before
         return dict(window, loss=self.runner.loss(), peak_memory_bytes=self._peak_memory())
 
+    def stages(self, steps):
+        """Return in how many seconds of a step this rank's stage of a pipeline computes.
+
+        Then those from its first work of a step to its last; both are means of `steps` steps.
+        """
+        self._stop_proving()
+        return {"stage_seconds": list(self.runner.stage_seconds(steps))}
+
     def open_files(self, manifest):
         """Open the framework's loader of image files; steps take its batches until a ring is fed.
         """

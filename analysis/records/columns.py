@@ -17,6 +17,7 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "model_bytes": float, "pixel_error": float, "second_proof_seconds": float,
     "process_seconds": float, "proof_limit_share": float, "device_memory_bytes": float,
     "test_accuracy": float, "test_samples": float, "reference_accuracy": float,
+    "stage_idle_shares": str,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
@@ -46,7 +47,7 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 LATE = {"processes": ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit",
                       "node", *OF_ENGINES, "pixel_error", "second_proof_seconds",
                       "process_seconds", "proof_limit_share", "device_memory_bytes",
-                      *OF_ANSWERS),
+                      *OF_ANSWERS, "stage_idle_shares"),
         "counters": (*CARRIED, "own_seconds"),
         "server": ("completed_per_second", "late", "valid", "unmet")}
 # Of a run that diverged or moved a tensor that must stand still.

@@ -19,6 +19,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=1000)]
 Words = list[Word]
+Seed = Annotated[str, Field(pattern="^[0-9]{1,18}$")]
 
 
 class Part(BaseModel):
@@ -139,6 +140,18 @@ class Joined(Part):
     stride: Annotated[int, Field(ge=1, le=2**31)]
 
 
+class ReferenceEpochs(Part):
+    """The epochs that kept runs needed to the target, by framework and seed, or why none are."""
+
+    network: Word
+    batch: Count
+    precision: Word
+    data: Word
+    reason: str = ""
+    at_most_epochs: Count = 0
+    epochs: dict[Word, Annotated[dict[Seed, Count], Field(min_length=1)]] = {}
+
+
 class Origin(Part):
     """Which source measured."""
 
@@ -173,6 +186,7 @@ class CampaignPage(Page):
     joined: Joined | None = None
     data_sets: dict[Word, Word] | None = None
     weights: dict[Word, TrainedWeights] | None = None
+    reference_epochs: list[ReferenceEpochs] | None = None
 
 
 class Workers(Part):

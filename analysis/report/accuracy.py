@@ -37,12 +37,18 @@ def table(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentences(campaign: Campaign) -> list[str]:
-    """Say of each group of comparable rows whether they need the same number of epochs."""
-    groups = list(accuracy.groups(campaign))
-    return [(f"{trials[0]['network']}, batch {trials[0]['global_batch']}: "
-             if len(groups) > 1 else "")
-            + accuracy.sentence(accuracy.epochs(campaign, [each["trial"] for each in trials]))
-            for trials in groups]
+    """Say of comparable rows whether they need the same number of epochs, and as the reference."""
+    groups, every = list(accuracy.groups(campaign)), list(accuracy.alike(campaign))
+
+    def which(trials: list[dict[str, Any]], of: list[list[dict[str, Any]]]) -> str:
+        return (f"{trials[0]['network']}, batch {trials[0]['global_batch']}: "
+                if len(of) > 1 else "")
+
+    compared = [which(trials, groups) + accuracy.sentence(
+        accuracy.epochs(campaign, [each["trial"] for each in trials])) for trials in groups]
+    against = [(which(trials, every), accuracy.reference_sentence(campaign, trials))
+               for trials in every]
+    return [*compared, *(name + said for name, said in against if said)]
 
 
 @styled

@@ -2,7 +2,7 @@
 
 If treatments are alike, their values of one block could as well have come in another order. The
 distribution of a statistic over all these orders is exact where they are few: no normality is
-assumed, and equal values count as such.
+assumed, and equal values count as such. `smaller` has no blocks: it compares other seeds.
 """
 
 import itertools
@@ -64,6 +64,17 @@ def fewer(values: np.ndarray, others: np.ndarray) -> float:
         sums = following
     as_small = sum(count for total, count in sums.items() if total <= sum(apart))
     return float(as_small / 2 ** len(apart))
+
+
+def smaller(values: np.ndarray, others: np.ndarray) -> float:
+    """Return the probability of so small a sum of `values` if they and `others` were one sample.
+
+    The orders are drawn.
+    """
+    generator, pool = np.random.default_rng(SEED), np.concatenate([values, others])
+    as_small = sum(int(generator.permutation(pool)[:len(values)].sum() <= values.sum())
+                   for _ in range(DRAWS))
+    return (as_small + 1) / (DRAWS + 1)
 
 
 def _drawn(values: np.ndarray, observed: int) -> tuple[float, float]:

@@ -1,7 +1,9 @@
 """Time to accuracy: how many epochs and seconds each seed of a trial took to the suite's target.
 
 Trials of one network, batch, precision and data see the same weights and batches of each seed.
-So they should need as many epochs; one that needs fewer trained otherwise.
+So they should need as many epochs; one that needs fewer trained otherwise. A row alone is compared
+with the reference runs in campaign.json, as MLPerf compares a submission's mean with its reference
+convergence points (mlcommons/logging, rcp_checker.py: one-sided, 5 %).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,8 @@ LOST = ("accuracy_lost", "accuracy_lost_low", "accuracy_lost_high")
 ALIKE = ("network", "global_batch", "precision", "data", "device_kind")
 # Of the parameters, in at least one epoch of each process.
 LEAST_SEEN = 0.5
+# Probability within seeds: three seeds that need fewer epochs, or more seeds and some ties.
+MOST_LUCK = 1 / 8
 
 
 def reached(campaign: Campaign, trial: str) -> pd.DataFrame:
@@ -51,16 +55,21 @@ def against(campaign: Campaign, trial: Mapping[str, Any], share: float) -> list[
         names = [each["trial"] for each in peers]
         if trial["trial"] in names:
             reasons += _fewer(epochs(campaign, names), trial["trial"])
-    return reasons
+    return [*reasons, *_fewer_than_reference(campaign, trial)]
 
 
 def groups(campaign: Campaign) -> Iterator[list[dict[str, Any]]]:
     """Yield trials that should need the same number of epochs, if they are two or more."""
+    yield from (trials for trials in alike(campaign) if len(trials) > 1)
+
+
+def alike(campaign: Campaign) -> Iterator[list[dict[str, Any]]]:
+    """Yield trials that should need the same number of epochs and reached the target."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for trial in campaign.trials:
         if len(reached(campaign, trial["trial"])):
             found.setdefault(tuple(trial[key] for key in ALIKE), []).append(trial)
-    yield from (trials for trials in found.values() if len(trials) > 1)
+    yield from found.values()
 
 
 def epochs(campaign: Campaign, trials: Sequence[str]) -> pd.DataFrame:
@@ -86,6 +95,78 @@ def sentence(table: pd.DataFrame) -> str:
         return f"The rows do not need the same number of epochs: {apart} ({proof})."
     return (f"The rows need the same number of epochs as far as this shows: {apart} ({proof}; "
             f"a difference in every seed could give p = {test.least:.2g}).")
+
+
+def reference_of(campaign: Campaign, trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what campaign.json says of a trial's reference runs; {} in earlier releases."""
+    wanted = {**{key: trial[key] for key in ("network", "precision", "data")},
+              "batch": trial["global_batch"]}
+    every: list[dict[str, Any]] = campaign.meta.get("reference_epochs") or []
+    return next((each for each in every if wanted.items() <= each.items()), {})
+
+
+def reference_sentence(campaign: Campaign, trials: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the reference runs of alike trials need, and which trials need fewer epochs."""
+    found = reference_of(campaign, trials[0])
+    if not found:
+        return ""
+    if not found.get("epochs"):
+        return (f"No row is compared with a reference: {found.get('reason')}. So rows that all "
+                "converge too fast would not be seen.")
+    runs = " and ".join(f"{name} {_mean(seeds):.3g} ({len(seeds)} seeds)"
+                        for name, seeds in found["epochs"].items())
+    fast = sum(bool(_fewer_than_reference(campaign, trial)) for trial in trials)
+    verdict = (f"{fast} of {len(trials)} rows need fewer than chance explains" if fast
+               else "no row needs fewer than chance explains")
+    return f"Mean epochs of the kept reference: {runs}; {verdict} (permutation test)."
+
+
+def _fewer_than_reference(campaign: Campaign, trial: Mapping[str, Any]) -> list[str]:
+    """Say that a trial needs fewer epochs than every kept reference run, beyond chance."""
+    found = reference_of(campaign, trial)
+    if not found.get("epochs"):
+        return []
+    most = min(found["at_most_epochs"], target_of(campaign)["at_most_epochs"]) + 1
+    own = _with_missed(campaign, trial["trial"]).clip(upper=most)
+    p = max(_chance(own, _series(seeds).clip(upper=most)) for seeds in found["epochs"].values())
+    if not len(own) or p > permutation.ALPHA:
+        return []
+    least = min(map(_mean, found["epochs"].values()))
+    return [f"converges in fewer epochs than the kept reference: {own.mean():.3g} in the mean, "
+            f"the reference {least:.3g} (permutation test, p = {p:.2g})"]
+
+
+def _chance(own: "pd.Series[int]", reference: "pd.Series[int]") -> float:
+    """Return the probability of so few epochs if the row's seeds were drawn from the reference's.
+
+    It is 1 if the row's own seeds are as quick in the reference: then they are so by luck.
+    """
+    both = own.index.intersection(reference.index)
+    luck = permutation.fewer(own[both].to_numpy(), reference[both].to_numpy())
+    if len(both) == len(own) and luck > MOST_LUCK:
+        return 1.0
+    return permutation.smaller(own.to_numpy(), reference.to_numpy())
+
+
+def _with_missed(campaign: Campaign, trial: str) -> "pd.Series[int]":
+    """Return the epochs of each seed; one more than the suite allows where the target was missed.
+
+    Several nodes that repeated the campaign trained the same seeds, which count once.
+    """
+    until, known = target_of(campaign), reached(campaign, trial)["epoch"]
+    last = campaign.rows("accuracy", trial).groupby("process").tail(1).set_index("seed")
+    missed = (last["epoch"] == until["at_most_epochs"]) & (last["test_accuracy"] < until["target"])
+    found = pd.concat([known, last.loc[missed, "epoch"] + 1]).astype(int)
+    first: pd.Series[int] = found.groupby(level=0).first()
+    return first
+
+
+def _series(seeds: Mapping[str, int]) -> "pd.Series[int]":
+    return pd.Series({int(seed): epochs for seed, epochs in seeds.items()})
+
+
+def _mean(seeds: Mapping[str, int]) -> float:
+    return float(np.mean(list(seeds.values())))
 
 
 def _fewer(table: pd.DataFrame, trial: str) -> list[str]:

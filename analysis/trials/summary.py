@@ -5,6 +5,7 @@ docs/reference/records.md explains the columns.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
 from analysis.records.columns import OF_ANSWERS, OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
+from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap, warm_up
 from analysis.trials import accuracy, caveats, counters, latency, loading, phases, remarks
 
@@ -35,6 +37,8 @@ OF_FILES = loading.COLUMNS
 OF_DRIVERS = ("device_memory_bytes",)
 # Of campaigns whose trained weights answered a test part.
 OF_TESTS = (*OF_ANSWERS, *accuracy.LOST)
+# Of campaigns that say when a pipeline's stages wait.
+OF_PIPELINES = ("stage_idle_shares",)
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -44,7 +48,7 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
-    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS, *OF_TESTS,
+    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS, *OF_TESTS, *OF_PIPELINES,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
@@ -57,6 +61,8 @@ ERRORS = ("loss_error", "gradient_error", "trajectory_error", "copies_error", "o
           "output_limit")
 # The largest value of its processes that ended well.
 LARGEST = (*STRENGTH, "peak_memory_bytes", "quantization_error", "model_bytes", *OF_DRIVERS)
+# As `Process` writes the shares of a pipeline's stages.
+SHARES = re.compile(r"-?\d\.\d+( -?\d\.\d+)*")
 NOT_RUN = "not run yet: the campaign was interrupted; `dlbench run --resume` goes on"
 
 
@@ -83,6 +89,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
                **dict.fromkeys(OF_DRIVERS, table[list(OF_DRIVERS)].isna().all(axis=None)),
                **dict.fromkeys(OF_TESTS, table[list(OF_TESTS)].isna().all(axis=None)),
+               **dict.fromkeys(OF_PIPELINES, table[list(OF_PIPELINES)].isna().all(axis=None)),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
@@ -228,8 +235,21 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         "first_call_seconds": ok["first_call_seconds"].dropna().median(),
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
         "network_tx_bytes_per_step": counters.sent_per_step(campaign, name, dropped),
+        "stage_idle_shares": _idle(ok),
         **own.columns,
     }
+
+
+def _idle(processes: pd.DataFrame) -> Any:
+    """Return the share in which each rank's stage waits, in order; medians over processes."""
+    said = [each for each in processes["stage_idle_shares"] if each]
+    if not said:
+        return pd.NA
+    if not all(map(SHARES.fullmatch, said)) or len({each.count(" ") for each in said}) > 1:
+        raise BadRecords(f"processes.csv: column stage_idle_shares: {said[0][:80]!r} and others of "
+                         "this trial are not a share for each rank; restore the file from a copy")
+    shares = [[float(share) for share in each.split()] for each in said]
+    return " ".join(f"{share:.4f}" for share in np.median(shares, axis=0))
 
 
 class _OfKind(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 import networks
 from analysis.records import manifest, packed, reader
 from harness import VERSION
+from harness.accuracy import convergence
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
 from harness.campaign.kinds.inference import timed_inputs
@@ -40,6 +41,8 @@ from harness.machine.preflight import pass_gate
 from harness.plan import memory
 from harness.plan.planner import Machine, Trial, make_trials
 from harness.plan.suite import Suite
+from harness.proof import limits
+from harness.proof.questions import samples_of
 from harness.records import lock
 from harness.workers.worker import Failed
 
@@ -87,7 +90,8 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
                        len(machine.get("nodes", ())) or 1)
         trials = make_trials(suite, releases, here,
                              lambda name: data_sets.available(name) is not None)
-        planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]
+        planned += [_refuse_unproven(_refuse_scarce(_refuse_missing(trial)), suite, here)
+                    for trial in trials]
     memory.refuse_all(planned, suite_file)
     plan = Plan(suite, suite_file, planned, machine, kinds[-1], allow_dirty=allow_dirty)
     # Wrong files are refused before anything starts.
@@ -258,6 +262,17 @@ def _refuse_scarce(trial: Trial) -> Trial:
     return replace(trial, status="unsupported", reason=reason)
 
 
+def _refuse_unproven(trial: Trial, suite: Suite, machine: Machine) -> Trial:
+    """Refuse to train a network if the limits of its proof cannot be had on this machine."""
+    if trial.status != "planned" or trial.mode != "training":
+        return trial
+    reason = limits.too_large(networks.get(trial.network),
+                              samples_of(trial.batch, suite.check.batch), trial.precision,
+                              machine.memory_bytes)
+    return replace(trial, status="unsupported", reason=f"{memory.OUT_OF_MEMORY}{reason}"
+                   ) if reason else trial
+
+
 def first_page(plan: Plan, folder: Path, environments: Environments) -> dict[str, Any]:
     """Return what campaign.json opens with: when, what, on what machine, in which environments."""
     checkout = plan.machine["checkout"]
@@ -270,6 +285,9 @@ def first_page(plan: Plan, folder: Path, environments: Environments) -> dict[str
         "environments": _locks(environments),
         "trials": [trial.to_json() for trial in plan.trials],
         **({"comparison": plan.comparison} if plan.comparison else {}),
+        **({"reference_epochs": convergence.recorded(plan.planned, plan.suite.until,
+                                                     convergence.KEPT)}
+           if plan.suite.until else {}),
     }
 
 

@@ -7,7 +7,7 @@ until one is long enough. All windows are kept; those before the timed ones have
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ from harness.workers import step_parts
 from harness.workers.worker import Failed, Unsupported, Worker
 
 SINGLE_STEPS = 8
+NOTED = 10  # steps in which the stages of a pipeline are watched
 NEWEST = 400  # samples: a few seconds of all sources
 UNREACHED = ("where GPUs do not reach one another directly (IOMMU, ACS), NCCL_P2P_DISABLE=1 sends "
              "through the host's memory")
@@ -128,6 +129,9 @@ class Process:
         # Before the proof, which holds more. A kept worker's pools hold what earlier trials took.
         held = None if suite.keep_workers else self.session.sampler.held_by(worker.processes)
         self.outcome.row.update(window_steps=length, device_memory_bytes=held)
+        if self.trial.strategy.startswith("pipeline"):
+            answer = worker.ask("stages", suite.limits.window, steps=NOTED)
+            self.outcome.row["stage_idle_shares"] = idle_shares(answer["stage_seconds"])
         if self.trial.devices > 1:
             self._compare_copies(worker)
         if further := further_steps(self.number):
@@ -275,6 +279,15 @@ def now() -> str:
 def settings_of(built: Mapping[str, Any]) -> str:
     """Write what a runner's tier sets as one text; "" of a runner that does not say."""
     return "; ".join(" ".join(str(each).split()) for each in built.get("settings") or ())
+
+
+def idle_shares(ranks: Sequence[tuple[float, float]]) -> str:
+    """Return the share of a step's pipeline in which each rank waits, from its work and span.
+
+    The first stage begins a step and ends it, so its span, the longest, is the pipeline's.
+    """
+    whole = max(span for _, span in ranks)
+    return " ".join(f"{1 - busy / whole:.4f}" for busy, _ in ranks)
 
 
 def losses_of(outcome: Outcome) -> tuple[list[int], list[float]]:

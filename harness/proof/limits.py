@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from harness.proof.questions import Question, Questions
+from harness.proof.questions import PLAIN, Question, Questions
 from runners.reference import llama, transformers
 
 KEPT = Path(__file__).parent / "limits"
@@ -40,6 +40,9 @@ COMMON = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 # for a 5x5 convolution in fp32 was 0.0013 off on an H200, its coefficient 0.00001.
 CONVOLUTION = 0.003
 DIGITS = 2
+# Held of each parameter while limits are derived, in float64: weights, momentum and gradient of the
+# reference, and of the one that rounds. CaffeNet's took 68 bytes at the peak.
+BYTES_A_PARAMETER = 48
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,19 @@ class LimitsOf:
             tensors[name] = Allowed(coefficient, norm, distance)
         loss = FACTOR * spread["loss"] + LOSS_FLOOR + COMMON.get(precision, 0.0)
         return Limits(loss, tensors)
+
+
+def too_large(network: networks.Network, samples: int, precision: str,
+              memory_bytes: float | None) -> str:
+    """Say why limits are neither kept nor can be derived in so many bytes of memory, or ""."""
+    need = BYTES_A_PARAMETER * network.parameter_count
+    if not memory_bytes or need <= memory_bytes:
+        return ""
+    if f"{precision} {PLAIN}" in kept(network, samples):
+        return ""
+    return (f"needs at least {need / 2**30:,.1f} GiB to derive the limits of its proof in "
+            f"{precision}, the machine has {memory_bytes / 2**30:,.1f} GiB; train it on a larger "
+            "one, or choose a smaller network")
 
 
 def derive(questions: Questions, network: networks.Network, samples: int, kind: str,

@@ -17,6 +17,8 @@ from pydantic import (
 
 from analysis.records.text import one_line
 
+# Sums of a GPU's events, each a float32.
+ROUNDED = 1e-3
 # All processes of a machine share the clock; its readings differ by its resolution.
 CLOCK_SECONDS = max(1e-6, time.get_clock_info("monotonic").resolution)
 # Of a run of LoadGen: more do not fit into its time.
@@ -121,6 +123,18 @@ class Ran(Timed):
     loss: float  # of a run that diverged: nan or inf
     peak_memory_bytes: Count
     network_tx_bytes: Count | None = None  # where several nodes train
+
+
+class Staged(Answer):
+    """Of a pipeline's stage: the mean of a step's work, and of its span from first to last."""
+
+    stage_seconds: Window
+
+    def check(self, asked: Asked) -> None:
+        busy, span = self.stage_seconds
+        if not 0 < busy <= (1 + ROUNDED) * span:
+            raise ValueError(f"stage_seconds: came {self.stage_seconds!r}, expected a part of its "
+                             "span")
 
 
 class Inferred(Timed):
@@ -302,7 +316,7 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
     "masked_head": MaskedHead, "infer": Inferred, "scenario": Played,
-    "rounding": Rounding}
+    "rounding": Rounding, "stages": Staged}
 
 
 def _check_count(field: str, values: Sequence[Any], wanted: int) -> None:

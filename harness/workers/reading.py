@@ -36,7 +36,7 @@ MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "start": min, "stop": max, "loss": mean, "peak_memory_bytes": max,
     "idle_seconds": max, "first_seconds": max, "pid": lambda values: values[0],
     "losses": lambda values: [mean(of_step) for of_step in zip(*values, strict=True)],
-    "network_tx_bytes": sum,
+    "network_tx_bytes": sum, "stage_seconds": list,
     "hashes": lambda values: [value for hashes in values for value in hashes],
     # Rank 0 compares.
     "apart": lambda values: values[0],

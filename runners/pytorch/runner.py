@@ -116,6 +116,15 @@ class Runner(protocol.Runner):
     def loss(self):
         return self.aggregation.everybodys(self.last_loss).item()
 
+    def stage_seconds(self, steps):
+        """Train `steps` steps, not timed; return what `Working.end` does of a pipeline's stage."""
+        working = self.aggregation.working
+        working.begin()
+        for _ in range(steps):
+            self.step()
+        self.synchronize()
+        return working.end()
+
     def parameters(self):
         return self.parameters_of(self.names)
 

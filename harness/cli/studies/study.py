@@ -126,7 +126,7 @@ class AttentionOptions(OperationOptions):
     widths: Annotated[str, typer.Option(
         help="Values of a head; the first is the base. Default: 64,128, on a CPU 64.")] = ""
     heads: Annotated[str, typer.Option(
-        help="The first is the base. Default: 16, on a CPU 4.")] = ""
+        help="The first is the base. Default: 16,12,32, on a CPU 4,12.")] = ""
     precisions: Annotated[str, typer.Option(
         help="The first is the base. Default: bf16,fp32,tf32,fp16, on a CPU fp32.")] = ""
     passes: Annotated[str, typer.Option(help="With commas.")] = ",".join(attention.PASSES)

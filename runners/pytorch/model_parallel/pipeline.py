@@ -19,6 +19,7 @@ from runners.pytorch import compiling
 from runners.pytorch.layers import written
 from runners.pytorch.model_parallel import divide
 from runners.pytorch.model_parallel.base import ModelParallel
+from runners.pytorch.model_parallel.working import Working
 
 
 class Pipeline(ModelParallel):
@@ -49,7 +50,11 @@ class Pipeline(ModelParallel):
         if task.tuning == "compiled":
             own = compiling.compiled(own, task.device)
         stage = PipelineStage(own, task.rank, task.ranks, self.device)
-        self.run = self.schedule(stage, self.micro_batches, loss_fn=self.loss,
+        self.working = Working(self.device)
+        # The schedule waits for other ranks between these calls, never within one.
+        for name in ("forward_one_chunk", "backward_one_chunk"):
+            setattr(stage, name, self.working.noting(getattr(stage, name)))
+        self.run = self.schedule(stage, self.micro_batches, loss_fn=self.working.noting(self.loss),
                                  scale_grads=self.scale_grads)
         # Else the last stage keeps all logits. Older releases lack the option and keep them.
         known = inspect.signature(self.run.step).parameters
@@ -90,6 +95,7 @@ class Pipeline(ModelParallel):
 
     def differentiate(self, loss_of, scaler, inputs, targets):
         losses = []
+        self.working.begin_step()
         if self.rank == 0:
             self.run.step(inputs, **self.options)
         elif self.rank < self.ranks - 1:

@@ -41,3 +41,10 @@ def test_chance_alone_is_called_a_difference_in_at_most_a_twentieth_of_cases():
     generator = np.random.default_rng(0)
     found = [permutation.alike(generator.integers(3, 7, (5, 3))).p for _ in range(300)]
     assert np.mean(np.array(found) <= 0.05) < 0.09
+
+
+def test_other_seeds_are_compared_as_one_sample_that_could_be_split_otherwise():
+    few, many = np.array([1, 1]), np.array([2, 2, 2])
+    assert permutation.smaller(few, many) == pytest.approx(1 / 10, abs=0.01)
+    assert permutation.smaller(many, few) == 1
+    assert permutation.smaller(np.full(3, 2), many) == 1

@@ -1,6 +1,7 @@
 """Faults of ranks that divide the network, and a worker that counts what such ranks send."""
 
 import os
+import time
 from collections import Counter
 
 import numpy as np
@@ -99,6 +100,21 @@ class SkipsOneUpdate(counted(Runner)):
         if self.task.rank == 1 and self.steps_since_load == 2:
             for shard, value in zip(held, before, strict=True):
                 shard.detach().copy_(value)
+
+
+class Sleeps(Runner):
+    """Each stage sleeps while it runs a micro-batch forward, which takes no time else."""
+
+    seconds = (0.05, 0.05)
+
+    def __init__(self, task):
+        super().__init__(task)
+        own = self.seconds[task.rank]
+        self.model.register_forward_pre_hook(lambda model, inputs: time.sleep(own))
+
+
+class LastStageSleepsLonger(Sleeps):
+    seconds = (0.01, 0.05)
 
 
 class HoldsAll(Runner):

@@ -1,19 +1,27 @@
 """Campaigns that train until a test accuracy, on MNIST's shipped digits and a network of 800 weights."""
 
+import json
+import runpy
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import networks
 from analysis.audit import audit
 from analysis.records import manifest
 from analysis.report import report
 from analysis.trials import accuracy, summary
+from harness.accuracy import convergence
 from harness.data import divided
 from harness.errors import WrongUse
 from harness.plan import planner
+from harness.plan.parts import Until
 from harness.plan.suite import Suite
 from harness.validation import validate
 from networks import catalogue
@@ -25,6 +33,7 @@ from tests.conftest import ABLE
 from tests.harness import campaigns
 from tests.slow import slow
 
+ROOT = Path(__file__).parents[3]
 UNTIL = {"target": 0.85, "at_most_epochs": 6, "seeds": 2}
 # How the reasons begin that speak of the training, not of the clock.
 OF_TRAINING = "(?:different|failed|witness|converges in)"
@@ -202,6 +211,81 @@ def test_a_runner_that_is_wrong_where_nobody_looks_is_refused_by_its_fewer_epoch
                                                          if trial["framework"] != "other"]})
     reasons = {row["framework"]: row["reason"] for row in summary.summarise(pair).to_dict("records")}
     assert "nothing tells which is right" in reasons["good"] and "in fewer epochs" in reasons["fast"]
+
+
+def keep_epochs(monkeypatch, campaign):
+    """Call the script that keeps a campaign's epochs as the reference; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["derive_epochs.py", str(campaign)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / "derive_epochs.py"), run_name="__main__")
+    return ended.value.code
+
+
+def test_a_row_alone_that_trains_on_twice_the_batches_is_refused_by_the_kept_reference(
+        stand_in, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(convergence, "KEPT", tmp_path / "kept")
+    stand_in(first="reference:Runner", good="epochs:Counted", fast="epochs:TwiceTheBatches")
+    suite = {**SMALL, "until": {"target": 0.88, "at_most_epochs": 20, "seeds": 5}}
+    long = {**suite, "processes": 10, "until": {**suite["until"], "seeds": 10}}
+    campaigns.run(tmp_path / "long", frameworks="first", **long)
+    monkeypatch.setattr(convergence, "LEAST_SEEDS", 11)
+    assert keep_epochs(monkeypatch, tmp_path / "long") == 2
+    assert "10 seeds reached the target; a reference needs 11 or more" in capsys.readouterr().err
+    monkeypatch.setattr(convergence, "LEAST_SEEDS", 10)
+    assert keep_epochs(monkeypatch, tmp_path / "long") == 0
+    said = {}
+    for name in ("good", "fast"):
+        found = campaigns.run(tmp_path / name, frameworks=name, **{**suite, "processes": 5})
+        report.write([tmp_path / name], tmp_path / name, plots=False)
+        said[name] = refused(summary.summarise(found)), (tmp_path / name / "report.md").read_text()
+    assert said["good"][0] == {} and "no row needs fewer than chance explains" in said["good"][1]
+    (reason,) = said["fast"][0].values()
+    assert reason.startswith("converges in fewer epochs than the kept reference: ")
+    assert "1 of 1 rows need fewer than chance explains" in said["fast"][1]
+
+
+def test_what_is_kept_holds_for_the_same_settings_alone_and_a_campaign_says_so(tmp_path):
+    until = Until(target=0.85)
+    settings = convergence.Settings(networks.get("digits"), 100, "fp32", "mnist", until)
+    trial = SimpleNamespace(network="digits", global_batch=100, precision="fp32", data="mnist")
+    assert convergence.recorded([trial], None, tmp_path) == []
+    (found,) = convergence.recorded([trial], until, tmp_path)
+    assert found["reason"] == "no reference run is kept for these settings"
+    epochs = {"good 1.0": dict.fromkeys(range(10), 3)}
+    file = convergence.keep(settings, "digits", epochs, tmp_path)
+    (found, same) = (*convergence.recorded([trial], until, tmp_path),
+                     *convergence.recorded([trial], Until(target=0.85, seeds=9, at_most_epochs=2), tmp_path))
+    assert found == same and found["epochs"]["good 1.0"]["9"] == 3 and found["at_most_epochs"] == 40
+    (other,) = convergence.recorded([trial], Until(target=0.85, schedule=[[1, 0.1]]), tmp_path)
+    assert "had another network, data set or schedule" in other["reason"] and "epochs" not in other
+    file.write_text("[]")
+    with pytest.raises(WrongUse, match=r"not a file of reference epochs .*derive_epochs.py"):
+        convergence.recorded([trial], until, tmp_path)
+
+
+def test_the_hash_changes_with_each_thing_that_epochs_depend_on(monkeypatch):
+    until = Until(target=0.85)
+    given = {"network": networks.get("digits"), "batch": 100, "precision": "fp32", "data": "mnist", "until": until}
+    hashes = {convergence.Settings(**{**given, **change}).depends_on for change in (
+        {}, {"batch": 50}, {"precision": "bf16"}, {"network": replace(given["network"], learning_rate=0.1)},
+        *({"until": until.model_copy(update=change)} for change in (
+            {"target": 0.8}, {"schedule": ((1, 0.1),)}, {"weight_decay": 1e-4})))}
+    monkeypatch.setattr(divided, "SEED", 1)
+    divided._split.cache_clear()
+    hashes.add(convergence.Settings(**given).depends_on)
+    divided._split.cache_clear()
+    assert len(hashes) == 8
+
+
+@pytest.mark.parametrize("file", sorted(convergence.KEPT.glob("*.json")), ids=lambda file: file.stem)
+def test_kept_epochs_hold_for_a_suite_of_ours(file):
+    kept = json.loads(file.read_text())
+    suites = [yaml.safe_load(each.read_text()) for each in (ROOT / "configs").glob("accuracy*.yaml")]
+    held = [convergence.Settings(networks.get(kept["network"]), kept["batch"], kept["precision"], kept["data"],
+                                 Until.model_validate(suite["until"])).depends_on
+            for suite in suites if suite["network"] == kept["network"]]
+    assert kept["depends_on"] in held, f"run {convergence.DERIVE} again"
+    assert all(len(seeds) >= convergence.LEAST_SEEDS for seeds in kept["epochs"].values())
 
 
 @slow

@@ -82,7 +82,7 @@ def test_a_campaign_records_every_process_window_and_trial(tmp_path, stand_in):
     # A new campaign has no caveats, and this one no other nodes and no GPU.
     assert (*rows["one tiny_fcn"], "caveat", *trials.OF_NODES, *trials.OF_INFERENCE,
             *trials.OF_REPETITION, *trials.OF_TARGET, *trials.OF_FILES,
-            *trials.OF_DRIVERS) == trials.COLUMNS
+            *trials.OF_DRIVERS, *trials.OF_TESTS, *trials.OF_PIPELINES) == trials.COLUMNS
     assert not list(tmp_path.glob("*.new"))
 
 

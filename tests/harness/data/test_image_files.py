@@ -1,5 +1,6 @@
 """Image files for loaders: published JPEG files as they are, PNG files of drawn samples, one order for all."""
 
+import io
 import tarfile
 from pathlib import Path
 
@@ -85,3 +86,9 @@ def test_a_batch_without_numbers_is_refused(drawn, kinds):
 def test_a_batch_of_another_size_is_refused(drawn):
     found = delivery.compare([(np.zeros((15, 1, 28, 28)), np.zeros(15))], drawn, 0, 16)
     assert found.fault.startswith("batch 0 has shape (15, 1, 28, 28)")
+
+
+def test_png_files_of_three_channels_are_read_by_pillow_as_they_were_drawn():
+    image = np.random.default_rng(0).integers(0, 256, (3, 5, 7)).astype(np.uint8)
+    found = Image.open(io.BytesIO(image_files._png(image)))
+    assert found.mode == "RGB" and np.array_equal(np.array(found).transpose(2, 0, 1), image)

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import networks
+from harness.campaign import campaign
+from harness.machine import hardware
+from harness.plan.suite import Suite
 from harness.proof import limits
 from harness.proof.case import parts_of
 from harness.proof.judge import Judge
@@ -169,3 +172,20 @@ def test_a_cache_that_cannot_be_written_costs_a_derivation_only(judge, derived, 
     of(judge, "fp32")
     of(judge, "fp32")
     assert derived == ["fp32", "fp32"]
+
+
+def test_limits_that_are_not_kept_need_a_machine_on_which_they_can_be_derived():
+    large, gibibyte = networks.get("llama_1b"), 2**30
+    said = limits.too_large(large, 2, "fp32", 24 * gibibyte)
+    assert said.startswith("needs at least 49.2 GiB to derive the limits of its proof in fp32, the machine has 24.0 GiB; ")
+    assert limits.too_large(large, 2, "fp32", 64 * gibibyte) == limits.too_large(large, 2, "fp32", None) == ""
+    kept = networks.get("fcn5")
+    assert limits.too_large(kept, 2, "fp32", 1) == "" != limits.too_large(kept, 1, "fp32", 1)
+
+
+def test_training_llama_1b_is_refused_before_it_starts_and_other_networks_are_not():
+    suite = Suite(frameworks="pytorch", networks=["llama_1b", "fcn5"], batches=(2,), device="cpu", data="host")
+    machine = {**hardware.describe(), "nodes": [], "memory": {"total_bytes": 24 * 2**30}}
+    refused, planned = campaign.prepare_side(suite, "suite.yaml", machine=machine).trials
+    assert (refused.network, refused.status, planned.status) == ("llama_1b", "unsupported", "planned")
+    assert refused.reason.startswith("out_of_memory: needs at least 49.2 GiB to derive the limits")

@@ -42,6 +42,13 @@ def test_a_gpu_s_first_point_is_that_of_the_question():
     assert [point["point"] for point in peaks_of([first], "cuda")] == ["product-8192-bf16", "memory"]
 
 
+@pytest.mark.parametrize(("kind", "count", "crossed"), [("cuda", 24, 288), ("cpu", 10, 16)])
+def test_the_default_settings_vary_the_heads_and_are_few(kind, count, crossed):
+    points = points_of(DEFAULT[kind])
+    assert len(points) == count and len({point["heads"] for point in points}) == len(DEFAULT[kind].heads) >= 2
+    assert len(points_of(replace(DEFAULT[kind], full=True))) == crossed
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ({"masks": ("maybe",)}, "--causal: unknown maybe"), ({"precisions": ("fp8",)}, "--precisions: unknown fp8"),
     ({"passes": ("forwards",)}, "--passes: unknown forwards; did you mean forward"), ({"passes": ()}, "each list needs a value"),

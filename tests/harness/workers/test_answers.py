@@ -44,6 +44,14 @@ def test_a_part_that_was_only_built_has_no_times():
         check({"status": "ok", "steps": 1}, asked("phase", steps=0))
 
 
+@pytest.mark.parametrize("said", [[0.0, 0.0], [0.3, 0.2], [0.1], "x", [0.1, math.nan]])
+def test_a_stage_works_within_its_span(said):
+    answer = {"status": "ok", "stage_seconds": [0.1, 0.2]}
+    assert check(answer, asked("stages", steps=1))["stage_seconds"] == [0.1, 0.2]
+    with pytest.raises(Failed, match="stage_seconds"):
+        check({**answer, "stage_seconds": said}, asked("stages", steps=1))
+
+
 @pytest.mark.parametrize(("model", "honest"), [(Traced, TRACED), (Profiled, PROFILED)])
 def test_a_file_of_steps_is_read(model, honest):
     assert json.loads(json.dumps(read(model, json.dumps(honest).encode(), asked("trace", steps=2)))) == honest

@@ -25,6 +25,7 @@ HONEST = {
                    "device_name": "NVIDIA H200", "libraries": {"cudnn": 91002, "on": ["a"]}}),
     "build": ({}, {"parameters": 861, "settings": ["graphs"]}),
     "run": ({"steps": 2}, {**TIMED, "loss": 2.5, "peak_memory_bytes": 2**30}),
+    "stages": ({"steps": 2}, {"stage_seconds": [0.1, 0.2]}),
     "train": ({"steps": 2}, {"losses": [2.5, 2.4]}),
     "copies": ({}, {"hashes": ["0" * 64, "1" * 64], "apart": {"dense1.bias": {"share": 0.1,
                                                                             "beyond": 0.0}}}),

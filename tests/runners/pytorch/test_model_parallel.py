@@ -7,6 +7,7 @@ from pydantic import ConfigDict
 
 import networks
 from analysis.strategies import dividing, table
+from harness.campaign.process import idle_shares
 from harness.environments import recipes
 from harness.workers import answers
 from harness.workers.failures import Unsupported as Refused
@@ -15,6 +16,7 @@ from runners import divisible
 from runners.protocol import Unsupported
 from runners.pytorch.model_parallel import divide
 from tests.conftest import needs_compiler
+from tests.ready import to_train
 from tests.slow import slow_but
 
 PARALLEL = recipes.load("pytorch").parallel
@@ -111,3 +113,19 @@ def test_a_divided_network_is_the_same_when_compiled(verdict, strategy):
 def test_a_divided_network_has_no_tuned_tier(verdict):
     found = verdict("pytorch", "tiny_gpt", devices=DEVICES, strategy="fsdp", tuning="tuned")
     assert (found.verdict, found.reason) == ("unsupported", "strategy 'fsdp': its tiers are stock and compiled")
+
+
+@pytest.mark.parametrize("strategy", ["pipeline_gpipe", "pipeline_1f1b"])
+@pytest.mark.parametrize(("fault", "idle"), [("Sleeps", (1 / 9, 1 / 9)), ("LastStageSleepsLonger", (0.8, 0.02))])
+def test_a_stage_says_how_long_it_computes_so_its_idle_share_is_known(worker_for, tmp_path, strategy, fault, idle):
+    """With sleeping stages: equal ones wait as long as the model says, else the quick one waits for the other."""
+    task = {"devices": 2, "strategy": strategy}
+    with worker_for("pytorch", f"pytorch.model_parallel:{fault}", task) as worker:
+        to_train(worker, tmp_path, 120, batch=4, **task)
+        answer = worker.ask("stages", limit=60, steps=6)["stage_seconds"]
+    found = [float(share) for share in idle_shares(answer).split()]
+    assert found == pytest.approx(idle, abs=0.08)
+
+
+def test_idle_shares_are_those_of_the_longest_span():
+    assert idle_shares([(1.0, 4.0), (2.0, 2.0)]) == "0.7500 0.5000"
