@@ -31,10 +31,23 @@ def columns(campaign: Campaign, trial: str, first_window: int) -> dict[str, Any]
     times = calls_of(campaign, trial, first_window)
     found: dict[str, Any] = {}
     for name, share in QUANTILES.items():
-        if min(map(len, times)) >= bootstrap.least_calls(share):
+        if _shows(times, share):
             estimate = _estimate(campaign, trial, times, share)
             found |= estimate.columns(f"latency_{name}_seconds")
     return found
+
+
+def of_processes(campaign: Campaign, trial: str, first_window: int, name: str) -> list[Times]:
+    """Collect a quantile of each ok process's calls in seconds, by node where several repeated.
+
+    Empty where a process has too few calls to show it.
+    """
+    times, share = calls_of(campaign, trial, first_window), QUANTILES[name]
+    if not _shows(times, share):
+        return []
+    own = [np.array([bootstrap.quantile([calls], share).value]) for calls in times]
+    ok = campaign.ok_rows("processes", trial)["process"]
+    return bootstrap.by_node(own, campaign.nodes_of(trial, ok))
 
 
 def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
@@ -58,6 +71,10 @@ def against(found: dict[str, Any], step_seconds: float) -> list[str]:
         return []
     return [f"implausible: by Little's law {busy:.2g} requests are computed at a time, and one "
             "worker computes them one after another"]
+
+
+def _shows(times: list[Times], share: float) -> bool:
+    return min(map(len, times), default=0) >= bootstrap.least_calls(share)
 
 
 def _estimate(campaign: Campaign, trial: str, times: list[Times], share: float
