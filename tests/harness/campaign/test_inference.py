@@ -46,6 +46,13 @@ def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in
     report.write([tmp_path], tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "## Latency of a call" in text and "loss" not in text.split("## Method")[0]
+    told = pd.read_csv(tmp_path / "tables" / "first_call.csv").set_index("framework")
+    ok = found.processes.assign(both=found.processes["build_seconds"] + found.processes["first_call_seconds"])
+    for trial in found.trials:
+        medians = ok[ok["trial"] == trial["trial"]].median(numeric_only=True)
+        shown = [float(told.loc[trial["framework"], f"{name} (s)"].partition(" ")[0]) for name in ("build", "first call", "both")]
+        assert shown == pytest.approx(medians[["build_seconds", "first_call_seconds", "both"]].tolist(), rel=0.01)
+    assert "file" not in " ".join(told.columns) and "## Build and first call" in text
     assert "latency_p50.svg" in text
     manifest.write_manifest(tmp_path)
     assert audit.audit(tmp_path) == []
