@@ -58,6 +58,13 @@ class Network:
                 for layer in self.layers for name, shape in layer.parameters.items()}
 
     @property
+    def state_shapes(self) -> dict[str, Shape]:
+        """Shapes as in `parameter_shapes`, and those of batch norms' running statistics."""
+        running = {f"{layer.name}.{name}": layer.parameters["scale"] for layer in self.layers
+                   if layer.op == "batch_norm" for name in ("mean", "variance")}
+        return {**self.parameter_shapes, **running}
+
+    @property
     def target_shape(self) -> Shape:
         """() for one label a sample, (T,) for one label a word."""
         return self.layers[-1].output_shape[:-1]

@@ -14,7 +14,6 @@ from runners.protocol import Task
 from runners.session import Session
 
 STATISTICS = ("mean", "variance")
-WAKE_SECONDS = 0.002
 # The last part of the names of arrays that are not weights.
 BESIDE = (*STATISTICS, "quantised")
 
@@ -78,22 +77,28 @@ class Inference(Session):
         return {"steps": calls, "start": moments[0], "stop": moments[-1],
                 "peak_memory_bytes": self._peak_memory()}
 
-    def serve(self, calls, rate, seed, out):
-        """Answer `calls` requests that arrive at random, `rate` a second, in their order.
+    def evaluate(self, inputs, out):
+        """Save the outputs for the inputs of a file (n, ...), as float32, in calls of one batch.
 
-        Saves the arrivals and latencies as float32 seconds.
+        The engine's ring is another one afterwards.
         """
-        arrivals = np.cumsum(np.random.RandomState(seed).exponential(1 / rate, calls))
-        start, answered = open_loop(self.runner, arrivals)
-        save(out, {"arrivals": arrivals.astype(np.float32),
-                   "latencies": (answered - arrivals).astype(np.float32)})
-        return {"steps": calls, "start": start, "stop": start + answered[-1],
-                "peak_memory_bytes": self._peak_memory()}
+        samples, batch = mapped(inputs)["inputs"], self.task.batch
+        # A last batch is filled with the first sample: an engine may have one shape.
+        whole = np.concatenate([samples, np.repeat(samples[:1], -len(samples) % batch, 0)])
+        ring = whole.reshape((-1, batch) + samples.shape[1:])
+        self.runner.feed(ring, np.zeros(ring.shape[:2], np.int32), "host")
+        found = []
+        for _ in ring:
+            self.runner.step()
+            self.runner.synchronize()
+            found.append(np.array(self.runner.output(list(range(batch))), np.float32))
+        save(out, {"outputs": np.concatenate(found)[:len(samples)]})
+        return {}
 
-    def scenario(self, wanted, out):
-        """Play a scenario of MLPerf; save LoadGen's summary as text."""
-        calls, start, stop = scenarios.play(self.runner, wanted, out)
-        return {"steps": calls, "start": start, "stop": stop,
+    def scenario(self, wanted, out, times=""):
+        """Play a scenario of MLPerf; save LoadGen's logs as text, and the samples' times."""
+        calls, samples, start, stop = scenarios.play(self.runner, wanted, out, times)
+        return {"steps": calls, "samples": samples, "start": start, "stop": stop,
                 "peak_memory_bytes": self._peak_memory()}
 
     def output(self, rows, out):
@@ -112,27 +117,6 @@ def timed_calls(engine, calls, clock=time.monotonic):
         engine.synchronize()
         moments[call] = clock()
     return moments
-
-
-def open_loop(engine, arrivals, clock=time.monotonic, sleep=time.sleep):
-    """Call at each arrival, or when the call before it has ended.
-
-    Returns the first moment, and the seconds from it to each call's outputs.
-    """
-    answered = np.zeros(len(arrivals))
-    engine.synchronize()
-    start = clock()
-    for request, arrival in enumerate(arrivals):
-        early = start + arrival - clock()
-        # A sleep may end late, so the last milliseconds are a loop.
-        if early > WAKE_SECONDS:
-            sleep(early - WAKE_SECONDS)
-        while clock() < start + arrival:
-            pass
-        engine.step()
-        engine.synchronize()
-        answered[request] = clock() - start
-    return start, answered
 
 
 def flat(outputs):

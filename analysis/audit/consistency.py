@@ -75,7 +75,9 @@ def _environment(trial: dict[str, Any], environments: Collection[str]) -> str:
     if reader.reads_files(trial) and name + reader.FOR_FILES in environments:
         name += reader.FOR_FILES
     of_side = f"{name} of {trial.get('side', '')}"
-    return of_side if of_side in environments else name
+    name = of_side if of_side in environments else name
+    with_loadgen = name + reader.FOR_SCENARIOS
+    return with_loadgen if reader.infers(trial) and with_loadgen in environments else name
 
 
 def _leftovers(campaign: Campaign) -> Iterator[Finding]:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from analysis.records import reader
 from analysis.records.reader import Campaign
-from analysis.trials import loading
+from analysis.statistics import bootstrap
+from analysis.trials import latency, loading
 
 CLOCK_SECONDS = 2e-9  # start and stop are written to a nanosecond
 # Calls follow one another and are written to a nanosecond, so they add up to their window.
@@ -71,17 +72,39 @@ def _latencies(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _server(campaign: Campaign) -> Iterator[Finding]:
-    """Each rate of requests fits its latencies by Little's law: L = lambda W."""
+    """Each rate fits its latencies by Little's law, and keeps them by the rule of LoadGen."""
+    share = reader.server_goal(campaign)[1]
     for row in rows_of(campaign.server):
-        wanted = row["requests"] / row["seconds"] * row["mean_latency_seconds"]
-        if not math.isclose(row["in_system"], wanted, rel_tol=SUM_OF_CALLS):
-            yield Finding("server.csv", f"{place_of(row)} rate {row['rate']:.6g}", "in_system",
-                          f"{wanted:.6g} by Little's law", f"{row['in_system']:.6g}")
+        place = f"{place_of(row)} rate {row['rate']:.6g}"
+        for column, expected in latency.contradicted(row):
+            yield Finding("server.csv", place, column, expected, f"{row[column]:.6g}")
+        if math.isnan(row["valid"]):
+            continue
+        kept = row["valid"] and bootstrap.stops_early(row["late"], row["requests"], share)
+        if row["within"] != kept:
+            yield Finding("server.csv", place, "within", f"{int(kept)} by early stopping",
+                          str(row["within"]))
+    yield from _best_rates(campaign)
+
+
+def _best_rates(campaign: Campaign) -> Iterator[Finding]:
+    """The row of a server in scenarios.csv is its highest rate that was kept."""
+    tries = {key: rows[rows["within"] == 1].sort_values("rate")
+             for key, rows in campaign.server.groupby(["trial", "process"])}
+    played = campaign.scenarios[campaign.scenarios["scenario"] == "server"]
+    for row in rows_of(played):
+        kept = tries.get((row["trial"], row["process"]), campaign.server.iloc[:0])
+        wanted = kept["completed_per_second"].iloc[-1] if len(kept) else math.nan
+        found = row["samples_per_second"]
+        if found != wanted and not (math.isnan(found) and math.isnan(wanted)):
+            yield Finding("scenarios.csv", f"{place_of(row)} server", "samples_per_second",
+                          f"{wanted:.6g}, of server.csv", f"{found:.6g}")
 
 
 def _scenarios(campaign: Campaign) -> Iterator[Finding]:
     """At LoadGen's rate of samples the calls that the worker counted take the time they took."""
-    played = campaign.scenarios[campaign.scenarios["samples_per_second"].notna()]
+    played = campaign.scenarios[campaign.scenarios["samples_per_second"].notna()
+                                & (campaign.scenarios["scenario"] != "server")]
     for row in rows_of(played):
         call = row["batch"] / row["samples_per_second"]
         least = BUSY_SHARE * row["seconds"] - TO_BEGIN
@@ -189,7 +212,23 @@ def _loading(campaign: Campaign) -> Iterator[Finding]:
                               f"{row['seconds']:.12g}")
 
 
-CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy, _loading)
+def _answers(campaign: Campaign) -> Iterator[Finding]:
+    """The answers of a process to a test part give the shares that it reports."""
+    known = dict(list(campaign.answers.groupby(["trial", "process"])))
+    for process in rows_of(campaign.processes[campaign.processes["test_samples"].notna()]):
+        rows = known.get((process["trial"], process["process"]), campaign.answers.iloc[:0])
+        if len(rows) != process["test_samples"]:
+            yield Finding("answers.csv", place_of(process), "sample",
+                          f"{process['test_samples']:.0f} samples", str(len(rows)))
+            continue
+        for column, name in (("test_accuracy", "answer"), ("reference_accuracy", "reference")):
+            share = float((rows[name] == rows["label"]).mean())
+            if not math.isclose(share, process[column], abs_tol=1e-9):
+                yield Finding("answers.csv", place_of(process), name,
+                              f"{process[column]:.6g} of them right", f"{share:.6g}")
+
+
+CHECKS = (_windows, _latencies, _server, _scenarios, _accuracy, _loading, _answers)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:

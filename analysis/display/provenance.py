@@ -41,6 +41,9 @@ def facts(meta: Meta) -> list[tuple[str, str]]:
         ("suite", f"{meta.get('suite_file') or 'given as keys'}, seed {meta.get('seed')}"),
         ("dlbench", f"{meta.get('dlbench', '')} at {commit(meta)}"),
         ("source", f"SHA-256 {meta['source_hash']}" if meta.get("source_hash") else ""),
+        ("trained weights", "; ".join(
+            f"{network}: {each['file']}, SHA-256 {each['sha256']}"
+            for network, each in (meta.get("weights") or {}).items())),
         ("processor", ", ".join(filter(None, processor))),
         ("memory", f"{size / 2**30:.3g} GiB" if size else ""),
         ("GPUs", ", ".join(str(gpu.get("name")) for gpu in machine.get("gpus") or ()) or "none"),

@@ -16,11 +16,14 @@ PROCESS_COLUMNS: Mapping[str, type] = {
     "quantization_error": float, "top1_agreement": float, "first_call_seconds": float,
     "model_bytes": float, "pixel_error": float, "second_proof_seconds": float,
     "process_seconds": float, "proof_limit_share": float, "device_memory_bytes": float,
+    "test_accuracy": float, "test_samples": float, "reference_accuracy": float,
 }
 # What a proof could see: of campaigns whose processes prove the step that they time.
 STRENGTH = ("proof_rate_error", "proof_frozen_share", "proof_gradient_error")
 # What a process of an inference engine reports beside its times.
 OF_ENGINES = ("quantization_error", "top1_agreement", "first_call_seconds", "model_bytes")
+# What a process of an engine with trained weights reports of its answers.
+OF_ANSWERS = ("test_accuracy", "test_samples", "reference_accuracy")
 WINDOW_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "window": int, "steps": int, "last_step": int, "start": float,
     "stop": float, "seconds": float, "step_seconds": float, "loss": float,
@@ -42,15 +45,17 @@ COUNTER_COLUMNS: Mapping[str, type] = {
 # Columns that campaigns of earlier releases do not have.
 LATE = {"processes": ("proof_seconds", *STRENGTH, "settings", "output_error", "output_limit",
                       "node", *OF_ENGINES, "pixel_error", "second_proof_seconds",
-                      "process_seconds", "proof_limit_share", "device_memory_bytes"),
-        "counters": (*CARRIED, "own_seconds")}
+                      "process_seconds", "proof_limit_share", "device_memory_bytes",
+                      *OF_ANSWERS),
+        "counters": (*CARRIED, "own_seconds"),
+        "server": ("completed_per_second", "late", "valid", "unmet")}
 # Of a run that diverged or moved a tensor that must stand still.
 MAY_BE_INFINITE = {"loss", "loss_error", "gradient_error", "trajectory_error", "copies_error",
                    "proof_rate_error", "proof_frozen_share", "proof_gradient_error",
                    "proof_limit_share", "output_error", "pixel_error"}
 # Columns of floats, because they may be empty.
 WHOLE_NUMBERS = ("window_steps", "parameters", "peak_memory_bytes", "steps", "window",
-                 "model_bytes", "device_memory_bytes")
+                 "model_bytes", "device_memory_bytes", "test_samples", "late", "valid")
 # Without these a row says nothing.
 MEASURED = ("start", "stop", "seconds", "step_seconds")
 LARGEST_WHOLE = 2.0**53  # beyond it a float has no units
@@ -75,6 +80,7 @@ LATENCY_COLUMNS: Mapping[str, type] = {
 SERVER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "rate": float, "requests": int, "seconds": float,
     "in_system": float, "mean_latency_seconds": float, "latency_seconds": float, "within": int,
+    "completed_per_second": float, "late": float, "valid": float, "unmet": str,
 }
 # A run of a scenario by LoadGen. `valid` is its verdict, `unmet` what it missed, or why none ran.
 SCENARIO_COLUMNS: Mapping[str, type] = {
@@ -88,8 +94,13 @@ ACCURACY_COLUMNS: Mapping[str, type] = {
     "test_accuracy": float, "test_loss": float, "witness_error": float, "witness_share": float,
     "learning_rate": float, "evaluation_error": float,
 }
+# A test sample of trained weights, by its place in the set's test part: the class that the engine
+# answers, and that of the float64 reference, which does not quantise.
+ANSWER_COLUMNS: Mapping[str, type] = {
+    "trial": str, "process": int, "sample": int, "label": int, "answer": int, "reference": int,
+}
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
           "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS,
           "server": SERVER_COLUMNS, "scenarios": SCENARIO_COLUMNS, "accuracy": ACCURACY_COLUMNS,
-          "loading": PHASE_COLUMNS}
+          "loading": PHASE_COLUMNS, "answers": ANSWER_COLUMNS}

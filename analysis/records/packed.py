@@ -27,7 +27,7 @@ MOST_BYTES = 2**31  # of a table's text; the largest published one has 60 MB
 LEAST_BYTES = 2**14  # a smaller raw table stays plain, so that it can be read in a browser
 RAW_TABLES = ("windows.csv", "counters.csv", "kernels.csv", "operators.csv", "phases.csv",
               "network.csv", "latencies.csv", "server.csv", "scenarios.csv", "accuracy.csv",
-              "measurements.csv", "points.csv", "links.csv")
+              "answers.csv", "measurements.csv", "points.csv", "links.csv")
 LOGS = "logs.tar.gz"
 RECORDS = manifest.PAGES
 # Names of pages, in Markdown and in HTML.

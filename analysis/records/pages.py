@@ -125,6 +125,13 @@ class Comparison(Part):
     repeats: Annotated[int, Field(ge=1, le=2**20)] = 1
 
 
+class TrainedWeights(Part):
+    """The file that a suite names for a network."""
+
+    file: Word
+    sha256: Word
+
+
 class Joined(Part):
     """The nodes that each ran the campaign; node k numbers its processes from k strides on."""
 
@@ -165,6 +172,7 @@ class CampaignPage(Page):
     comparison: Comparison | None = None
     joined: Joined | None = None
     data_sets: dict[Word, Word] | None = None
+    weights: dict[Word, TrainedWeights] | None = None
 
 
 class Workers(Part):

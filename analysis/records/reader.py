@@ -24,9 +24,11 @@ SCHEMA = 1
 # column counts its rows. In those of `KEYS` it repeats single rows, which the columns tell apart.
 COUNTED = {"windows": "window", "network": "window", "latencies": "window", "accuracy": "epoch"}
 KEYS = {"phases": ("variant", "window"), "loading": ("variant", "window"), "server": ("rate",),
-        "scenarios": ("scenario",)}
+        "scenarios": ("scenario",), "answers": ("sample",)}
 # Behind the name of an environment in campaign.json that holds a loader of image files too.
 FOR_FILES = " with its loader of files"
+# Behind the name of one that also holds MLPerf's LoadGen.
+FOR_SCENARIOS = " with LoadGen"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +38,9 @@ class Campaign:
     `processes` has a row per finished process. `kernels` holds the trace of each trial, `operators`
     its profile on a CPU. The other tables hold rows of finished processes: `network` of several
     nodes, `latencies`, `server` and `scenarios` of inference, `accuracy` of training to a target,
-    `loading` of training from image files. In campaigns of earlier releases one worker proved all
-    processes of a trial (`proves_each_process`), or runners do not say what a tier sets
-    (`tells_settings`).
+    `loading` of training from image files, `answers` of trained weights. In campaigns of earlier
+    releases one worker proved all processes of a trial (`proves_each_process`), or runners do not
+    say what a tier sets (`tells_settings`).
     """
 
     folder: Path
@@ -55,6 +57,7 @@ class Campaign:
     scenarios: pd.DataFrame
     accuracy: pd.DataFrame
     loading: pd.DataFrame
+    answers: pd.DataFrame
     proves_each_process: bool
     tells_settings: bool
 
@@ -108,6 +111,18 @@ def infers(trial: Mapping[str, Any]) -> bool:
 def target_of(campaign: Campaign) -> dict[str, Any]:
     """Return what the suite says of `until`; {} of a campaign that times training alone."""
     return campaign.meta["suite"].get("until") or {}
+
+
+def server_goal(campaign: Campaign) -> tuple[float, float]:
+    """Return the latency (s) of the scenario `server`, and the share of requests that must keep it.
+
+    Both are NaN without it. Suites of earlier releases said them in one key.
+    """
+    suite = campaign.meta["suite"]
+    earlier = suite.get("server") or {}
+    share = suite.get("latency_percentile", math.nan) / 100
+    seconds = suite.get("latency_bound_seconds") or math.nan
+    return earlier.get("latency_seconds", seconds), earlier.get("share", share)
 
 
 def read(folder: str | Path) -> Campaign:

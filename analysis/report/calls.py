@@ -53,17 +53,21 @@ def requests(trials: pd.DataFrame) -> pd.DataFrame:
     return ranking.table(trials, lambda row: {
         "requests per second": cell(row, "requests_per_second"),
         "of calls one after another (%)": number(
-            100 * row["requests_per_second"] * row["step_seconds"])}, kept)
+            100 * row["requests_per_second"] * row["step_seconds"] / row["batch"])}, kept)
 
 
 def scenarios(trials: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
-    """List the runs of LoadGen: the median of a row's processes, and LoadGen's own verdict."""
+    """List the runs of LoadGen: the median of a row's processes, and LoadGen's own verdict.
+
+    Without a number where a process has none, as where it found no rate of a server.
+    """
     unit, scale = best_unit(played["latency_p99_seconds"].dropna(), TIME_UNITS)
     lines = []
     for (name, scenario), runs in played.groupby(["trial", "scenario"], sort=False):
         cells = {"scenario": str(scenario),
-                 "samples per second": number(runs["samples_per_second"].median()),
-                 f"p99 ({unit})": number(runs["latency_p99_seconds"].median() / scale),
+                 "samples per second": number(runs["samples_per_second"].median(skipna=False)),
+                 f"p99 ({unit})": number(
+                     runs["latency_p99_seconds"].median(skipna=False) / scale),
                  "valid": f"{int(runs['valid'].sum())} of {len(runs)}",
                  "not met": "; ".join(filter(None, runs["unmet"].unique()))}
         row = ranking.table(trials, lambda row: {}, trials["trial"] == name)
@@ -79,6 +83,24 @@ def quantisation(trials: pd.DataFrame) -> pd.DataFrame:
         "relative error (%)": number(100 * row["quantization_error"]),
         "same largest output (%)": number(100 * row["top1_agreement"]),
         f"file ({unit})": number(row["model_bytes"] / scale)}, kept)
+
+
+def answers(trials: pd.DataFrame) -> pd.DataFrame:
+    """List how many of a test part's samples every row with trained weights answers right."""
+    kept = (trials["status"] == "ok") & trials["test_accuracy"].notna()
+    return ranking.table(trials, lambda row: {
+        "test accuracy (%)": f"{100 * row['test_accuracy']:.2f}",
+        "of the float64 reference (%)": f"{100 * row['reference_accuracy']:.2f}",
+        "lost (points)": _points(row), "samples": f"{row['test_samples']:,}"}, kept)
+
+
+def _points(row: Any) -> str:
+    """Write a difference of shares in percentage points, with its interval.
+
+    Three digits of a small difference would say more than its samples do.
+    """
+    low, high = (100 * row[f"accuracy_lost_{end}"] for end in ("low", "high"))
+    return f"{100 * row['accuracy_lost']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def outputs(trials: pd.DataFrame) -> pd.DataFrame:

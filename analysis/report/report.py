@@ -36,11 +36,13 @@ from analysis.report import (
 )
 from analysis.report.sections import (
     CHECKED,
+    DRAWN,
     INFERENCE_METHOD,
     METHOD,
     PROOFS,
     RISING,
     SECTIONS,
+    TRAINED,
     UNSEEN,
 )
 from analysis.trials import cross_check, effort, phases, remarks, summary
@@ -188,6 +190,7 @@ def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
             "requests": calls.requests(trials),
             "scenarios": calls.scenarios(trials, campaign.scenarios),
             "outputs": calls.outputs(trials), "quantisation": calls.quantisation(trials),
+            "answers": calls.answers(trials),
             "loading": tables.loading(trials), "to_target": accuracy.table(campaign, trials),
             "proof": tables.proof(trials, campaign.processes),
             "reasons": reasons.table(campaign, speeds),
@@ -209,13 +212,13 @@ def _best(campaign: Campaign, best: pd.DataFrame) -> pd.DataFrame:
 def _words(derived: Derived, found: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Return what fills the braces in the texts of `SECTIONS`."""
     campaign, trials, meta = derived.campaign, derived.trials, derived.campaign.meta
-    goal = meta["suite"].get("server") or {}
-    return {"served": f"{100 * goal.get('share', 0):.3g} %",
-            "limit": f"{goal.get('latency_seconds', 0):.3g} s",
+    (limit, share), weights = reader.server_goal(campaign), meta.get("weights") or {}
+    return {"served": f"{100 * share:.6g} %", "limit": f"{limit:.3g} s",
             "files": (meta.get("data_sets") or {}).get("files", ""),
             "target": f"{100 * reader.target_of(campaign).get('target', 0):.3g} %",
             "epochs": " ".join(accuracy.sentences(campaign)),
             "strong": " or in all (strong)" if "scaling" in found.get("scaling", ()) else "",
+            "weights": TRAINED.format(", ".join(weights)) if weights else DRAWN,
             "unseen": UNSEEN if "not seen" in found.get("proof", pd.DataFrame()).values else "",
             "rising": RISING if (trials["loss_last"] > trials["loss_first"]).any() else "",
             "uncounted": divided.remark(trials),

@@ -5,6 +5,8 @@ Words in braces stand for what `analysis.report.report` finds in the records.
 
 from analysis.statistics import bootstrap
 
+DRAWN = "with the weights that were drawn. A trained network's accuracy is another matter."
+TRAINED = "with the trained weights that the suite names for {}."
 METHOD = (
     "Each trial runs in several processes, interleaved in random order. A process times windows of "
     "many steps, each between two synchronisations that wait for the updated parameters. A time is "
@@ -62,11 +64,13 @@ SECTIONS = (
      "other processes may build meanwhile. The file is the one that an engine reads.", ""),
     ("requests", "Requests that a server answers in time",
      "The highest rate of requests that come at random, where {served} of them are answered "
-     "within {limit}. They queue for one worker. The search ends at an interval of 3 % of the rate "
-     "that calls one after another reach.", ""),
+     "within {limit} and LoadGen calls the run valid. They queue for one worker, which answers up "
+     "to a batch at a time. The search ends at an interval of 3 % of the rate that calls one after "
+     "another reach. LoadGen shares the worker's cores.", ""),
     ("scenarios", "MLPerf's scenarios",
-     "LoadGen asks: MultiStream for one batch after another, Offline for all samples at once. Its "
-     "verdict holds for the suite's duration; an official result takes ten minutes.", ""),
+     "LoadGen asks: Server at random, MultiStream for one batch after another, Offline for all "
+     "samples at once. Its verdict holds for the suite's duration; an official result takes ten "
+     "minutes.", ""),
     ("times", "Every measured row", "Relative speed: against the fastest row of its workload.",
      "{rising}"),
     ("remarks", "Remarks on ranked rows", "A remark does not change a row's rank.", ""),
@@ -81,8 +85,12 @@ SECTIONS = (
      "inputs. Beside it stands what the rounding of the declared precision explains. The reference "
      "of INT8 quantises as the engine must.", ""),
     ("quantisation", "What INT8 costs",
-     "Outputs against those of the network itself, with the weights that were drawn. A trained "
-     "network's accuracy is another matter.", ""),
+     "Outputs against those of the network itself, {weights}", ""),
+    ("answers", "Accuracy on the test part",
+     "Trained weights answer every sample, and all outputs are compared with the reference. Lost: "
+     "the accuracy of the float64 reference, which does not quantise, less that of the row. Its "
+     "95 % interval is Newcombe's for pairs (1998, method 10), since both answered the same "
+     "samples. It speaks of other samples of this kind, not of other weights.", ""),
     ("scaling", "Several devices",
      "Each row is compared with the row on one device that differs in nothing else, with the same "
      "batch on each device (weak scaling){strong}. Efficiency is the speed-up over the number of "

@@ -20,6 +20,8 @@ Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 DRAWS = 4000
 CONFIDENCE = calibration.CONFIDENCE
+# The confidence of MLPerf's early stopping.
+OF_LOADGEN = 0.99
 # Two processes say nothing useful about how processes differ.
 MINIMUM_PROCESSES = 3
 SEED = 20161103
@@ -137,12 +139,24 @@ def quantile(times: Sequence[Times], share: float) -> Estimate:
     return _around(value, draws, len(times))
 
 
-def least_calls(share: float) -> int:
-    """Return the fewest calls whose largest lies beyond the quantile with `CONFIDENCE`.
+def least_calls(share: float, confidence: float = CONFIDENCE) -> int:
+    """Return the fewest calls whose largest lies beyond the quantile with `confidence`.
 
     It is the early-stopping rule of MLPerf's LoadGen without a discarded call: 1 - share^n.
     """
-    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
+    return math.ceil(math.log(1 - confidence) / math.log(share))
+
+
+def stops_early(late: int, calls: int, share: float) -> bool:
+    """Return whether so few late calls show that the share is kept, by LoadGen's early stopping.
+
+    If the share were just kept, so few would be late in less than one run of a hundred. The calls
+    count as independent. Source: early_stopping.cc of mlcommons/inference.
+    """
+    # Loaded here, because every start of the command would wait for it.
+    from scipy import special
+
+    return bool(special.bdtr(late, calls, 1 - share) < 1 - OF_LOADGEN)
 
 
 def step(pair: tuple[Sequence[Times], Sequence[Times]],

@@ -27,7 +27,7 @@ from analysis.display.numbers import (
 from analysis.records import reader
 from analysis.records.study_reader import Records
 from analysis.studies import fft_sweep
-from analysis.studies.report import Part
+from analysis.studies.report import NO_TIER, OF_TIERS, Part
 from analysis.traces.convolution_kernels import family
 from analysis.traces.kernels import CONVOLUTION
 from networks import work
@@ -56,13 +56,15 @@ def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> lis
     if len(called):
         shown.append(Part(
             "What frameworks chose", "Convolution kernels in a mini-batch, by their names, from "
-            "the traces of campaigns. A name does not tell its layer.", {"chosen": called}))
+            "the traces of campaigns. A name does not tell its layer. " + OF_TIERS,
+            {"chosen": called}))
     saved = pd.concat([pd.DataFrame(), *(savings(each, layers) for each in recorded)])
     if len(saved):
         shown.append(Part(
             "What the fastest algorithms would save", "The convolution kernels of a mini-batch in "
             "a campaign's trace, beside the sum of the fastest legacy algorithms here. A negative "
-            "value means that the framework calls newer engines or fuses.", {"savings": saved}))
+            "value means that the framework calls newer engines or fuses. " + OF_TIERS,
+            {"savings": saved}))
     shown.append(Part("Support and numerical error", "Relative L2 error against float64, of layers "
                       "with random numbers.", {"errors": errors(found)}))
     if len(odd := wrong(found)):
@@ -80,7 +82,8 @@ def _layer_parts(found: pd.DataFrame, layers: pd.DataFrame) -> list[Part]:
         Part("What the choice of algorithm is worth in a mini-batch",
              "Time of all convolutions of one training step, with one algorithm for each layer and "
              "pass. 8 MiB is Caffe's limit of workspace. The library's first is what its "
-             "heuristics recommend.", {"strategies": by_network(layers)}, figures),
+             "heuristics recommend. " + NO_TIER.format(library="cuDNN"),
+             {"strategies": by_network(layers)}, figures),
         Part("Layer by layer", "The fastest algorithm, its workspace, and the others as multiples "
              "of its time.", files={"algorithms": found}, folded=folded)]
 

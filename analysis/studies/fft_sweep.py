@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis.display import style
 from analysis.display.numbers import number
-from analysis.studies.report import Part
+from analysis.studies.report import NO_TIER, Part
 
 LAYER = ["n", "c", "k", "r", "h"]
 FFT = ("FFT", "FFT_TILING", "fft")
@@ -40,7 +40,7 @@ def parts(found: pd.DataFrame) -> list[Part]:
     rows = speeds.drop(columns="point").assign(gain=speeds["gain"].round(4))
     text = ("fbcunn's sweep: 1, 16, 64 or 128 samples, 1 to 256 planes of input and output, "
             "kernels of 3 to 13, outputs of 1 to 64, stride 1, no padding. Above 1, FFT is faster. "
-            f"{headline(speeds)}")
+            f"{NO_TIER.format(library='cuDNN')} {headline(speeds)}")
     table = by_kernel(speeds)
     whole = table["pass"] == ALL
     shown, folded = (table[whole], table[~whole]) if whole.any() else (table, table[whole])

@@ -19,13 +19,14 @@ from analysis.display import style
 from analysis.display.numbers import TIME_UNITS, best_unit, estimate, number, percent
 from analysis.records import reader, study_reader
 from analysis.records.study_reader import Records
-from analysis.studies.report import Part, not_measured
+from analysis.studies.report import NO_TIER, OF_TIERS, Part, not_measured
 from analysis.traces.kernels import PRODUCT
 from networks import work
 
 ARTICLE = "1024x2048x26752"
 SHAPE = ["m", "n", "k", "precision"]
 WAYS = ["nn", "nt", "tn", "tt", "nt_copied", "tn_copied"]
+LIBRARY = NO_TIER.format(library="cuBLAS (on CPUs, of PyTorch's BLAS)")
 # The time of NT over NN in fp32.
 PUBLISHED = {
     "arXiv 1608.07249 (2016)": "3, so that transposing first paid",
@@ -43,21 +44,22 @@ def parts(study: Records, found: pd.DataFrame, campaigns: Sequence[Path]) -> lis
         shown.append(Part(
             "The article's product: 2016 and here", "C = A B^T with A 1024 x 26752 and B 2048 x "
             "26752. `copied` first writes the transposed operand into a new matrix and then "
-            "multiplies NN; its time includes that.",
+            "multiplies NN; its time includes that. " + LIBRARY,
             {"article": article(study, found)}, {"article": partial(draw_article, found)}))
     if len(steps):
         shown.append(Part(
             "What transposition costs a mini-batch", "All matrix products of one training step, "
             "forward and backward, each convolution as the product of its unfolded input. They run "
             "back to back and their operands stay in place. As needed: with canonical weights; all "
-            "NN; best: with the fastest way for each.", {"networks": by_network(steps)}, {},
-            {"products": steps}))
+            "NN; best: with the fastest way for each. " + LIBRARY,
+            {"networks": by_network(steps)}, files={"products": steps}))
     called = pd.concat([pd.DataFrame(), *(calls(reader.read(folder)) for folder in campaigns)])
     if len(called):
         shown.append(Part(
             "What frameworks call", "Kernels of matrix products in a mini-batch, by the letters in "
             "their names (column-major, as BLAS counts; x W^T is tn), from the traces of "
-            "campaigns, beside what dense and recurrent layers need.", {"calls": called}))
+            "campaigns, beside what dense and recurrent layers need. " + OF_TIERS,
+            {"calls": called}))
     shown.append(Part("Ratio by shape and precision", "One point a shape: time of the layout over "
                       "that of NN.", figures={"ratios": partial(draw_ratios, found)}))
     return [*shown, *not_measured(found)]

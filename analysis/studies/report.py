@@ -16,6 +16,10 @@ from analysis.records.study_reader import Records
 
 PASSES = {"forward": "forward", "forward_backward": "forward and backward"}
 RAW = ("measurements.csv", "points.csv", "study.json")
+# How a study of a library stands to the tiers of the frameworks.
+NO_TIER = "These are calls of {library} alone, so they belong to no tier of a framework."
+OF_TIERS = ("The column tuning names the tier whose kernels a row counts. Rows of different tiers "
+            "do not compare frameworks.")
 Frames = Mapping[str, pd.DataFrame]
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.records.reader import Campaign, target_of
-from analysis.statistics import permutation
+from analysis.statistics import permutation, proportions
 
 ENDS = ("", "_least", "_most")
 COLUMNS = ("target_accuracy", *(f"{name}_to_target{end}" for name in ("epochs", "seconds")
                                 for end in ENDS), "witness_share")
+# Of trained weights in inference.
+LOST = ("accuracy_lost", "accuracy_lost_low", "accuracy_lost_high")
 ALIKE = ("network", "global_batch", "precision", "data", "device_kind")
 # Of the parameters, in at least one epoch of each process.
 LEAST_SEEN = 0.5
@@ -107,6 +109,21 @@ def _fewer(table: pd.DataFrame, trial: str) -> list[str]:
                 f"{own.mean():.3g} in the mean for {least:.3g} (permutation test, p = {p:.2g}); "
                 "nothing tells which is right"]
     return []
+
+
+def lost(campaign: Campaign, trial: str) -> dict[str, Any]:
+    """Return `LOST` of a trial in inference: the reference's share of right answers less its own.
+
+    Of the process with the fewest right answers. The interval is that of a difference of shares on
+    the same samples. Empty without answers.
+    """
+    rows = campaign.ok_rows("answers", trial)
+    if not len(rows):
+        return {}
+    right = rows["answer"] == rows["label"]
+    own = rows[rows["process"] == right.groupby(rows["process"]).mean().idxmin()]
+    one, other = ((own[name] == own["label"]).to_numpy() for name in ("reference", "answer"))
+    return dict(zip(LOST, proportions.paired_difference(one, other), strict=True))
 
 
 def curves(campaign: Campaign, trial: str) -> list[tuple[np.ndarray, ...]]:

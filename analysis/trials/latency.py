@@ -1,8 +1,11 @@
 """The latency of a trial in inference: quantiles of its calls, from every call's recorded time."""
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
@@ -14,6 +17,9 @@ COLUMNS = tuple(
     for column in bootstrap.NOT_MEASURED.columns(name))
 # A rate below what calls reach one after another, but for the noise between windows.
 BUSY_MARGIN = 1.1
+# Two clocks do not begin and end with the same request.
+CLOCKS_APART = 0.05
+SUM_OF_TIMES = 1e-4
 
 
 def calls_of(campaign: Campaign, trial: str, first_window: int = 0) -> list[Times]:
@@ -53,7 +59,7 @@ def of_processes(campaign: Campaign, trial: str, first_window: int, name: str) -
 def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
     """Return the columns of the highest rate that kept the latency; 0 where no rate did.
 
-    Empty without `server` in the suite.
+    Empty without the scenario `server`. Without an interval where a process found no rate.
     """
     rows = campaign.rows("server", trial)
     if not len(rows):
@@ -64,13 +70,43 @@ def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
     return bootstrap.estimate([np.array([rate]) for rate in best]).columns("requests_per_second")
 
 
-def against(found: dict[str, Any], step_seconds: float) -> list[str]:
-    """Say that requests are answered faster than Little's law allows one worker."""
-    busy = found.get("requests_per_second", 0.0) * step_seconds
-    if busy <= BUSY_MARGIN:
-        return []
-    return [f"implausible: by Little's law {busy:.2g} requests are computed at a time, and one "
-            "worker computes them one after another"]
+def against(found: dict[str, Any], call_seconds: float, batch: int, tries: pd.DataFrame
+            ) -> list[str]:
+    """Say where a server's rates break Little's law: the number in a system is rate times time.
+
+    `call_seconds` is the time of a call, of `batch` requests at most; `tries` has rows of
+    server.csv. Source: J. D. C. Little, A Proof for the Queuing Formula L = lambda W (1961).
+    """
+    reasons = []
+    busy = found.get("requests_per_second", 0.0) * call_seconds / batch
+    if busy > BUSY_MARGIN:
+        reasons.append(f"implausible: by Little's law {busy:.2g} calls are computed at a time, and "
+                       "one worker computes them one after another")
+    for row in tries.to_dict("records"):
+        reasons += [f"implausible: at {row['rate']:.3g} requests a second {column} is "
+                    f"{row[column]:.3g}, expected {expected}"
+                    for column, expected in contradicted(row)]
+    return reasons[:1]
+
+
+def contradicted(row: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what in a row of server.csv breaks Little's law: the column, and what it allows.
+
+    LoadGen's clock gives rate and latency, the worker's clock and count the number in the system.
+    LoadGen's latency begins when it planned to ask, so it may be longer than the worker's. In
+    records of earlier releases one clock gave all three.
+    """
+    counted = row["requests"] / row["seconds"]
+    if math.isnan(row["completed_per_second"]):
+        number = counted * row["mean_latency_seconds"]
+        if not math.isclose(row["in_system"], number, rel_tol=SUM_OF_TIMES):
+            yield "in_system", f"{number:.6g} by Little's law"
+        return
+    if not math.isclose(row["completed_per_second"], counted, rel_tol=CLOCKS_APART):
+        yield "completed_per_second", f"{counted:.6g}, as the worker counted"
+    most = row["completed_per_second"] * row["mean_latency_seconds"] * (1 + CLOCKS_APART)
+    if not row["in_system"] <= most:
+        yield "in_system", f"at most {most:.6g} by Little's law"
 
 
 def _shows(times: list[Times], share: float) -> bool:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.proof import evidence, plausibility, sameness, timer
 from analysis.records import reader
-from analysis.records.columns import OF_ENGINES, STRENGTH
+from analysis.records.columns import OF_ANSWERS, OF_ENGINES, STRENGTH
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap, warm_up
 from analysis.trials import accuracy, caveats, counters, latency, loading, phases, remarks
@@ -33,6 +33,8 @@ OF_TARGET = accuracy.COLUMNS
 OF_FILES = loading.COLUMNS
 # Of campaigns whose driver said what processes held on a GPU.
 OF_DRIVERS = ("device_memory_bytes",)
+# Of campaigns whose trained weights answered a test part.
+OF_TESTS = (*OF_ANSWERS, *accuracy.LOST)
 COLUMNS = (
     "framework", "release", "network", "batch", "devices", "device_kind", "threads", "precision",
     "tuning", "data", "status", "reason", "verified", "parameters", "processes", "windows", "steps",
@@ -42,12 +44,12 @@ COLUMNS = (
     "processes_planned", "loss_error", "gradient_error", "trajectory_error", "throttled_windows",
     *evidence.COLUMNS, "side", "warm_up_windows", "strategy", "global_batch", "copies_error",
     *STRENGTH, "settings", "caveat", *OF_NODES, *OF_INFERENCE,
-    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS,
+    *OF_REPETITION, *OF_TARGET, *OF_FILES, *OF_DRIVERS, *OF_TESTS,
 )
 WHOLE = ("batch", "devices", "threads", "parameters", "processes", "windows", "steps",
          "flops_per_step", "peak_memory_bytes", "processes_planned", "throttled_windows",
          "warm_up_windows", "global_batch", "model_bytes", "nodes", *OF_REPETITION,
-         *OF_DRIVERS)
+         *OF_DRIVERS, "test_samples")
 SETTINGS = (*COLUMNS[:10], "trial", "parameters", "flops_per_step", "processes_planned", "strategy",
             "global_batch")
 # A trial has the largest error of its processes.
@@ -80,6 +82,7 @@ def as_csv(campaign: Campaign, table: pd.DataFrame) -> str:
                **dict.fromkeys(OF_TARGET, not reader.target_of(campaign)),
                **dict.fromkeys(OF_FILES, not any(map(reader.reads_files, campaign.trials))),
                **dict.fromkeys(OF_DRIVERS, table[list(OF_DRIVERS)].isna().all(axis=None)),
+               **dict.fromkeys(OF_TESTS, table[list(OF_TESTS)].isna().all(axis=None)),
                **dict.fromkeys(OF_INFERENCE, not any(map(reader.infers, campaign.trials)))}
     kept = table.drop(columns=[column for column, drop in unknown.items() if drop])
     return kept.to_csv(index=False, lineterminator="\n")
@@ -220,6 +223,7 @@ def _measured(campaign: Campaign, trial: dict[str, Any], processes: pd.DataFrame
         **{error: processes[error].max() for error in ERRORS},
         **{column: ok[column].max() for column in LARGEST}, **counted.columns,
         "top1_agreement": ok["top1_agreement"].min(),
+        **{column: ok[column].min() for column in OF_ANSWERS},
         # pandas 2 warns of a median of nothing but NaN.
         "first_call_seconds": ok["first_call_seconds"].dropna().median(),
         **evidence.columns(kernels, step.value, trial.get("ranks", 1)),
@@ -242,7 +246,9 @@ def _of_kind(campaign: Campaign, trial: dict[str, Any], dropped: int, step_secon
     if reader.infers(trial):
         found.columns.update(latency.columns(campaign, name, dropped))
         found.columns.update(latency.requests(campaign, name))
-        found.against.extend(latency.against(found.columns, step_seconds))
+        found.columns.update(accuracy.lost(campaign, name))
+        found.against.extend(latency.against(
+            found.columns, step_seconds, trial["batch"], campaign.rows("server", name)))
         found.remarks.extend(latency.remarks(campaign, name, dropped))
     if reader.target_of(campaign):
         found.columns.update(accuracy.columns(campaign, name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import networks
-from analysis.records import manifest, reader
+from analysis.records import manifest, packed, reader
 from harness import VERSION
 from harness.campaign import peaks, profiling, tracing
 from harness.campaign.events import Event, Listener
@@ -89,7 +89,11 @@ def prepare_side(suite: Suite, suite_file: str, allow_dirty: bool = False,
                              lambda name: data_sets.available(name) is not None)
         planned += [_refuse_scarce(_refuse_missing(trial)) for trial in trials]
     memory.refuse_all(planned, suite_file)
-    return Plan(suite, suite_file, planned, machine, kinds[-1], allow_dirty=allow_dirty)
+    plan = Plan(suite, suite_file, planned, machine, kinds[-1], allow_dirty=allow_dirty)
+    # Wrong files are refused before anything starts.
+    for name in suite.weights:
+        plan.trained(name)
+    return plan
 
 
 def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> None:
@@ -119,6 +123,9 @@ def run(plan: Plan, folder: Path, listener: Listener, resume: bool = False) -> N
                 if _run_processes(plan, session, recorder):
                     _measure_peaks_again(plan, session, recorder)
         recorder.update(finished=now())
+        if (answers := folder / "answers.csv").is_file():
+            # A row a sample, most of them alike.
+            packed.pack(answers, 0)
         listener.end()
         manifest.write_manifest(folder)
 
@@ -175,7 +182,7 @@ def _ask_reference(session: Session, trials: Iterable[Trial]) -> None:
     Nothing is timed yet. Where it fails, it fails again in each process, as that process's reason.
     """
     first = {(trial.network, trial.batch, trial.devices, trial.precision,
-              trial.data if trial.mode == "inference" else ""): trial
+              (trial.data, Asked.of(trial).summands) if trial.mode == "inference" else ""): trial
              for trial in trials}
 
     def ask(trial: Trial) -> None:
@@ -273,7 +280,7 @@ def _conditions(plan: Plan) -> dict[str, Any]:
         "machine": plan.machine,
         "variables": {name: value for name, value in sorted(os.environ.items())
                       if name.startswith(INHERITED)},
-        "data_sets": plan.sources,
+        "data_sets": plan.sources, **({"weights": plan.weights} if plan.weights else {}),
     }
 
 

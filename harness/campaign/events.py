@@ -24,7 +24,7 @@ class Event:
     trial: Trial
     process: int
     # checked (before all processes), checking, starting, building, warm-up, timing,
-    # parts of the step, epoch n, tracing
+    # parts of the step, epoch n, answering the test part, tracing
     phase: str
     window: int = 0  # how many timed windows are done
     # The median of the timed windows so far; in warm-up, of the last window.
@@ -50,6 +50,7 @@ class Outcome:
     scenarios: list[dict[str, Any]] = field(default_factory=list)
     accuracy: list[dict[str, Any]] = field(default_factory=list)
     loading: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def shortage(self) -> dict[str, Any] | None:

@@ -39,11 +39,11 @@ LONGEST_CELL = 5000
 OF_EVERY_CAMPAIGN = ("processes", "windows", "counters")
 # The tables of a process, in the order they are written: fields of an `Outcome`.
 OF_A_PROCESS = ("counters", "windows", "phases", "latencies", "server", "scenarios", "accuracy",
-                "loading")
+                "loading", "answers")
 # Keys of a suite that change what is measured and that trials do not show.
-MEASURES = ("mode", "until", "server", "scenarios", "processes", "interval", "processes_most",
-            "windows", "window_seconds", "window_steps", "seed", "check", "telemetry", "phases",
-            "keep_workers")
+MEASURES = ("mode", "until", "scenarios", "latency_bound_seconds", "latency_percentile", "weights",
+            "processes", "interval", "processes_most", "windows", "window_seconds", "window_steps",
+            "seed", "check", "telemetry", "phases", "keep_workers")
 SUMMARY_SHARE = 0.05  # of the time at most goes into trials.csv; a hundred rows take seconds
 ANOTHER = "or begin another campaign with --out"
 
@@ -273,6 +273,10 @@ def refuse_another(folder: Path, then: Mapping[str, Any], planned: Sequence[str]
         if (here := now["data_sets"].get(name, "not here")) != source:
             raise WrongUse(f"{folder}: {name} was {source}, and is {here} now: "
                            f"put back what it was, {ANOTHER}")
+    for name, file in then.get("weights", {}).items():
+        if now["weights"][name] != file:
+            raise WrongUse(f"{folder}: weights.{name} had the SHA-256 {file['sha256']}, and "
+                           f"{file['file']} is another file now: put back what it was, {ANOTHER}")
     refuse_elsewhere(folder / "campaign.json", then, now)
     if changed := sorted({trial["trial"] for trial in then["trials"]} ^ set(planned)):
         raise WrongUse(f"{folder}: the suite plans other trials now "

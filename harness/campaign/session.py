@@ -12,16 +12,21 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import networks
+import runners.arrays
 from analysis.records import reader
 from harness.campaign.events import Listener
 from harness.cluster import allocation
-from harness.data import data_sets, divided, image_files
+from harness.data import data_sets, divided, image_files, trained_weights
 from harness.data.inputs import KEPT_BATCHES, Inputs
 from harness.environments import recipes, side_by_side, store, wheels
 from harness.environments.interpreters import NoPython
 from harness.environments.store import BuildFailed, Environment
 from harness.environments.wheels import Wheel
+from harness.errors import WrongUse
+from harness.inference import scenarios
 from harness.inference.judge import InferenceJudge
 from harness.inference.reference import Asked, Reference
 from harness.plan import memory
@@ -41,8 +46,8 @@ from harness.workers.worker import Failed, Worker
 
 NO_TELEMETRY = "traffic, energy and clocks: the suite says telemetry: false"
 
-# The end of the name of an environment that also holds the framework's loader of files.
-FOR_FILES = reader.FOR_FILES
+# The ends of the names of environments that also hold the framework's loader of files, or LoadGen.
+FOR_FILES, FOR_SCENARIOS = reader.FOR_FILES, reader.FOR_SCENARIOS
 
 # The keys are `framework==release`, or `framework==release of A` for a side with its own.
 Environments = dict[str, Environment | BuildFailed]
@@ -74,9 +79,25 @@ class Plan:
             return {name: divided.text_of(name) for name in sorted(names)}
         found = map(data_sets.available, sorted(names))
         read = {source.name: source.text for source in found if source}
+        if self.suite.weights:
+            read |= {f"{name} to test": divided.text_of(name)
+                     for name in sorted(names) if name in divided.DIVISIBLE}
         files = sorted({trial.network for trial in self.planned if trial.data == "files"})
         said = "; ".join(image_files.source(networks.get(name)) for name in files)
         return {**read, "files": said} if said else read
+
+    @cached_property
+    def weights(self) -> dict[str, dict[str, str]]:
+        """The file of each network's trained weights, and its SHA-256. Raises WrongUse."""
+        return {name: {"file": file.name, "sha256": self.trained(name)[1]}
+                for name, file in self.suite.weights.items()}
+
+    def trained(self, network: str) -> tuple[dict[str, np.ndarray], str]:
+        """Return a network's trained weights and the SHA-256 of their file. Raises WrongUse."""
+        try:
+            return trained_weights.read(self.suite.weights[network], networks.get(network))
+        except WrongUse as error:
+            raise WrongUse(f"{self.suite_file}: weights.{network}: {error}") from None
 
     @property
     def gpus(self) -> int:
@@ -121,7 +142,7 @@ class Session:
             inputs = Inputs(scratch, suite.seed, max(KEPT_BATCHES, suite.prepare_jobs),
                             {} if suite.until else sources)
             reference = Reference(scratch, suite.seed, suite.check.batch, suite.limits.check,
-                                  judge.live, inputs.batches)
+                                  judge.live, inputs.batches, given=_given(plan, scratch))
             session = cls(suite, environments, logs, inputs, judge, listener, sampler,
                           references=reference, device_bytes=memory.of_smallest_gpu(plan.machine))
             try:
@@ -141,13 +162,25 @@ class Session:
         return self.judge.live
 
     def environment(self, trial: Trial) -> Environment | BuildFailed:
-        """Return the environment of a trial's release, or that of its side."""
-        name = f"{trial.framework}=={trial.release}"
-        if (own := f"{name} of {trial.side}") in self.environments:
-            return self.environments[own]
+        """Return the environment of a trial's release, or that of its side.
+
+        Without LoadGen a network can be timed all the same.
+        """
+        name = self._environment_name(trial)
         if trial.data == "files" and name + FOR_FILES in self.environments:
             return self.environments[name + FOR_FILES]
-        return self.environments[name]
+        with_loadgen = self.environments.get(name + FOR_SCENARIOS)
+        return with_loadgen if isinstance(with_loadgen, Environment) else self.environments[name]
+
+    def without_loadgen(self, trial: Trial) -> str:
+        """Return why LoadGen could not be installed for a trial; "" if nothing says so."""
+        found = self.environments.get(self._environment_name(trial) + FOR_SCENARIOS)
+        return str(found).partition("\n")[0] if isinstance(found, BuildFailed) else ""
+
+    def _environment_name(self, trial: Trial) -> str:
+        name = f"{trial.framework}=={trial.release}"
+        of_side = f"{name} of {trial.side}"
+        return of_side if of_side in self.environments else name
 
     def start(self, trial: Trial, log: Path, module: str = "",
               extra: Mapping[str, str] | None = None) -> Worker:
@@ -193,6 +226,19 @@ class Session:
         return "device" if trial.data == "device" or self.suite.until else "host"
 
 
+def _given(plan: Plan, folder: Path) -> dict[str, Path]:
+    """Copy the trained weights that the suite names: their files may change. Raises WrongUse."""
+    files = {}
+    for name, planned in plan.weights.items():
+        weights, digest = plan.trained(name)
+        if digest != planned["sha256"]:
+            raise WrongUse(f"{plan.suite_file}: weights.{name}: {planned['file']} has changed "
+                           "since it was planned; put back what it was")
+        files[name] = folder / f"given-{name}.npz"
+        runners.arrays.save(files[name], weights)
+    return files
+
+
 def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     """Build, or find, the environment of every release that a planned trial needs.
 
@@ -218,23 +264,29 @@ def build_environments(plan: Plan, note: Callable[[str], None]) -> Environments:
     ready = Environments({f"{framework}=={release}" + (f" of {side}" if side else ""): environment
                           for (framework, release, side), environment in zip(releases, made,
                                                                              strict=True)})
-    return {**ready, **_with_loaders(plan, ready, note)}
+    return {**ready, **_extended(plan, ready, note)}
 
 
-def _with_loaders(plan: Plan, ready: Environments, note: Callable[[str], None]) -> Environments:
-    """Add what a loader of files needs beside the framework, in environments of their own."""
+def _extended(plan: Plan, ready: Environments, note: Callable[[str], None]) -> Environments:
+    """Add what loaders of files and scenarios need beside the framework, in new environments."""
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for trial in plan.planned:
+        name = f"{trial.framework}=={trial.release}"
+        if trial.data == "files" and (packages := recipes.load(trial.framework).files):
+            wanted[name, FOR_FILES] = packages
+    if plan.suite.scenarios:
+        wanted |= {(name, FOR_SCENARIOS): [scenarios.PACKAGE] for name in ready}
     found = Environments()
-    for framework, release in dict.fromkeys((trial.framework, trial.release)
-                                            for trial in plan.planned if trial.data == "files"):
-        base, packages = ready[f"{framework}=={release}"], recipes.load(framework).files
+    for (name, end), packages in wanted.items():
+        base = ready.get(name)
         # An interpreter of the user's own has what it has.
-        if not packages or not isinstance(base, Environment) or base.origin != "built":
+        if not isinstance(base, Environment) or base.origin != "built":
             continue
         try:
-            found[f"{framework}=={release}{FOR_FILES}"] = store.extended(base, packages, note)
+            found[name + end] = store.extended(base, packages, note)
         except BuildFailed as failure:
             note(str(failure))
-            found[f"{framework}=={release}{FOR_FILES}"] = failure
+            found[name + end] = failure
     return found
 
 

@@ -46,6 +46,13 @@ class Divided:
         order = np.argsort(images.reshape(len(images), -1).mean(axis=1), kind="stable")
         return data_sets.prepared(self.name, self.network, images[order], labels[order])
 
+    def training_samples(self, count: int, seed: int) -> np.ndarray:
+        """Draw samples [count, *input_shape] of the training part, none twice if they suffice."""
+        images, labels = self.training.images
+        generator = np.random.default_rng(seed)
+        rows = generator.choice(len(images), count, replace=count > len(images))
+        return data_sets.prepared(self.name, self.network, images[rows], labels[rows])[0]
+
     def epoch(self, batch: int, seed: int, number: int,
               augment: bool = False) -> dict[str, np.ndarray]:
         """Shuffle the training part for epoch `number` and cut it into whole mini-batches.

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from harness.inference import scenarios
+from harness.inference.answers import TestPart
 from harness.inference.reference import Asked, Reference, chosen_places
+from harness.inference.server import Served
 from harness.workers.files import AnswerFolder, arrays_in
 from harness.workers.worker import Failed, Worker
 
-SUMMARY, MOST_SUMMARY = "summary.txt", 2**20
+LOGS, MOST_LOGS = "loadgen.txt", 2**22
+TIMES = "requests.npz"
 
 
 class Calls:
@@ -41,27 +44,32 @@ class Calls:
         self._keep_last(calls, folder)
         return answer, seconds
 
-    def serve(self, requests: int, rate: float, seed: int, folder: AnswerFolder
-              ) -> tuple[np.ndarray, np.ndarray]:
-        """Let the worker answer requests; return arrivals and latencies, keep the last outputs."""
-        self.worker.ask("serve", self.limit, calls=requests, rate=rate, seed=seed,
-                        out=str(folder.path("requests.npz")))
-        arrivals, latencies = (read_answer(folder, "requests.npz", name, (requests,))
+    def play(self, wanted: dict[str, Any], folder: AnswerFolder) -> dict[str, Any]:
+        """Let LoadGen ask the worker; return a row of scenarios.csv, keep the last outputs."""
+        logs, answer = self._play(wanted, folder)
+        return scenarios.row_of(wanted["scenario"], wanted["batch"], answer, logs)
+
+    def serve(self, wanted: dict[str, Any], folder: AnswerFolder) -> Served:
+        """Let LoadGen send a server's requests; return what it says, and each request's times."""
+        logs, answer = self._play(wanted, folder, times=str(folder.path(TIMES)))
+        row = scenarios.row_of(wanted["scenario"], wanted["batch"], answer, logs)
+        reached, late = scenarios.of_server(wanted["percentile"], logs)
+        arrivals, latencies = (read_answer(folder, TIMES, name, (answer["samples"],))
                                for name in ("arrivals", "latencies"))
         known = np.isfinite(arrivals) & (arrivals >= 0) & np.isfinite(latencies) & (latencies > 0)
         if not known.all() or (np.diff(arrivals) < 0).any():
-            raise Failed("protocol", "the file of 'serve': a request is answered before it comes")
-        self._keep_last(requests, folder)
-        return arrivals, latencies
+            raise Failed("protocol", f"{TIMES}: a request is answered before it comes")
+        return Served(row, reached, late, arrivals, latencies)
 
-    def play(self, wanted: dict[str, Any], folder: AnswerFolder) -> dict[str, Any]:
-        """Let LoadGen ask the worker; return a row of scenarios.csv, keep the last outputs."""
+    def _play(self, wanted: dict[str, Any], folder: AnswerFolder, **files: str
+              ) -> tuple[str, dict[str, Any]]:
+        """Return LoadGen's logs, and what the worker answered."""
         answer = self.worker.ask("scenario", self.limit, wanted=wanted,
-                                 out=str(folder.path(SUMMARY)))
-        with folder.open(SUMMARY, MOST_SUMMARY) as file:
-            summary = file.read().decode(errors="replace")
+                                 out=str(folder.path(LOGS)), **files)
+        with folder.open(LOGS, MOST_LOGS) as file:
+            logs = file.read().decode(errors="replace")
         self._keep_last(answer["steps"], folder)
-        return scenarios.row_of(wanted["scenario"], wanted["batch"], answer, summary)
+        return logs, answer
 
     def _keep_last(self, calls: int, folder: AnswerFolder) -> None:
         """Keep the outputs of the last of some calls."""
@@ -76,6 +84,14 @@ class Calls:
         self.worker.ask("output", self.limit, rows=rows, out=str(folder.path("outputs.npz")))
         found = read_answer(folder, "outputs.npz", "outputs", (len(rows), width))
         self.found.append((batch, found.reshape(shape)))
+
+
+def answers_to(worker: Worker, tests: TestPart, folder: Path, classes: int,
+               limit: float) -> np.ndarray:
+    """Let an engine answer all samples of a test part; return its outputs [n, K]. Raises Failed."""
+    with AnswerFolder(folder) as answers:
+        worker.ask("evaluate", limit, inputs=str(tests.file), out=str(answers.path("tests.npz")))
+        return read_answer(answers, "tests.npz", "outputs", (len(tests.labels), classes))
 
 
 def read_answer(folder: AnswerFolder, file: str, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.inference.calls import Calls
+from harness.inference.answers import Answered, TestPart
+from harness.inference.calls import Calls, answers_to
 from harness.inference.reference import Asked, Reference
 from harness.machine import hardware
 from harness.workers.files import AnswerFolder
-from harness.workers.worker import Worker
+from harness.workers.worker import Failed, Worker
 from runners.arrays import error_along
 
 # The last call has the first one's inputs again, behind others.
@@ -37,6 +38,9 @@ SATURATES = "; without VNNI, this processor's sums of 8-bit products saturate at
 # A float32 rounding error can move a number to another of INT8's levels. Later layers are then off
 # by a share of a level each, and a run with random rounding is as far off as a right engine.
 INT8_FACTOR = 2.0
+# Among all samples of a test part some meet several such numbers. LeNet-5 was off by 0.6 of the
+# limit of a few rows at most in 10,000 samples.
+MORE_MOVES = 4.0
 # Few rows meet such a number in a network of few layers, so the nearest of them must be nearer.
 NEAREST = 0.25
 
@@ -74,6 +78,9 @@ class InferenceJudge:
             self.reference.outputs(asked, file)
             if asked.quantised:
                 self.reference.outputs(asked.unquantised(), file)
+        if tests := self.reference.tests(asked):
+            for form in (asked, asked.unquantised()):
+                self.reference.test_outputs(form, tests)
         self._limits(asked)
 
     def prove(self, worker: Worker, asked: Asked, built: Mapping[str, Any],
@@ -97,11 +104,27 @@ class InferenceJudge:
                 verdict.reason])))
         return verdict
 
+    def answers(self, worker: Worker, asked: Asked, tests: TestPart) -> Answered:
+        """Let an engine with trained weights answer the test part, and compare all its outputs.
+
+        Raises Failed and Unsupported.
+        """
+        found = answers_to(worker, tests, self.reference.folder, asked.network.classes, self.limit)
+        exact, itself = (self.reference.test_outputs(form, tests)
+                         for form in (asked, asked.unquantised()))
+        errors = distances(found, exact) / self._unit(asked, exact)
+        limit = self._limits(asked)[1] * (MORE_MOVES if asked.quantised else 1)
+        # NaN is no small error.
+        off = int((~(errors <= limit)).sum())
+        fault = (f"{off:,} of {len(errors):,} outputs are off by more than {limit:.2g} of how they "
+                 f"differ between inputs, up to {errors.max():.2g}") if off else ""
+        return Answered(tests, found.argmax(axis=1), itself.argmax(axis=1), fault)
+
     def compare(self, calls: Calls) -> Verdict:
         """Compare the outputs of calls with the reference's. Raises Failed."""
         asked = calls.asked
         exact = self.reference.outputs(asked, calls.file)
-        unit = unit_of(np.concatenate(exact))
+        unit = self._unit(asked, np.concatenate(exact))
         errors = [distances(outputs, exact[batch]) / unit for batch, outputs in calls.found]
         # max of NaN is NaN here, which no limit allows.
         error = float(np.max(np.concatenate(errors)))
@@ -144,6 +167,19 @@ class InferenceJudge:
             return _different(verdict, f"along the differences between inputs outputs are off by "
                                        f"{error:.2g}, {limit:.2g} is allowed")
         return verdict
+
+    def _unit(self, asked: Asked, exact: np.ndarray) -> float:
+        """Return how exact outputs differ: those given, or all of a test part. Raises Failed.
+
+        The few compared images may be of one class, whose outputs differ little.
+        """
+        if tests := self.reference.tests(asked):
+            exact = self.reference.test_outputs(asked, tests)
+        unit = unit_of(exact)
+        if not unit:
+            raise Failed("different", "unproven: the outputs of these weights do not depend on the "
+                                      "input")
+        return unit
 
     def _limits(self, asked: Asked) -> tuple[float, float]:
         """Return what is allowed for the nearest rows of outputs, and for all."""

@@ -4,7 +4,7 @@ All engines get one file of weights and running statistics. Files are written on
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +14,10 @@ import numpy as np
 
 import networks
 import runners.arrays
-from harness.data import arrays
+from harness.data import arrays, divided
 from harness.environments import recipes
+from harness.inference import answers
+from harness.inference.answers import TestPart
 from harness.plan.planner import Trial
 from harness.proof import questions
 from harness.workers.alive import LiveWorkers
@@ -35,13 +37,15 @@ RUNS = 3  # with random rounding
 PLACES = 64
 # Samples whose numbers give the ranges of INT8's tensors, and runs in which a number moves a level.
 OF_RANGES, MOVES = 16, 5
+# Samples of a real set whose outputs show how far rounding spreads in a trained network.
+OF_ROUNDING = 16
 
 
 @dataclass(frozen=True)
 class Asked:
     """What one proof compares: a network and how an engine was told to compute it.
 
-    In INT8 `summands` is how the engine stores those of additions, and `data` gives the ranges.
+    In INT8 `summands` is how the engine stores those of additions. `data` is a real set's name.
     """
 
     network: networks.Network
@@ -52,12 +56,11 @@ class Asked:
 
     @classmethod
     def of(cls, trial: Trial) -> "Asked":
-        asked = cls(networks.get(trial.network), trial.batch, trial.precision)
+        data = "" if trial.data in ("device", "host") else trial.data
+        asked = cls(networks.get(trial.network), trial.batch, trial.precision, data=data)
         if trial.precision != "int8":
             return asked
-        drawn = trial.data in ("device", "host")
-        return replace(asked, summands=recipes.load(trial.framework).int8_summands,
-                       data="" if drawn else trial.data)
+        return replace(asked, summands=recipes.load(trial.framework).int8_summands)
 
     @property
     def quantised(self) -> bool:
@@ -66,12 +69,12 @@ class Asked:
 
     @property
     def form(self) -> tuple[str, str, str]:
-        """What the exact outputs depend on beside the inputs."""
-        return self.network.name, self.summands, self.data
+        """What the exact outputs depend on beside the inputs: in INT8 on the ranges' data."""
+        return self.network.name, self.summands, self.data if self.quantised else ""
 
     def unquantised(self) -> "Asked":
         """Return the network itself."""
-        return replace(self, precision="fp32", summands="", data="")
+        return replace(self, precision="fp32", summands="")
 
 
 def chosen_places(network: networks.Network) -> list[int]:
@@ -97,11 +100,15 @@ class Reference:
     live: LiveWorkers
     # Draws a file of batches of a real set: of a network, a batch and the set's name.
     real: Callable[[networks.Network, int, str], Path] | None = None
+    # Files of weights that were trained, by the network's name; other networks' are drawn.
+    given: Mapping[str, Path] = field(default_factory=dict)
     known: dict[Any, Any] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def trained(self, network: networks.Network) -> Path:
         """Return the file of weights and running statistics that every engine is given."""
+        if network.name in self.given:
+            return self.given[network.name]
         file = self.folder / f"trained-{network.name}.npz"
         with self.lock:
             if not file.exists():
@@ -128,13 +135,31 @@ class Reference:
 
     def proof_inputs(self, asked: Asked) -> Path:
         """Return the file of batches on which an engine is proven before it is timed."""
-        file = self.folder / f"proof-inputs-{asked.network.name}-{asked.batch}.npz"
+        source = self.source(asked)
+        file = self.folder / f"proof-inputs{source}-{asked.network.name}-{asked.batch}.npz"
         with self.lock:
             if not file.exists():
-                drawn = arrays.synthetic_batches(asked.network, asked.batch, PROOF_BATCHES,
-                                                 self.seed + SEED)
-                arrays.save_batches(file, *drawn)
+                inputs, targets = arrays.synthetic_batches(asked.network, asked.batch,
+                                                           PROOF_BATCHES, self.seed + SEED)
+                if source:
+                    inputs = self._training_samples(asked, PROOF_BATCHES * asked.batch,
+                                                    SEED).reshape(inputs.shape)
+                arrays.save_batches(file, inputs, targets)
         return file
+
+    def source(self, asked: Asked) -> str:
+        """Name the set that the proof's inputs are of, "" for synthetic ones.
+
+        Synthetic inputs lie far from what weights were trained on: limits that rounding has there
+        say nothing of the samples that are timed, and INT8's ranges cut most of such inputs off.
+        """
+        if asked.network.name in self.given and asked.data in divided.DIVISIBLE:
+            return f"-{asked.data}"
+        return ""
+
+    def _training_samples(self, asked: Asked, count: int, added: int) -> np.ndarray:
+        """Draw samples that are not of the part on which answers are counted."""
+        return divided.divide(asked.data, asked.network).training_samples(count, self.seed + added)
 
     def rows(self, file: Path) -> list[list[int]]:
         """Choose the rows of each batch of a file that are compared: always the same ones."""
@@ -163,6 +188,29 @@ class Reference:
                 self.known[key] = np.split(found, ends)
             return list(self.known[key])
 
+    def tests(self, asked: Asked) -> TestPart | None:
+        """Return the labelled samples that trained weights answer, or None where there are none.
+        """
+        if not self.source(asked):
+            return None
+        with self.lock:
+            key = "tests", asked.network.name, asked.data
+            if key not in self.known:
+                file = self.folder / f"tests-{asked.network.name}-{asked.data}.npz"
+                self.known[key] = answers.draw(asked.network, asked.data, file)
+            found: TestPart = self.known[key]
+            return found
+
+    def test_outputs(self, asked: Asked, tests: TestPart) -> np.ndarray:
+        """Return the exact outputs of all test samples [n, K]. Raises Failed."""
+        with self.lock:
+            key = "test outputs", asked.form, asked.data
+            if key not in self.known:
+                inputs = arrays.mapped(tests.file)["inputs"]
+                self.known[key] = self._outputs(asked, inputs, tests.file.stem)
+            found: np.ndarray = self.known[key]
+            return found
+
     def rounding(self, asked: Asked, moves: bool = False) -> float:
         """Return the largest error of correct arithmetic of a precision. Raises Failed.
 
@@ -182,12 +230,17 @@ class Reference:
         asked = replace(asked, network=networks.short_of(asked.network))
         network = asked.network
         with self.lock:
-            key = "rounding", asked.form, asked.precision, moves
+            source = self.source(asked)
+            key = "rounding", asked.form, asked.precision, source, moves
             if key not in self.known:
-                file = self.folder / f"rounded-inputs-{network.name}.npz"
-                drawn, _ = arrays.synthetic_batches(
-                    network, max(2, self.samples), PROOF_BATCHES, self.seed + SEED)
-                runners.arrays.save(file, {"inputs": drawn.reshape(-1, *drawn.shape[2:])})
+                file = self.folder / f"rounded-inputs{source}-{network.name}.npz"
+                if source:
+                    drawn = self._training_samples(asked, OF_ROUNDING, SEED)
+                else:
+                    drawn, _ = arrays.synthetic_batches(
+                        network, max(2, self.samples), PROOF_BATCHES, self.seed + SEED)
+                    drawn = drawn.reshape(-1, *drawn.shape[2:])
+                runners.arrays.save(file, {"inputs": drawn})
                 with self._worker(network) as worker:
                     self.known[key] = worker.ask(
                         "rounding", self.limit, weights=str(self.weights(asked)),
@@ -198,7 +251,10 @@ class Reference:
     def _ranges(self, asked: Asked) -> dict[str, np.ndarray]:
         """Return the ends of each tensor of a network over samples of the trial's data."""
         network, drawn = asked.network, asked.network.name
-        if asked.data and self.real:
+        if self.source(asked):
+            inputs = self._training_samples(asked, OF_RANGES, 2 * SEED)
+            drawn += "-" + asked.data
+        elif asked.data and self.real:
             inputs = arrays.mapped(self.real(network, OF_RANGES, asked.data))["inputs"][-1]
             drawn += "-" + asked.data
         else:

@@ -42,7 +42,9 @@ Seconds = Annotated[Positive, Field(le=LONGEST_LIMIT)]
 Threads = Annotated[int | Literal["all"], BeforeValidator(_threads)]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 Mode = Literal["training", "inference"]
-Scenario = Literal["multistream", "offline"]
+Scenario = Literal["server", "multistream", "offline"]
+# Those of which LoadGen's summary gives the latency.
+PERCENTILES = (50, 90, 95, 97, 99, 99.9)
 Tuning = Literal["stock", "compiled", "tuned", "uncompiled"]
 Scaling = Literal["weak", "strong"]
 
@@ -106,15 +108,6 @@ class Limits(Strict):
     """One window. The first one compiles."""
 
 
-class Server(Strict):
-    """A server's requests: which share of them must be answered how soon."""
-
-    latency_seconds: Positive
-    """From a request's arrival to its answer."""
-    share: Annotated[Positive, Field(lt=1)] = 0.99
-    """Of the requests. 0.99 needs 299 requests for each rate that is tried."""
-
-
 class Until(Strict):
     """Train until the test part of the data set is answered well enough."""
 
@@ -133,6 +126,8 @@ class Until(Strict):
     """So many times each parameter is added to its gradient, before momentum."""
     augmentation: Literal["none", "flip_and_crop"] = "none"
     """flip_and_crop: the driver mirrors images at random and crops them after padding by 4."""
+    keep_weights: bool = False
+    """Keep what a process has trained in weights/TRIAL-PROCESS.npz, up to 32 MiB a file."""
 
     @model_validator(mode="after")
     def _order_epochs(self) -> "Until":

@@ -23,6 +23,8 @@ from runners import int8
 GUESS_FLOPS = {"cpu": 5e10, "cuda": 2e13}
 GUESS_START_SECONDS = 15.0
 GUESS_PARTS = {"phases": 5, "files": 3}
+# A campaign keeps a file of weights for each process.
+MOST_WEIGHT_BYTES = 32 * 2**20
 _UNABLE = {"training": "{} runs trained networks and trains none; write mode: inference",
            "inference": "{} has no engine here, so it only trains; write mode: training"}
 
@@ -288,6 +290,10 @@ def _untested(trial: Trial, until: Until | None) -> str:
                 "otherwise in each framework: write bf16, tf32 or fp32")
     if until.augmentation != "none" and len(network.input_shape) != 3:
         return f"until.augmentation: {network.name} takes numbers, not images"
+    if until.keep_weights and (size := 4 * network.parameter_count) > MOST_WEIGHT_BYTES:
+        return (f"until.keep_weights: the weights of {network.name} take {size / 2**20:,.0f} MiB, "
+                f"files of at most {MOST_WEIGHT_BYTES / 2**20:.0f} MiB are kept: name a smaller "
+                "network, or leave the key out")
     return ""
 
 

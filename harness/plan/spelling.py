@@ -9,7 +9,8 @@ from harness import plain_yaml
 from harness.errors import WrongUse, brief
 
 SHORTHANDS = {"batch": "batches", "network": "networks", "framework": "frameworks",
-              "precision": "precisions", "tuning": "tunings", "strategy": "strategies"}
+              "precision": "precisions", "tuning": "tunings", "strategy": "strategies",
+              "scenario": "scenarios"}
 
 
 def lists(model: type[BaseModel], data: Any) -> Any:

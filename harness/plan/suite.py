@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 import networks
 from harness.data import data_sets
@@ -18,6 +18,7 @@ from harness.errors import WrongUse
 from harness.plan import spelling
 from harness.plan.parts import (
     LONGEST_WINDOW,
+    PERCENTILES,
     Check,
     Devices,
     Jobs,
@@ -30,7 +31,7 @@ from harness.plan.parts import (
     Repeats,
     Scaling,
     Scenario,
-    Server,
+    Seconds,
     Skip,
     Threads,
     Tuning,
@@ -40,14 +41,16 @@ from harness.plan.parts import (
 from harness.validation import Strict, did_you_mean, read_yaml, short, validate
 
 MOST_TRIALS = 5000
+# Keys of the scenario server.
+OF_SERVER = ("latency_bound_seconds", "latency_percentile")
 
 
 class Suite(Strict):
     """What to measure. Unknown keys are errors.
 
     One value may stand for a list of one, and `batch`, `network`, `framework`, `precision`,
-    `tuning` and `strategy` for the keys that are their plural. The command line overrides keys:
-    `dlbench run configs/smoke.yaml devices=1,2 batch=64 check.steps=5`.
+    `tuning`, `strategy` and `scenario` for the keys that are their plural. The command line
+    overrides keys: `dlbench run configs/smoke.yaml devices=1,2 batch=64 check.steps=5`.
     """
 
     title: Annotated[str, Field(max_length=200)] = ""
@@ -56,10 +59,17 @@ class Suite(Strict):
     """inference: run trained networks and keep the time of every call."""
     until: Until | None = None
     """Train to a test accuracy, as in {target: 0.9}, one seed a process."""
-    server: Server | None = None
-    """In inference: seek the highest rate of random requests as in {latency_seconds: 0.1}."""
     scenarios: tuple[Scenario, ...] = ()
-    """In inference: MLPerf's scenarios by its LoadGen, for window_seconds times windows each."""
+    """In inference: MLPerf's scenarios by its LoadGen, for window_seconds times windows each.
+    server: the highest rate of random requests that keeps latency_bound_seconds, in five tries."""
+    latency_bound_seconds: Seconds | None = None
+    """Of the scenario server: from a request's arrival to its answer."""
+    latency_percentile: Positive = 99
+    """Of the scenario server: so many of a hundred requests keep the bound; 50, 90, 95, 97, 99 or
+    99.9. 99 needs 459 requests a try."""
+    weights: dict[str, Path] = Field(default_factory=dict)
+    """In inference: files of trained weights as in {lenet5: FILE.npz}, seen from the suite's file.
+    Other networks have drawn weights."""
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
     """Names, or releases as in pytorch==2.12.0."""
     networks: dict[str, NetworkChoice] = Field(default_factory=dict)
@@ -137,6 +147,9 @@ class Suite(Strict):
         for key, value in data.items():
             if value == [None]:
                 raise ValueError(f"{key}: there is no value; {spelling.remedy(cls, key)}")
+        if "server" in data:
+            raise ValueError("server: is a scenario; write scenarios: server and "
+                             "latency_bound_seconds: 0.1")
         until = data.get("until")
         if isinstance(until, dict):
             seeds = until.get("seeds", Until.model_fields["seeds"].default)
@@ -157,6 +170,11 @@ class Suite(Strict):
             data["networks"] = {name: spelling.lists(NetworkChoice, choice or {})
                                 for name, choice in chosen.items()}
         return data
+
+    @field_serializer("weights")
+    def _name_files(self, weights: dict[str, Path]) -> dict[str, str]:
+        """Name files without their folder: records hold no place of this machine."""
+        return {network: file.name for network, file in weights.items()}
 
     @model_validator(mode="after")
     def _fit_together(self) -> "Suite":
@@ -179,6 +197,8 @@ class Suite(Strict):
         if self.interval is not None and not 3 <= self.processes <= self.processes_most:
             raise ValueError("interval: needs 3 processes or more, and no more than "
                              f"processes_most ({self.processes_most})")
+        for name in self.weights:
+            _know("weights", "network", name, list(self.networks))
         for spec in self.interpreters:
             try:
                 frameworks.parse(spec)
@@ -217,17 +237,38 @@ class Suite(Strict):
     def _refuse_of_other_mode(self) -> None:
         """Raise ValueError for keys that only inference, or only training, has."""
         if self.mode == "training":
-            for key in ("server", "scenarios"):
-                if getattr(self, key):
+            for key in ("scenarios", *OF_SERVER):
+                if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key}: requests are answered by trained networks; "
                                      "write mode: inference")
+            if self.weights:
+                raise ValueError("weights: training begins with drawn weights; write "
+                                 "mode: inference, or leave the key out")
             return
+        self._bound_the_server()
         if (self.devices, self.nodes) != ((1,), (1,)):
             raise ValueError("mode: inference: a network runs on one device; "
                              "write devices: 1 and nodes: 1, or leave them out")
         if self.phases:
             raise ValueError("phases: looks into a training step; leave it out, "
                              "or write mode: training")
+
+    def _bound_the_server(self) -> None:
+        """Raise ValueError for a server without a bound, and for a bound without a server."""
+        if len(set(self.scenarios)) < len(self.scenarios):
+            raise ValueError(f"scenarios: {', '.join(self.scenarios)}: write each once")
+        if self.latency_percentile not in PERCENTILES:
+            raise ValueError(f"latency_percentile: is {self.latency_percentile:g}; write one that "
+                             f"LoadGen gives: {', '.join(map(str, PERCENTILES))}")
+        if "server" in self.scenarios:
+            if self.latency_bound_seconds is None:
+                raise ValueError("scenarios: server needs the latency that its requests must keep; "
+                                 "write latency_bound_seconds: 0.1")
+            return
+        for key in OF_SERVER:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key}: is of the scenario server; write scenarios: server, "
+                                 f"or leave {key} out")
 
     def _refuse_many(self) -> None:
         """Raise ValueError for more combinations than anyone waits for."""
@@ -255,4 +296,6 @@ def load_suite(path: Path, overrides: list[str] | None = None) -> Suite:
     """
     data = read_yaml(path)
     spelling.override(data, overrides or [])
-    return validate(data, Suite, short(path))
+    suite = validate(data, Suite, short(path))
+    return suite.model_copy(update={
+        "weights": {name: path.parent / file for name, file in suite.weights.items()}})

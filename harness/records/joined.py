@@ -21,9 +21,10 @@ from harness.records.table import text_of
 
 # The keys of campaign.json that must be equal in all parts.
 SAME = ("schema", "suite", "seed", "source_hash", "comparison", "environments", "data_sets",
-        "variables")
+        "weights", "variables")
 # Tables that have rows for each trial and not for each process: those of one part are enough.
 OF_A_TRIAL = ("kernels", "operators")
+BESIDE = ("logs", "weights")  # folders with files of processes
 COLLECTED = ("concerns", "dirty", "resumed", "shortages")
 
 Rows = list[dict[str, str]]
@@ -50,7 +51,9 @@ def join(folders: Sequence[Path], out: Path) -> None:
             if columns:
                 (out / f"{table}.csv").write_text(text_of(columns, rows), encoding="utf-8")
         for folder, name in zip(folders, names, strict=True):
-            shutil.copytree(folder / "logs", out / "logs" / name, dirs_exist_ok=True)
+            for beside in BESIDE:
+                if (folder / beside).is_dir():
+                    shutil.copytree(folder / beside, out / beside / name, dirs_exist_ok=True)
         page = json.dumps(_page(names, parts, out.name, stride), indent=1)
         (out / "campaign.json").write_text(page, encoding="utf-8")
 

@@ -156,11 +156,19 @@ def _incomplete(tables: Mapping[str, Table], suite: Mapping[str, Any], counted: 
         elif ok and suite.get("mode") == "inference" and not _has_calls(
                 rows["latencies"][key], windows):
             lost[key] = "latencies.csv"
-        elif ok and suite.get("server") and not rows["server"][key]:
-            lost[key] = "server.csv"
+        elif ok and len({row["sample"] for row in rows["answers"][key]}) != float(
+                row.get("test_samples") or 0):
+            lost[key] = "answers.csv"
         elif ok and len(rows["scenarios"][key]) < len(suite.get("scenarios") or ()):
             lost[key] = "scenarios.csv"
+        elif ok and _has_rate(rows["scenarios"][key]) and not rows["server"][key]:
+            lost[key] = "server.csv"
     return lost
+
+
+def _has_rate(scenarios: Iterable[Row]) -> bool:
+    """Return whether a server's rate was found, so that it was tried."""
+    return any(row["scenario"] == "server" and row["samples_per_second"] for row in scenarios)
 
 
 def _passing(rows: Iterable[Row]) -> dict[Key, str]:

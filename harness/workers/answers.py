@@ -19,6 +19,8 @@ from analysis.records.text import one_line
 
 # All processes of a machine share the clock; its readings differ by its resolution.
 CLOCK_SECONDS = max(1e-6, time.get_clock_info("monotonic").resolution)
+# Of a run of LoadGen: more do not fit into its time.
+MOST_SAMPLES = 10**8
 
 
 def _printable(text: str) -> str:
@@ -128,9 +130,10 @@ class Inferred(Timed):
 
 
 class Played(Answer):
-    """Calls, as many as LoadGen asked for."""
+    """Calls, and the samples that they answered: as many as LoadGen asked for."""
 
     steps: Annotated[int, Field(ge=1)]
+    samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
     start: Moment
     stop: Moment
     peak_memory_bytes: Count
@@ -298,7 +301,7 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "peak": Windows, "bandwidth": Windows, "time": Windows, "place": Placed, "open": Opened,
     "called": Called,
     "transfer": Transferred, "answer": Trained, "spread": Spread, "masks": Masks,
-    "masked_head": MaskedHead, "infer": Inferred, "serve": Inferred, "scenario": Played,
+    "masked_head": MaskedHead, "infer": Inferred, "scenario": Played,
     "rounding": Rounding}
 
 
@@ -308,7 +311,7 @@ def _check_count(field: str, values: Sequence[Any], wanted: int) -> None:
 
 
 def _check_steps(steps: int, asked: Asked) -> None:
-    wanted = asked.arguments["calls" if asked.command in ("infer", "serve") else "steps"]
+    wanted = asked.arguments["calls" if asked.command == "infer" else "steps"]
     if steps != wanted:
         raise ValueError(f"steps: came {steps}, expected {wanted}")
 

@@ -1,9 +1,9 @@
 """Times one reference loop, as in `python loop.py pytorch/resnet50.py --batch 256 --tier tuned`.
 
 A folder holds the loops of one framework. Each file builds a network; the folder's training.py
-trains it, and inference.py runs it as a trained one (--mode inference). After its first step it
-says "ready" on stdout. The timed windows are lines of JSON there; whatever a framework prints goes
-to stderr. The loops import nothing of dlbench.
+trains it, and inference.py runs it as a trained one (--mode inference). --runner names another file
+that runs it. After its first step a loop says "ready" on stdout. The timed windows are lines of
+JSON there; whatever a framework prints goes to stderr. The loops import nothing of dlbench.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # Replaces this script's folder, in which folders have the names of frameworks.
     sys.path[0] = str(options.loop.resolve().parent)
-    runs = importlib.import_module(options.mode)
+    runs = importlib.import_module(options.runner or options.mode)
     if options.tier not in runs.TIERS:
         sys.exit(f"{options.loop}: no tier {options.tier}: choose from {runs.TIERS}")
     network = importlib.import_module(options.loop.stem)
@@ -42,6 +42,7 @@ def arguments():
     parser.add_argument("loop", type=Path)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--mode", choices=("training", "inference"), default="training")
+    parser.add_argument("--runner", help="a file beside the loop, in the place of the mode's")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp16"), default="fp32",
                         help="fp16 is for inference: training would need a scale of the loss")
     parser.add_argument("--tier", default="stock")

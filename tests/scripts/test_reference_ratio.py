@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.audit import audit
+from analysis.statistics.bootstrap import Estimate
+from harness.environments import store
 from harness.errors import WrongUse
 from scripts import reference_ratio
-from scripts.reference_ratio import LOOPS, NETWORKS, TIERS, Loop
+from scripts.reference_ratio import LOOPS, NETWORKS, RUNNERS, TIERS, Loop
 from tests.conftest import environment_of
 
 # A fake clock, so that a step takes exactly as long as the test says.
@@ -71,6 +74,13 @@ def test_a_row_below_its_loop_is_called_slower(tmp_path):
     code, found = run(tmp_path, LOOP.replace("FACTOR", "1e-9"))
     assert (code, found["verdict"].tolist()) == (1, ["slower than its loop"])
     assert found["ratio_low"].tolist() == [""]
+
+
+def test_an_interval_that_holds_the_limit_says_neither_slower_nor_as_fast():
+    verdicts = [reference_ratio._verdict(Estimate(*each, 3)) for each in [
+        (0.9, 0.5, 3.0), (1.1, 0.97, 1.3), (0.9, 0.85, 0.97), (0.99, 0.98, 1.0), (0.97, np.nan, np.nan)]]
+    told = "too noisy to tell: its interval holds 0.98"
+    assert verdicts == [told, told, "slower than its loop", "as fast as its loop", "slower than its loop"]
 
 
 def test_loops_get_ready_side_by_side_and_none_is_timed_before_all_are_ready(tmp_path):
@@ -187,7 +197,10 @@ def test_every_framework_has_a_loop_of_each_network_and_tier():
             assert "def build(options):" in (LOOPS / folder / f"{name}.py").read_text()
         if (trained := LOOPS / folder / "inference.py").exists():
             assert assigned(trained, "TIERS") == assigned(LOOPS / folder / "training.py", "TIERS")
-    assert [folder for folder, _ in TIERS.values() if (LOOPS / folder / "inference.py").exists()] == ["pytorch", "jax"]
+    assert [folder for folder in ("pytorch", "jax", "keras") if (LOOPS / folder / "inference.py").exists()] == ["pytorch", "jax", "keras"]
+    for framework, runner in RUNNERS.items():
+        folder, tiers = TIERS[framework]
+        assert tuple(tiers.values()) == assigned(LOOPS / folder / f"{runner}.py", "TIERS")
 
 
 def test_inference_without_a_loop_is_wrong_use_and_a_trained_network_is_timed_call_by_call(tmp_path, capsys):
@@ -196,13 +209,28 @@ def test_inference_without_a_loop_is_wrong_use_and_a_trained_network_is_timed_ca
     (tmp_path / "reference" / "training.py").write_text(TRAINING)
     wanted = [*SHORT, "--loops", str(tmp_path), "--mode", "inference", "--frameworks", "onnxruntime", "--networks", "resnet50"]
     assert reference_ratio.main([*wanted, "--interpreter", f"onnxruntime={environment_of('onnxruntime').interpreter}"]) == 2
-    assert "inference.py: no loop of onnxruntime stock, resnet50" in capsys.readouterr().err
+    assert "onnxruntime_session.py: no loop of onnxruntime stock, resnet50" in capsys.readouterr().err
     command = [str(environment_of("pytorch").interpreter), str(LOOPS / "loop.py"), str(LOOPS / "pytorch" / "lstm.py"), "--mode",
                "inference", "--batch", "1", "--device", "cpu", "--seconds", "0.02", "--window", "0.01", "--words", "4"]
     windows, reason = Loop(command, tmp_path / "log").windows()
     assert windows and not reason and all(window["seconds"] > 0 for window in windows)
     (windows, reason) = Loop([*command, "--mode", "training", "--precision", "fp16"], tmp_path / "log").windows()
     assert windows == [] and reason.endswith("--precision fp16: write --mode inference")
+
+
+@pytest.mark.parametrize(("framework", "packages"), [("tensorflow", []), ("onnxruntime", ["onnx==1.23.2", "onnxruntime==1.32.0"])])
+def test_loops_of_keras_and_onnx_runtime_time_a_trained_network(tmp_path, framework, packages):
+    folder, _ = TIERS[framework]
+    environment = environment_of("pytorch" if folder == "pytorch" else framework)
+    if packages:
+        environment = store.extended(environment, packages, print)
+    command = [str(environment.interpreter), str(LOOPS / "loop.py"), str(LOOPS / folder / "lstm.py"), "--batch", "2",
+               "--mode", "inference", "--runner", RUNNERS.get(framework, "inference"), "--device", "cpu",
+               "--seconds", "0.02", "--window", "0.01", "--words", "4"]
+    windows, reason = Loop(command, tmp_path / "log").windows()
+    assert windows and not reason and all(window["seconds"] > 0 for window in windows), reason
+    _, reason = Loop([*command, "--precision", "int8"], tmp_path / "log").windows()
+    assert "--precision" in reason
 
 
 def test_no_loop_imports_dlbench():

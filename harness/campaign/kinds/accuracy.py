@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import runners.arrays
 from harness.accuracy import witness
 from harness.accuracy.epochs import Epochs, epochs
 from harness.accuracy.evaluation import Examiner, examiner, tests_itself
@@ -53,6 +56,12 @@ class AccuracyProcess(Process):
         assert self.session.suite.until
         return self.session.suite.until
 
+    @property
+    def weights_file(self) -> Path:
+        """Where the campaign keeps what this process has trained, if the suite says so."""
+        folder = self.session.logs.parent / "weights"
+        return folder / f"{self.trial.trial}-{self.number}.npz"
+
     def measure(self) -> Any:
         """Train and test; the accuracy of each epoch is a row."""
         outcome = super().measure()
@@ -63,6 +72,8 @@ class AccuracyProcess(Process):
     def _feed(self, worker: Worker) -> None:
         """Load the seed's weights; batches come epoch by epoch. Compile the framework's test."""
         limit = self.session.suite.limits.build
+        # An attempt that was killed may have left it.
+        self.weights_file.unlink(missing_ok=True)
         self.parts = divided.divide(self.trial.data, self.network)
         self.tests = self.session.inputs.tests(self.parts)
         self.weights = self.session.inputs.weights(self.network, self.seed)
@@ -118,6 +129,10 @@ class AccuracyProcess(Process):
                          "witness_share": seen.share, "learning_rate": recipe.rate,
                          "evaluation_error": error})
             if done:
+                if until.keep_weights:
+                    # Copies, because the snapshot goes with its folder.
+                    self.trained = {name: np.array(array, np.float32)
+                                    for name, array in arrays.mapped(weights).items()}
                 self._replay(worker, own, moments)
                 return
         best = max(row["test_accuracy"] for row in rows)
@@ -196,4 +211,12 @@ class AccuracyProcess(Process):
         return own.snapshot(worker)
 
     def _keep_for_peers(self) -> None:
-        """Another seed has other losses, so peers do not vote."""
+        """Keep the weights of a process that was proved, if the suite says so.
+
+        Another seed has other losses, so peers do not vote.
+        """
+        if self.until.keep_weights:
+            self.weights_file.parent.mkdir(exist_ok=True)
+            unfinished = self.weights_file.with_suffix(".new")
+            runners.arrays.save(unfinished, self.trained)
+            unfinished.replace(self.weights_file)

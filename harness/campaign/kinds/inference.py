@@ -6,7 +6,6 @@ once all windows are timed, so that nothing else computes between them.
 
 import math
 import time
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,6 +41,20 @@ class InferenceProcess(Process):
                 outcome.latencies += _rows(window, (1e9 * seconds).round().astype(int).tolist())
         return outcome
 
+    def _time(self, worker: Worker) -> None:
+        """Time and prove; then let trained weights answer the test part of the trial's data."""
+        super()._time(worker)
+        inference, asked, row = self.session.inference, Asked.of(self.trial), self.outcome.row
+        if not (tests := inference.reference.tests(asked)):
+            return
+        self._tell("answering the test part")
+        answered = inference.answers(worker, asked, tests)
+        row.update(answered.columns)
+        self.outcome.answers = answered.rows
+        if answered.fault and row.get("check") != "different":
+            row.update(check="different",
+                       check_reason=f"in answers to the test part: {answered.fault}")
+
     def _run(self, worker: Worker, steps: int) -> dict[str, Any]:
         session, trial = self.session, self.trial
         if not self.outcome.windows:
@@ -63,8 +76,6 @@ class InferenceProcess(Process):
         """Inference has no loss: each row has its own proof."""
 
     def _prove(self, worker: Worker, after: bool = False) -> None:
-        if after and self.session.suite.server:
-            self._serve()
         if after and self.session.suite.scenarios:
             self._play()
         self._tell("proving")
@@ -76,33 +87,36 @@ class InferenceProcess(Process):
                                                     self.session.residence(trial)))
         self._note_proof(time.monotonic() - began, after)
 
-    def _serve(self) -> None:
-        """Seek the highest rate of requests that keeps the suite's latency."""
-        suite = self.session.suite
-        assert suite.server
-        self._tell("answering requests")
-        goal = server.Goal(suite.server.latency_seconds, suite.server.share, suite.window_seconds,
-                           suite.limits.window / 2)
-        with AnswerFolder(self.session.inference.reference.folder) as folder:
-            serve = partial(self.calls.serve, folder=folder)
-            seed = suite.seed + server.TRIES * self.number
-            self.outcome.server = list(server.tried(serve, goal, self._call_seconds(), seed))
-
     def _play(self) -> None:
         """Let LoadGen ask in each of the suite's scenarios; keep why one cannot be played."""
         suite = self.session.suite
         self._tell("playing scenarios")
-        rate = self.trial.batch / self._call_seconds()
-        seconds = suite.windows * suite.window_seconds
+        missing = self.session.without_loadgen(self.trial)
         with AnswerFolder(self.session.inference.reference.folder) as folder:
             for scenario in suite.scenarios:
                 try:
-                    row = self.calls.play({"scenario": scenario, "batch": self.trial.batch,
-                                           "seconds": seconds, "rate": rate}, folder)
+                    if missing:
+                        raise Unsupported(missing)
+                    row = self._play_one(scenario, folder)
                 except Unsupported as refusal:
-                    row = {"scenario": scenario, "batch": self.trial.batch, "calls": 0, "valid": 0,
-                           "unmet": str(refusal)}
-                self.outcome.scenarios.append(row)
+                    row = {"calls": 0, "valid": 0, "unmet": f"unsupported: {refusal}"}
+                self.outcome.scenarios.append(
+                    {"scenario": scenario, "batch": self.trial.batch, **row})
+
+    def _play_one(self, scenario: str, folder: AnswerFolder) -> dict[str, Any]:
+        """Play one scenario and return its row; keep the rates of a server."""
+        suite, batch = self.session.suite, self.trial.batch
+        rate, seconds = batch / self._call_seconds(), suite.windows * suite.window_seconds
+        asked = {"scenario": scenario, "batch": batch, "seconds": seconds}
+        if scenario != server.SCENARIO:
+            return self.calls.play({**asked, "rate": rate}, folder)
+        assert suite.latency_bound_seconds
+        goal = server.Goal(suite.latency_bound_seconds, suite.latency_percentile, seconds,
+                           suite.limits.window / 2)
+        found = server.seek(lambda wanted: self.calls.serve({**asked, **wanted}, folder), goal,
+                            rate, suite.seed + server.TRIES * self.number)
+        self.outcome.server = found.tries
+        return found.best
 
     def _call_seconds(self) -> float:
         """The median over timed windows."""

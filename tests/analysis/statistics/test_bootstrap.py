@@ -185,6 +185,14 @@ def test_the_interval_of_a_quantile_covers_it():
 
 def test_a_quantile_needs_the_calls_of_mlperfs_rule():
     assert [bootstrap.least_calls(share) for share in (0.5, 0.9, 0.99)] == [5, 29, 299]
+    assert bootstrap.least_calls(0.99, bootstrap.OF_LOADGEN) == 459
+
+
+@pytest.mark.parametrize(("late", "calls"), [(0, 459), (1, 662), (2, 838), (10, 2010)])
+def test_early_stopping_needs_the_calls_of_the_binomial_sum(late, calls):
+    few = [sum(math.comb(n, k) * 0.01**k * 0.99 ** (n - k) for k in range(late + 1)) for n in (calls - 1, calls)]
+    assert few[0] >= 0.01 > few[1]
+    assert bootstrap.stops_early(late, calls, 0.99) and not bootstrap.stops_early(late, calls - 1, 0.99)
 
 
 def on_nodes(rng, nodes, *, factors=None, processes=4, spread=0.1, own=0.02):

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from runners import protocol
-from runners.inference import Engine, flat, open_loop, timed_calls, trained
+from runners.inference import Engine, flat, timed_calls, trained
 from runners.protocol import Task
 from runners.reference import inference, rounded, runner
 from tests.faults import planted
@@ -160,6 +160,15 @@ class FewerParameters(Good):
         return self.count - 1
 
 
+class WrongForSome(Good):
+    """One sample of about thirty has the outputs of its neighbour's classes."""
+
+    def compute(self, inputs):
+        outputs = super().compute(inputs)
+        unlucky = (1000 * np.abs(inputs).reshape(len(inputs), -1).sum(axis=1)).astype(int) % 33 == 0
+        return np.where(unlucky[:, None], np.roll(outputs, 1, axis=1), outputs)
+
+
 def look():
     """A made-up clock, which each look moves a little."""
     NOW[0] += 2e-5
@@ -170,7 +179,7 @@ def pass_by(seconds):
     NOW[0] += seconds
 
 
-class Steady(planted(planted(Good, timed_calls, __defaults__=(look,)), open_loop, __defaults__=(look, pass_by))):
+class Steady(planted(Good, timed_calls, __defaults__=(look,))):
     """A call takes a millisecond of a made-up clock."""
 
     def step(self):
@@ -185,6 +194,22 @@ class Slow(Steady):
         super().step()
         if self.calls % 100 == 50:
             pass_by(0.04)
+
+
+class Sleeps(Good):
+    """A call takes 2 ms and a little."""
+
+    def step(self):
+        super().step()
+        time.sleep(0.002)
+
+
+class SleepsOften(Sleeps):
+    """One call of eight takes 60 ms longer."""
+
+    def step(self):
+        super().step()
+        time.sleep(0.06 * (self.calls % 8 == 0))
 
 
 class WithoutLoadGen(Good):

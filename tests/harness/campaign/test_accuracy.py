@@ -11,12 +11,16 @@ from analysis.audit import audit
 from analysis.records import manifest
 from analysis.report import report
 from analysis.trials import accuracy, summary
+from harness.data import divided
 from harness.errors import WrongUse
 from harness.plan import planner
 from harness.plan.suite import Suite
 from harness.validation import validate
 from networks import catalogue
 from networks.builder import Builder
+from runners.protocol import Task
+from runners.reference import inference
+from runners.reference import runner as reference
 from tests.conftest import ABLE
 from tests.harness import campaigns
 from tests.slow import slow
@@ -92,6 +96,28 @@ def test_frameworks_that_train_alike_need_the_same_epochs_and_the_records_hold(s
         damaged.to_csv(tmp_path / "accuracy.csv", index=False)
         named = {finding.column for finding in audit.audit(tmp_path) if finding.file == "accuracy.csv"}
         assert column in named
+
+
+def test_the_weights_that_reached_the_target_are_kept_with_running_statistics(stand_in, tmp_path):
+    stand_in(good="reference:Runner", other="epochs:Decays")
+    until = {"target": 0.5, "at_most_epochs": 4, "seeds": 1, "keep_weights": True}
+    found = campaigns.run(tmp_path, frameworks=["good", "other"], until=until, **NORMS)
+    # The other one is refused, and so are its weights.
+    [file] = (tmp_path / "weights").iterdir()
+    assert file.name == f"{found.trials[0]['trial']}-0.npz"
+    network, kept = networks.get("norms"), np.load(file)
+    shapes = {**network.parameter_shapes, "batch_norm1.mean": (4,), "batch_norm1.variance": (4,)}
+    assert {name: (array.shape, array.dtype) for name, array in kept.items()} == {
+        name: (shape, np.float32) for name, shape in shapes.items()}
+    # What they answer is what the last epoch's row says.
+    parts = divided.divide("mnist", network)
+    built = reference.Runner(Task(network.to_json(), 1, dropout=False))
+    inference.load(built, dict(kept))
+    answers = inference.outputs_of(built, parts.test_part[0]).argmax(axis=1)
+    own = found.accuracy[found.accuracy["trial"] == found.trials[0]["trial"]]
+    assert np.mean(answers == parts.test_part[1]) == pytest.approx(own["test_accuracy"].iloc[-1])
+    manifest.write_manifest(tmp_path)
+    assert f"weights/{file.name}" in (tmp_path / "SHA256SUMS").read_text()
 
 
 @pytest.mark.parametrize(("runner", "reason"), [
@@ -240,6 +266,7 @@ def test_what_does_not_go_with_a_target_is_refused(change, reason):
     ({"data": "host"}, "until: host has no test part here"),
     ({"until": {"target": 0.9, "weight_decay": 1e-4}, "precisions": "fp16"}, "until: fp16 scales the loss"),
     ({"until": {"target": 0.9, "augmentation": "flip_and_crop"}}, "until.augmentation: digits takes numbers"),
+    ({"networks": "fcn5", "until": {"target": 0.9, "keep_weights": True}}, "until.keep_weights: the weights of fcn5 take "),
 ])
 def test_what_cannot_be_tested_is_unsupported(change, reason):
     suite = validate({"until": {"target": 0.9}, "networks": "digits", "frameworks": "pytorch", "data": "mnist",

@@ -73,6 +73,7 @@ def test_a_study_of_a_tiny_network_measures_fp32_and_says_what_a_cpu_has_not(tmp
     assert steps.loc[steps["precision"] == "tf32", "needed"].isna().all()
     page = (tmp_path / "study" / "report.html").read_text()
     assert "What transposition costs a mini-batch" in page and "TF32 is a format" in page
+    assert "belong to no tier of a framework" in page
 
     before = (tmp_path / "study" / "measurements.csv").read_text()
     assert CliRunner().invoke(app, words).exit_code != 0  # the folder holds a study already
