@@ -65,6 +65,7 @@ def answer(comparison: Comparison) -> pd.DataFrame:
     unit, scale = best_unit([*rows["step_seconds_a"], *rows["step_seconds_b"]], TIME_UNITS)
     heading, sizes = memory.column(rows, rows["verdict"] != NOT_COMPARED)
     whole = comparison.measured[comparison.measured["measure"] == ""]
+    losses = rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ")
     return pd.DataFrame({
         "workload": [label + f" {ranking.MARK}" * bool(caveat)
                      for label, caveat in zip(labels(rows), caveats_of(rows), strict=True)],
@@ -75,7 +76,7 @@ def answer(comparison: Comparison) -> pd.DataFrame:
         **{f"{name} of B / A": [_of_calls(row, prefix) for _, row in rows.iterrows()]
            for name, prefix in calls.prefixes(rows).items()},
         heading: sizes,
-        "losses": rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ"),
+        **({} if calls.prefixes(rows) else {"losses": losses}),
     })
 
 

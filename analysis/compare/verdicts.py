@@ -17,7 +17,7 @@ from analysis.compare import calls, memory
 from analysis.display.memory import HELD
 from analysis.display.ranking import ACROSS_TIERS, NO_DIFFERENCE, SLOWER, TOO_FEW
 from analysis.proof import sameness
-from analysis.records.reader import Campaign
+from analysis.records.reader import Campaign, infers
 from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Times
@@ -315,12 +315,15 @@ def _is_different(side: Side, found: Any) -> bool:
 
 
 def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:
-    """Return `agree`, or how the losses of both sides differ; "" where dropout makes them."""
+    """Return `agree`, or how the losses of both sides differ.
+
+    It is "" where dropout makes them, and of trained networks, which have none.
+    """
     sides = ((a, row["trial_a"]), (b, row["trial_b"]))
     ours, theirs = (next(trial for trial in campaign.trials if trial["trial"] == name)
                     for campaign, name in sides)
     if a.proves_each_process and b.proves_each_process and (
-            ours.get("dropout") or theirs.get("dropout")):
+            infers(ours) or ours.get("dropout") or theirs.get("dropout")):
         return ""
     curves = [sameness.loss_curve(*side) for side in sides]
     apart = sameness.disagreement(curves[0], curves[1], ours, theirs)

@@ -49,11 +49,7 @@ def of_processes(campaign: Campaign, trial: str, first_window: int, name: str) -
     Empty where a process has too few calls to show it.
     """
     times, share = calls_of(campaign, trial, first_window), QUANTILES[name]
-    if not _shows(times, share):
-        return []
-    own = [np.array([bootstrap.quantile([calls], share).value]) for calls in times]
-    ok = campaign.ok_rows("processes", trial)["process"]
-    return bootstrap.by_node(own, campaign.nodes_of(trial, ok))
+    return _own(times, share, _nodes(campaign, trial)) if _shows(times, share) else []
 
 
 def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
@@ -116,11 +112,19 @@ def _shows(times: list[Times], share: float) -> bool:
 def _estimate(campaign: Campaign, trial: str, times: list[Times], share: float
               ) -> bootstrap.Estimate:
     """Estimate a quantile over processes, or over nodes where several repeated the campaign."""
-    nodes = campaign.nodes_of(trial, campaign.ok_rows("processes", trial)["process"])
-    if not nodes:
-        return bootstrap.quantile(times, share)
+    nodes = _nodes(campaign, trial)
+    return bootstrap.estimate(_own(times, share, nodes)) if nodes else \
+        bootstrap.quantile(times, share)
+
+
+def _own(times: list[Times], share: float, nodes: list[str]) -> list[Times]:
+    """Return the quantile of each process, by node where `nodes` names them."""
     own = [np.array([bootstrap.quantile([calls], share).value]) for calls in times]
-    return bootstrap.estimate(bootstrap.by_node(own, nodes))
+    return bootstrap.by_node(own, nodes)
+
+
+def _nodes(campaign: Campaign, trial: str) -> list[str]:
+    return campaign.nodes_of(trial, campaign.ok_rows("processes", trial)["process"])
 
 
 def remarks(campaign: Campaign, trial: str, first_window: int) -> list[str]:

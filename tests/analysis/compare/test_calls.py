@@ -185,6 +185,7 @@ def test_the_page_the_site_and_the_finding_tell_each_quantile(compared, tmp_path
     assert re.search(r"\| no difference seen, could have seen [\d.]+ % \| 1?[\d.]+ \(.*\): no difference seen, could .* \| 1\.\d+ \(.*\): slower \|",
                      text)
     assert "The ratio is B's time per call over A's" in text and "mini-batch" not in text
+    assert "loss" not in text and "losses" not in report.answer(found)
     assert "p99 of calls: 1 slower" in text and "Memory is the peak while running." in text
     assert re.fullmatch(r"resnet56 p99 1\.\d+ times as long \(.*\); no difference seen in 1 of 1 workloads\.",
                         findings.of_comparison(tmp_path / "out"))
