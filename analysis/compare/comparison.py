@@ -10,14 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare import rules, verdicts
+from analysis.compare import calls, rules, verdicts
 from analysis.compare.rules import Rules
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, NOT_COMPARED, SLOWER, TOO_FEW, Side
 from analysis.display import ranking
 from analysis.display.numbers import ENDS, number, percent
 from analysis.statistics.bootstrap import CONFIDENCE
 
-ORDER = (SLOWER, FASTER, NO_DIFFERENCE, TOO_FEW, NOT_COMPARED)
+ORDER = (SLOWER, FASTER, NO_DIFFERENCE, TOO_FEW, calls.TOO_FEW_CALLS, NOT_COMPARED)
 FALSE = (FASTER, SLOWER)  # verdicts that are false alarms where both sides are the same
 
 
@@ -36,9 +36,14 @@ class Comparison:
     calibration: "Comparison | None" = None
 
     @cached_property
+    def measured(self) -> pd.DataFrame:
+        """A row for each ratio, as `calls.measures`, with what `rules.judge` says of it."""
+        return rules.judge(calls.measures(self.rows), self.rules)
+
+    @cached_property
     def judged(self) -> pd.DataFrame:
-        """The rows with their thresholds, regressions and what is acknowledged."""
-        return rules.judge(self.rows, self.rules)
+        """The rows with their thresholds, their worst regressions and what is acknowledged."""
+        return rules.worst(self.rows, self.measured)
 
     @property
     def same(self) -> bool:
@@ -54,16 +59,24 @@ def _releases(side: Side) -> set[tuple[str, ...]]:
 
 
 def headline(comparison: Comparison) -> str:
-    """Count the verdicts."""
-    counts = comparison.rows["verdict"].value_counts()
-    found = ", ".join(f"{counts[word]} {word}" for word in ORDER if word in counts)
-    return f"B against A: {found or 'no workload'}."
+    """Count the verdicts, of inference those of each quantile too."""
+    rows = comparison.rows
+    found = [_counted(rows["verdict"]) or "no workload"]
+    found += [f"{name} of calls: {_counted(rows[f'{prefix}verdict'])}"
+              for name, prefix in calls.prefixes(rows).items()
+              if rows[f"{prefix}verdict"].notna().any()]
+    return f"B against A: {'; '.join(found)}."
+
+
+def _counted(column: "pd.Series[str]") -> str:
+    counts = column.value_counts()
+    return ", ".join(f"{counts[word]} {word}" for word in ORDER if word in counts)
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Say what the verdicts mean together: error rate, false alarms, regressions."""
     rows = comparison.rows
-    each = rows[rows["repeat"] == rows["repeat"].min()]
+    each = comparison.measured[comparison.measured["repeat"] == rows["repeat"].min()]
     count = int((each["verdict"] != NOT_COMPARED).sum())
     said = []
     if count > 1:
@@ -94,6 +107,13 @@ def labels(rows: pd.DataFrame) -> list[str]:
         f"{row['network']}, batch {row['batch']}",
         *(ranking.one_setting(column, row[column]) for column in varying), _strategies(row)]))
         for _, row in rows.iterrows()]
+
+
+def measure_labels(rows: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
+    """Name each row of `calls.measures` of `rows`."""
+    names = dict(zip(rows.index, labels(rows), strict=True))
+    return [names[index] + f", {measure}" * bool(measure)
+            for index, measure in measured["measure"].items()]
 
 
 def _strategies(row: "pd.Series[Any]") -> str:
@@ -137,12 +157,14 @@ def _trust(comparison: Comparison) -> str:
 
 def alarms(rows: pd.DataFrame) -> "pd.Series[bool]":
     """Return for each repeat whether a difference was seen."""
-    return rows["verdict"].isin(FALSE).groupby(rows["repeat"]).any()
+    measured = calls.measures(rows)
+    return measured["verdict"].isin(FALSE).groupby(measured["repeat"]).any()
 
 
 def _regressions(comparison: Comparison) -> list[str]:
     """Say which regressions are shown, known and possible, if there is a threshold."""
-    rows = comparison.judged.assign(label=labels(comparison.rows))
+    rows = comparison.measured
+    rows = rows.assign(label=measure_labels(comparison.rows, rows))
     limits = rows["threshold"].dropna().unique()
     if not len(limits):
         return []

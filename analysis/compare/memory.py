@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from analysis.compare import calls
 from analysis.display import memory
 from analysis.display.memory import COUNTED, HELD
 from analysis.display.numbers import BYTE_UNITS, best_unit, number
@@ -63,7 +64,7 @@ def column(rows: pd.DataFrame, compared: "pd.Series[bool]") -> tuple[str, list[s
 def note(rows: pd.DataFrame, compared: "pd.Series[bool]") -> str:
     """Say what the memory of these rows is."""
     if not memory.on_gpu(rows).any():
-        return "Memory is the peak while training."
+        return f"Memory is the peak while {'running' if calls.prefixes(rows) else 'training'}."
     if by_driver(rows, compared):
         return memory.HELD_NOTE + HOW_TO_READ
     return memory.COUNTED_NOTE

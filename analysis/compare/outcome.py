@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare import comparison, report, rules, verdicts
+from analysis.compare import calls, comparison, report, rules, verdicts
 from analysis.compare.comparison import Comparison
 from analysis.compare.verdicts import DIFFERENT, FAILED, TOO_FEW
 from analysis.display import page, provenance
@@ -64,7 +64,8 @@ def as_json(found: Comparison | NotRun) -> str:
     known = found.calibration or (found if found.same else None)
     seen = found.rows["visible"].dropna()
     alarms = comparison.alarms(known.rows) if known else ()
-    workloads = [{column: _plain(row.get(column)) for column in OF_A_WORKLOAD}
+    columns = (*OF_A_WORKLOAD, *(calls.COLUMNS if calls.prefixes(found.rows) else ()))
+    workloads = [{column: _plain(row.get(column)) for column in columns}
                  for row in found.judged.to_dict("records")]
     return _dumps({
         **_head(found.a.name, found.b.name, outcome_of(found)),

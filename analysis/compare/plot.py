@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from analysis.compare import calls
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
 from analysis.display import style
 from analysis.display.style import DASHED, INK
@@ -35,7 +36,8 @@ def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str]) -> Fig
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("time of B over time of A (left: B is faster, right: B is slower)\n"
                     f"A: {names[0]}    B: {names[1]}", loc="left")
-    style.finish(figure, "Time per mini-batch: ratio of B to A, with its interval")
+    time = "Time per call" if calls.prefixes(rows) else "Time per mini-batch"
+    style.finish(figure, f"{time}: ratio of B to A, with its interval")
     return figure
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from analysis.compare import memory, plot
+from analysis.compare import calls, memory, plot
 from analysis.compare.comparison import (
     FALSE,
     Comparison,
     caveats_of,
     headline,
     labels,
+    measure_labels,
     notes,
     ratio_text,
     remarks,
@@ -63,15 +64,19 @@ def answer(comparison: Comparison) -> pd.DataFrame:
         return _calibration(comparison)
     unit, scale = best_unit([*rows["step_seconds_a"], *rows["step_seconds_b"]], TIME_UNITS)
     heading, sizes = memory.column(rows, rows["verdict"] != NOT_COMPARED)
+    whole = comparison.measured[comparison.measured["measure"] == ""]
+    losses = rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ")
     return pd.DataFrame({
         "workload": [label + f" {ranking.MARK}" * bool(caveat)
                      for label, caveat in zip(labels(rows), caveats_of(rows), strict=True)],
         f"A ({unit})": (rows["step_seconds_a"] / scale).map(number),
         f"B ({unit})": (rows["step_seconds_b"] / scale).map(number),
         "time of B / A": [ratio_text(row) for _, row in rows.iterrows()],
-        "verdict": [verdict(row) for _, row in rows.iterrows()],
+        "verdict": [verdict(row) for _, row in whole.iterrows()],
+        **{f"{name} of B / A": [_of_calls(row, prefix) for _, row in rows.iterrows()]
+           for name, prefix in calls.prefixes(rows).items()},
         heading: sizes,
-        "losses": rows["losses"].where(rows["losses"].isin(["agree", ""]), "differ"),
+        **({} if calls.prefixes(rows) else {"losses": losses}),
     })
 
 
@@ -80,7 +85,18 @@ def verdict(row: "pd.Series[Any]") -> str:
     word = str(row["verdict"])
     if row.get("acknowledged"):
         return f"{word}, acknowledged"
-    return f"{word}, could have seen {share(row['visible'])}" if word == NO_DIFFERENCE else word
+    return _with_visible(word, row["visible"])
+
+
+def _of_calls(row: "pd.Series[Any]", prefix: str) -> str:
+    """Write a quantile's ratio and verdict; nothing where the row is not compared."""
+    word = row[f"{prefix}verdict"]
+    told = [] if pd.isna(word) else [_with_visible(word, row[f"{prefix}visible"])]
+    return ": ".join(filter(None, [ratio_text(row, f"{prefix}ratio"), *told]))
+
+
+def _with_visible(word: str, visible: float) -> str:
+    return f"{word}, could have seen {share(visible)}" if word == NO_DIFFERENCE else word
 
 
 def refused(comparison: Comparison) -> pd.DataFrame:
@@ -92,6 +108,7 @@ def refused(comparison: Comparison) -> pd.DataFrame:
 def _page(comparison: Comparison) -> Page:
     a, b = comparison.a, comparison.b
     sizes = memory.note(comparison.rows, comparison.rows["verdict"] != NOT_COMPARED)
+    how_to_read = calls.HOW_TO_READ if calls.prefixes(comparison.rows) else HOW_TO_READ
     campaigns = {str(side.campaign.folder): side.campaign.meta for side in (a, b)}
     return Page(f"{b.name} against {a.name}", [
         Text(f"A is {a.name}, B is {b.name}. {headline(comparison)}"),
@@ -101,7 +118,7 @@ def _page(comparison: Comparison) -> Page:
         *(Text(note) for note in (*notes(comparison), *remarks(comparison))),
         *_figures(comparison),
         *tabled("Not compared, and why", refused(comparison)),
-        Section("How to read it", [Text(HOW_TO_READ.format(memory=sizes))]),
+        Section("How to read it", [Text(how_to_read.format(memory=sizes))]),
         *(Section(f"Where the numbers of {meta['name']} come from",
                   [*provenance.concerns(meta), *provenance.parts(meta)])
           for meta in campaigns.values()),
@@ -109,7 +126,8 @@ def _page(comparison: Comparison) -> Page:
 
 
 def _calibration(comparison: Comparison) -> pd.DataFrame:
-    rows = comparison.rows.assign(workload=labels(comparison.rows))
+    rows = comparison.measured
+    rows = rows.assign(workload=measure_labels(comparison.rows, rows))
     return pd.DataFrame([{
         "workload": workload, "comparisons": len(group),
         "false alarms": int(group["verdict"].isin(FALSE).sum()),
@@ -121,10 +139,10 @@ def _calibration(comparison: Comparison) -> pd.DataFrame:
 
 
 def _figures(comparison: Comparison) -> list[page.Figure]:
-    rows = comparison.judged
+    rows = comparison.measured
     if not rows["ratio_low"].notna().any():
         return []
-    names = labels(rows)
+    names = measure_labels(comparison.rows, rows)
     if comparison.repeats > 1:
         names = [f"{name}, #{repeat + 1}"
                  for name, repeat in zip(names, rows["repeat"], strict=True)]

@@ -67,6 +67,22 @@ def judge(rows: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     return judged.assign(acknowledged=pd.Series(known, index=rows.index, dtype=object))
 
 
+def worst(rows: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Add to each workload the threshold, the worst regression and its reason of its measures.
+
+    `measured` is from `judge`; several of its rows may have the index of one of `rows`.
+    """
+    found = {index: group for index, group in measured.groupby(level=0)}
+    kinds = [next((kind for kind in (SHOWN, POSSIBLE) if kind in set(found[index]["regression"])),
+                  "") for index in rows.index]
+    # What is acknowledged depends on the workload alone, so all its measures say the same.
+    return rows.assign(
+        threshold=[found[index]["threshold"].iloc[0] for index in rows.index],
+        regression=pd.Series(kinds, rows.index, dtype=object),
+        acknowledged=pd.Series([max(found[index]["acknowledged"]) for index in rows.index],
+                               rows.index, dtype=object))
+
+
 def expired(rows: pd.DataFrame, rules: Rules) -> list[Acknowledged]:
     """Return the acknowledged regressions of these rows that have expired."""
     return [each for each in rules.acknowledged if each.until < rules.today

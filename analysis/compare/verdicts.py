@@ -3,8 +3,8 @@
 A side is one half of a live comparison (trials with `side` A or B in one campaign) or a recorded
 campaign. A row is compared only if both sides are verified. Losses that differ are a remark where
 each process has its own proof; in older campaigns such a row is not compared. Intervals are
-simultaneous (Bonferroni): with 95 % confidence none of a comparison's rows is a false alarm, so
-each row's own confidence is 1 - 0.05 / rows. docs/method/statistics.md argues it.
+simultaneous (Bonferroni): with 95 % confidence none of a comparison's verdicts is a false alarm, so
+each one's own confidence is 1 - 0.05 / verdicts. docs/method/statistics.md argues it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare import memory
+from analysis.compare import calls, memory
 from analysis.display.memory import HELD
 from analysis.display.ranking import ACROSS_TIERS, NO_DIFFERENCE, SLOWER, TOO_FEW
 from analysis.proof import sameness
-from analysis.records.reader import Campaign
+from analysis.records.reader import Campaign, infers
 from analysis.records.text import BadRecords
 from analysis.statistics import bootstrap
+from analysis.statistics.bootstrap import Times
 from analysis.trials import summary
 
 WORKLOAD = ACROSS_TIERS
@@ -32,6 +33,8 @@ FASTER, NOT_COMPARED = "faster", "not compared"
 DIFFERENT, FAILED, DOUBTFUL, ABSENT = "different", "failed", "doubtful", "absent"
 OF_A_SIDE = ["trial", "strategy", "step_seconds", "processes", "peak_memory_bytes", HELD,
              "framework", "release"]
+# Of calls only where a side has them.
+OF_CALLS = [f"{prefix}seconds" for prefix in calls.PREFIXES.values()]
 COLUMNS = [
     *WORKLOAD, *CONTESTANT, "repeat", "trial_a", "trial_b", "ratio", "ratio_low", "ratio_high",
     "visible", "verdict", "reason", "step_seconds_a", "step_seconds_b", "processes_a",
@@ -100,18 +103,11 @@ def compare(a: Side, b: Side) -> pd.DataFrame:
             for key in {**ours, **theirs}]
     rows += [_refused(letter, row, keys) for letter, spare in (("a", spare_a), ("b", spare_b))
              for row in spare]
-    open_rows = [row for row in rows if not row["verdict"]]
-    confidence = family_confidence(len(open_rows))
-    of_a, of_b = (summary.without_diverged(side.campaign) for side in (a, b))
-    for row in open_rows:
-        found = bootstrap.ratio(summary.times_of(of_b, row["trial_b"]),
-                                summary.times_of(of_a, row["trial_a"]), confidence=confidence)
-        row |= {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
-        held = [side.ok_rows("processes", row[f"trial_{letter}"])[HELD].dropna().tolist()
-                for letter, side in (("a", of_a), ("b", of_b))]
-        row[memory.VERDICT] = memory.verdict(held[0], held[1], 1 - confidence)
+    of_calls = "inference" in {*a.rows["mode"], *b.rows["mode"]}
+    _judge([row for row in rows if not row["verdict"]], a.campaign, b.campaign, of_calls)
     columns = [*COLUMNS, *(key for key in keys if key not in COLUMNS),
-               *(["caveat"] if any("caveat" in row for row in rows) else []), *memory.COLUMNS]
+               *(["caveat"] if any("caveat" in row for row in rows) else []), *memory.COLUMNS,
+               *(calls.COLUMNS if of_calls else [])]
     table = pd.DataFrame(rows, columns=columns).assign(repeat=0)
     whole = ["processes_a", "processes_b", *memory.COLUMNS[:2]]
     table = table.astype(dict.fromkeys(whole, "Int64"))
@@ -132,9 +128,9 @@ def refuse_twice(names: Mapping[str, str], planned: Sequence[Mapping[str, Any]])
         _by_workload(name, rows[side], keys)
 
 
-def family_confidence(rows: int) -> float:
-    """Return each row's confidence, so that all rows hold together with `bootstrap.CONFIDENCE`."""
-    return 1 - (1 - bootstrap.CONFIDENCE) / max(rows, 1)
+def family_confidence(count: int) -> float:
+    """Return each interval's confidence, so that all hold together with `bootstrap.CONFIDENCE`."""
+    return 1 - (1 - bootstrap.CONFIDENCE) / max(count, 1)
 
 
 def verdict(ratio: bootstrap.Estimate) -> str:
@@ -149,6 +145,40 @@ def visible(ratio: bootstrap.Estimate) -> float:
     if not ratio.has_interval:
         return float("nan")
     return max(ratio.value / ratio.low, ratio.high / ratio.value) - 1
+
+
+def _judge(rows: Sequence[dict[str, Any]], a: Campaign, b: Campaign, of_calls: bool) -> None:
+    """Add ratios and verdicts to rows that may be compared, with `of_calls` those of calls too."""
+    a, b = (summary.without_diverged(each) for each in (a, b))
+    measured = [_times(row, a, b, of_calls) for row in rows]
+    confidence = family_confidence(sum(map(len, measured)))
+    for row, pairs in zip(rows, measured, strict=True):
+        for prefix, (ours, theirs) in pairs.items():
+            found = bootstrap.ratio(theirs, ours, confidence=confidence)
+            own = {**found.columns("ratio"), "visible": visible(found), "verdict": verdict(found)}
+            row |= {prefix + name: value for name, value in own.items()}
+        held = [side.ok_rows("processes", row[f"trial_{letter}"])[HELD].dropna().tolist()
+                for letter, side in (("a", a), ("b", b))]
+        row[memory.VERDICT] = memory.verdict(held[0], held[1], 1 - confidence)
+
+
+def _times(row: dict[str, Any], a: Campaign, b: Campaign, of_calls: bool
+           ) -> dict[str, tuple[list[Times], list[Times]]]:
+    """Return both sides' times per step or call and, by prefix, their quantiles of calls.
+
+    A quantile that too few calls show gets its verdict here.
+    """
+    sides = (a, row["trial_a"]), (b, row["trial_b"])
+    found = {"": (summary.times_of(*sides[0]), summary.times_of(*sides[1]))}
+    if not of_calls:
+        return found
+    ours, theirs = (calls.of_processes(*side) for side in sides)
+    for name, prefix in calls.PREFIXES.items():
+        if ours[name] and theirs[name]:
+            found[prefix] = ours[name], theirs[name]
+        else:
+            row[f"{prefix}verdict"] = calls.TOO_FEW_CALLS
+    return found
 
 
 def _refuse_other_modes(a: Side, b: Side) -> None:
@@ -242,7 +272,7 @@ def _pair(workload: dict[str, Any], a: tuple[Side, Any], b: tuple[Side, Any]) ->
     row = {**workload, "verdict": "", "reason": "", "losses": "", "refusal": ""}
     present = {letter: found for letter, (_, found) in (("a", a), ("b", b)) if found is not None}
     for letter, found in present.items():
-        row |= {f"{column}_{letter}": found[column] for column in OF_A_SIDE}
+        row |= {f"{column}_{letter}": found[column] for column in (*OF_A_SIDE, *OF_CALLS)}
     caveats = [f"{letter.upper()}: {found['caveat']}" for letter, found in present.items()
                if found["caveat"]]
     row |= {"caveat": "; ".join(caveats)} if caveats else {}
@@ -285,12 +315,15 @@ def _is_different(side: Side, found: Any) -> bool:
 
 
 def _losses(a: Campaign, b: Campaign, row: Mapping[str, Any]) -> str:
-    """Return `agree`, or how the losses of both sides differ; "" where dropout makes them."""
+    """Return `agree`, or how the losses of both sides differ.
+
+    It is "" where dropout makes them, and of trained networks, which have none.
+    """
     sides = ((a, row["trial_a"]), (b, row["trial_b"]))
     ours, theirs = (next(trial for trial in campaign.trials if trial["trial"] == name)
                     for campaign, name in sides)
     if a.proves_each_process and b.proves_each_process and (
-            ours.get("dropout") or theirs.get("dropout")):
+            infers(ours) or ours.get("dropout") or theirs.get("dropout")):
         return ""
     curves = [sameness.loss_curve(*side) for side in sides]
     apart = sameness.disagreement(curves[0], curves[1], ours, theirs)

@@ -14,6 +14,7 @@ import pandas as pd
 
 from analysis.display.numbers import TIME_UNITS, best_unit
 from analysis.proof import plausibility
+from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.statistics import bootstrap
 from analysis.traces import kernels
@@ -111,6 +112,11 @@ class Gap:
     def unit(self) -> tuple[str, float]:
         """The unit in which both steps are written, and its seconds."""
         return best_unit([self.a.step_seconds, self.b.step_seconds], TIME_UNITS)
+
+    @property
+    def unit_of_work(self) -> str:
+        """What is timed: a step of training, or a call of a trained network."""
+        return "call" if reader.infers(self.a.breakdown.trial) else "step"
 
     def named(self, part: str) -> str:
         """Return a part's label with the names of the sides in place of A and B."""

@@ -17,10 +17,10 @@ from analysis.trials import caveats
 from analysis.trials.breakdown import RESIDUAL
 
 HOW_TO_READ = (
-    "Every moment of a step counts once. Computing hides collectives and copies that run beside "
+    "Every moment of a {work} counts once. Computing hides collectives and copies that run beside "
     "it; activities of one kind that run together share the moment. The parts of each side sum to "
-    "its timed step, so their differences sum to the difference. Idle time is the timed step less "
-    "the trace's busy time, and at most the idle time of the trace. The residual is the rest.")
+    "its timed {work}, so their differences sum to the difference. Idle time is the timed {work} "
+    "less the trace's busy time, and at most the idle time of the trace. The residual is the rest.")
 
 
 def write(gap: Gap, campaigns: list[Campaign], out: Path) -> list[Path]:
@@ -48,7 +48,7 @@ def parts(gap: Gap) -> pd.DataFrame:
     rows = gap.parts.sort_values("difference_seconds", key=abs, ascending=False)
     residual = rows["class"] == RESIDUAL
     whole = pd.DataFrame([{
-        "part": "step", "seconds_a": gap.a.step_seconds, "seconds_b": gap.b.step_seconds,
+        "part": gap.unit_of_work, "seconds_a": gap.a.step_seconds, "seconds_b": gap.b.step_seconds,
         "difference_seconds": gap.difference.value, "share": 1.0}])
     table = pd.concat([rows[~residual], rows[residual], whole])
     shares = {"of the difference": table["share"].map(lambda it: percent(it, ".1f"))}
@@ -76,7 +76,7 @@ def phases(gap: Gap) -> pd.DataFrame:
 def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
     a, b = gap.a.breakdown.trial, gap.b.breakdown.trial
     what = (f"Why {gap.b.name} and {gap.a.name} differ" if gap.is_seen else
-            f"On what {gap.b.name} and {gap.a.name} spend their steps")
+            f"On what {gap.b.name} and {gap.a.name} spend their {gap.unit_of_work}s")
     title = f"{what}: {a['network']}, batch {a['batch']}, {a['precision']}"
     return Page(title, [
         Notes(words.sentences(gap)),
@@ -87,7 +87,7 @@ def _page(gap: Gap, campaigns: list[Campaign]) -> Page:
         *tabled("By phase", phases(gap),
                 "What each phase adds to a step, timed as nested variants of it and not traced."),
         *tabled("Products by arithmetic and transposition, copies by direction", details(gap)),
-        Section("How to read it", [Text(HOW_TO_READ)]),
+        Section("How to read it", [Text(HOW_TO_READ.format(work=gap.unit_of_work))]),
         *(Section(f"Where the numbers of {campaign.meta['name']} come from",
                   provenance.parts(campaign.meta)) for campaign in campaigns),
     ])

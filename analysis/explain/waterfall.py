@@ -41,7 +41,8 @@ def waterfall(gap: Gap) -> Figure:
         axes.annotate(f"{number(step)} {unit}", (step, place), xytext=(5, 0), va="center",
                       textcoords="offset points", fontsize=8, fontweight="bold")
     axes.set_xlim(0, 1.2 * max(last, *ends))
-    axes.set_xlabel(f"time of a mini-batch ({unit})")
+    work = "mini-batch" if gap.unit_of_work == "step" else gap.unit_of_work
+    axes.set_xlabel(f"time of a {work} ({unit})")
     style.finish(figure, f"Where the difference of {number(last - first)} {unit} comes from"
                  if gap.is_seen else "No difference is seen: the parts cancel")
     return figure

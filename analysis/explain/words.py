@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.display.numbers import FLOPS_UNITS, number, percent, span, with_unit
 from analysis.explain.gap import LABELS, PRODUCTS, UNNAMED, Gap, Side
+from analysis.records import reader
 from analysis.traces import kernels
 from analysis.trials.breakdown import RESIDUAL
 
@@ -21,6 +22,7 @@ REMEDIES = {
     kernels.COPY: "pin host memory, or copy the next batch while this one trains",
     kernels.IDLE: "launch less, or all at once: a compiled or captured step, or a larger batch",
 }
+COPIES_OF_CALLS = "pin host memory, or copy the next inputs during this call"
 # A tuned step is compiled and captured already.
 TUNED_REMEDIES = {
     kernels.COLLECTIVE: REMEDIES[kernels.COLLECTIVE],
@@ -51,18 +53,19 @@ def headline(gap: Gap) -> str:
     if not gap.is_seen:
         a, b = (number(side.step_seconds / scale) for side in (gap.a, gap.b))
         return (f"No difference is seen between {gap.a.name} and {gap.b.name}: {a} and {b} {unit} "
-                "a step. The parts below cancel.")
+                f"a {gap.unit_of_work}. The parts below cancel.")
     ends = sorted(abs(end) / scale for end in (found.low, found.high))
     within = f" ({span(*ends)})" if found.has_interval else ""
     ratio = number(slower.step_seconds / faster.step_seconds)
-    return (f"A step of {slower.name} takes {number(abs(found.value) / scale)} {unit}{within} "
-            f"longer than one of {faster.name}: {number(slower.step_seconds / scale)} and "
+    longer = f"{number(abs(found.value) / scale)} {unit}{within}"
+    return (f"A {gap.unit_of_work} of {slower.name} takes {longer} longer than one of "
+            f"{faster.name}: {number(slower.step_seconds / scale)} and "
             f"{number(faster.step_seconds / scale)} {unit}, {ratio} times as long.")
 
 
 def notes(gap: Gap) -> list[str]:
     """Say how well the parts add up and what the traces did not know."""
-    unit, scale = gap.unit
+    (unit, scale), work = gap.unit, gap.unit_of_work
     whole, residual = gap.difference.value, gap.b.seconds(RESIDUAL) - gap.a.seconds(RESIDUAL)
     # Of a difference that is smaller than the residual a share says nothing.
     share = (f", {percent(abs(residual / whole), '.2g')} of the difference"
@@ -75,9 +78,9 @@ def notes(gap: Gap) -> list[str]:
     for side in (gap.a, gap.b):
         own = side.breakdown
         said.append(
-            f"{side.name}: a step took {number(own.wall_seconds / scale)} {unit} under the trace "
+            f"{side.name}: a {work} took {number(own.wall_seconds / scale)} {unit} under the trace "
             f"and {number(side.step_seconds / scale)} {unit} when timed. The residual is "
-            f"{percent(side.seconds(RESIDUAL) / side.step_seconds, '.2g')} of the timed step; "
+            f"{percent(side.seconds(RESIDUAL) / side.step_seconds, '.2g')} of the timed {work}; "
             f"{percent(own.unclassified, '.2g')} of the busy time is unclassified.")
     if not (gap.a.breakdown.exact and gap.b.breakdown.exact):
         said.append("Traces of older releases do not record overlap: computing is assumed to hide "
@@ -95,7 +98,8 @@ def _part(gap: Gap, row: Mapping[Any, Any]) -> str:
                 if side.seconds(RESIDUAL) < -LARGE * side.step_seconds]
         if over:
             return (f"{how} is residual: the kernels of {' and '.join(over)} took longer under the "
-                    "trace than the timed step, in which they may run side by side.")
+                    f"trace than the timed {gap.unit_of_work}, in which they may run side by "
+                    "side.")
         return f"{how} is residual: kernels took another time under the trace than when timed."
     slower, faster = _ordered(gap)
     longer = slower if share > 0 else faster
@@ -109,7 +113,8 @@ def _remedy(side: Side, kind: str) -> str:
     known = TUNED_REMEDIES if trial["tuning"] == "tuned" else REMEDIES
     if kind not in known or (kind == kernels.COPY and trial["data"] != "host"):
         return ""
-    return f" Remedy: {known[kind]}."
+    calls = kind == kernels.COPY and reader.infers(trial)
+    return f" Remedy: {COPIES_OF_CALLS if calls else known[kind]}."
 
 
 def _ordered(gap: Gap) -> tuple[Side, Side]:

@@ -1,12 +1,19 @@
-"""The tables of rows in inference: latency, requests, scenarios, what INT8 costs, errors."""
+"""The tables of rows in inference: latency, first call, requests, scenarios, INT8, errors."""
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.display import ranking
 from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, best_unit, cell, error, number
+from analysis.records.reader import Campaign
+from analysis.statistics import bootstrap
+from analysis.trials import summary
 from analysis.trials.latency import QUANTILES
+
+STARTS = {"build": ["build_seconds"], "first call": ["first_call_seconds"],
+          "both": ["build_seconds", "first_call_seconds"]}
 
 
 def latency(trials: pd.DataFrame) -> pd.DataFrame:
@@ -16,6 +23,28 @@ def latency(trials: pd.DataFrame) -> pd.DataFrame:
     return ranking.table(trials, lambda row: {
         **{f"{name} ({unit})": cell(row, f"latency_{name}_seconds", scale) for name in QUANTILES},
         "samples per second": number(row["samples_per_second"])}, kept)
+
+
+def first_call(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
+    """List how long an engine's build and its first call took, and the size of the file it reads.
+    """
+    campaign = summary.without_diverged(campaign)
+    kept = (trials["status"] == "ok") & trials["first_call_seconds"].notna()
+    unit, scale = best_unit(trials.loc[kept, "model_bytes"].dropna(), BYTE_UNITS)
+    sized = bool(trials.loc[kept, "model_bytes"].notna().any())
+    return ranking.table(trials, lambda row: {
+        **{f"{name} (s)": _seconds(campaign, row, columns) for name, columns in STARTS.items()},
+        **({f"file ({unit})": number(row["model_bytes"] / scale)} if sized else {})}, kept)
+
+
+def _seconds(campaign: Campaign, row: "pd.Series[Any]", columns: list[str]) -> str:
+    """Write the sum of a process's columns: the median over ok processes, with its interval."""
+    ok = campaign.ok_rows("processes", row["trial"])
+    sums = ok[columns].sum(axis=1, skipna=False)
+    if sums.isna().any() or (sums <= 0).any():
+        return ""
+    times = summary.by_node(campaign, row["trial"], [np.array([each]) for each in sums])
+    return cell(bootstrap.estimate(times).columns("seconds"), "seconds")
 
 
 def requests(trials: pd.DataFrame) -> pd.DataFrame:

@@ -186,7 +186,8 @@ def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
              "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
     more = {"settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
-            "latency": calls.latency(trials), "requests": calls.requests(trials),
+            "latency": calls.latency(trials), "first_call": calls.first_call(campaign, trials),
+            "requests": calls.requests(trials),
             "scenarios": calls.scenarios(trials, campaign.scenarios),
             "outputs": calls.outputs(trials), "quantisation": calls.quantisation(trials),
             "answers": calls.answers(trials),

@@ -58,6 +58,10 @@ SECTIONS = (
      "Every sample of an epoch and the batches after the last window were compared with the "
      "driver's own decode."),
     ("latency", "Latency of a call", "One call at a time, from input to output.", ""),
+    ("first_call", "Build and first call",
+     "From a loaded framework to the first answer. Some engines compile while they build, others "
+     "in the first call, so compare both together. Compilers' caches on disk may be warm, and "
+     "other processes may build meanwhile. The file is the one that an engine reads.", ""),
     ("requests", "Requests that a server answers in time",
      "The highest rate of requests that come at random, where {served} of them are answered "
      "within {limit} and LoadGen calls the run valid. They queue for one worker, which answers up "

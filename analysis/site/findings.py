@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.compare import calls
 from analysis.compare.verdicts import FASTER, NO_DIFFERENCE, SLOWER
 from analysis.display import ranking
 from analysis.display.numbers import TIME_UNITS, number, span, with_unit
@@ -80,11 +81,14 @@ def of_comparison(folder: Path) -> str:
     For a release compared with itself, say how many false alarms there were.
     """
     rows = pd.read_csv(folder / "compare.csv", keep_default_na=False, na_values=[""])
+    rows = calls.measures(rows)
     changed = rows[rows["verdict"].isin([FASTER, SLOWER])].sort_values("ratio", ascending=False)
     if rows["repeat"].nunique() > 1:
         return (f"{len(changed)} false alarms in {len(rows)} comparisons of a release "
                 "with itself.")
-    parts = [f"{row['network']} {_longer(row, 'ratio_')}" for _, row in changed.iterrows()]
+    parts = [f"{' '.join(filter(None, [row['network'], row['measure']]))} {_longer(row, 'ratio_')}"
+             for _, row in changed.iterrows()]
+    rows = rows[rows["measure"] == ""]
     quiet = (rows["verdict"] == NO_DIFFERENCE).sum()
     parts += [f"no difference seen in {quiet} of {len(rows)} workloads"] if quiet else []
     return f"{'; '.join(parts) or 'Nothing could be compared'}."

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare import track
+from analysis.compare import calls, track
 from analysis.display import ranking
-from analysis.display.numbers import BYTE_UNITS, TIME_UNITS, number, span
+from analysis.display.numbers import BYTE_UNITS, ENDS, TIME_UNITS, number, span
 from analysis.records import reader
 from analysis.records.reader import Campaign
 from analysis.report import tables
@@ -195,14 +195,24 @@ def comparison(table: pd.DataFrame, links: Mapping[str, str]) -> Grid:
         "B / A": numbers["ratio"].map(number),
         "interval": list(map(span, numbers["ratio_low"], numbers["ratio_high"])),
         "visible from (%)": (100 * numbers["visible"]).map(number),
-        "verdict": table["verdict"], "reason": table["reason"],
-        "caveat": table.get("caveat", "")})
+        "verdict": table["verdict"],
+        **{f"{name} of B / A": _of_calls(table, prefix)
+           for name, prefix in calls.prefixes(table).items()},
+        "reason": table["reason"], "caveat": table.get("caveat", "")})
     made = grid(shown.loc[:, (shown != "").any()])
     for side in ("A", "B"):
         if f"{side} (ms)" in made.columns:
             trials = table[f"trial_{side.lower()}"]
             _link(made, f"{side} (ms)", [links.get(trial, "") for trial in trials])
     return made
+
+
+def _of_calls(table: pd.DataFrame, prefix: str) -> list[str]:
+    """Write a quantile's ratio, interval and verdict of each row of a compare.csv."""
+    ratios = table[[f"{prefix}ratio{end}" for end in ENDS]].apply(pd.to_numeric)
+    return [f"{number(value)} ({span(low, high)}): {word}" if pd.notna(low) else word
+            for (value, low, high), word in zip(
+                ratios.itertuples(index=False), table[f"{prefix}verdict"], strict=True)]
 
 
 def campaign_list(campaigns: Sequence[Published]) -> Grid:

@@ -37,10 +37,19 @@ def columns(campaign: Campaign, trial: str, first_window: int) -> dict[str, Any]
     times = calls_of(campaign, trial, first_window)
     found: dict[str, Any] = {}
     for name, share in QUANTILES.items():
-        if min(map(len, times)) >= bootstrap.least_calls(share):
+        if _shows(times, share):
             estimate = _estimate(campaign, trial, times, share)
             found |= estimate.columns(f"latency_{name}_seconds")
     return found
+
+
+def of_processes(campaign: Campaign, trial: str, first_window: int, name: str) -> list[Times]:
+    """Collect a quantile of each ok process's calls in seconds, by node where several repeated.
+
+    Empty where a process has too few calls to show it.
+    """
+    times, share = calls_of(campaign, trial, first_window), QUANTILES[name]
+    return _own(times, share, _nodes(campaign, trial)) if _shows(times, share) else []
 
 
 def requests(campaign: Campaign, trial: str) -> dict[str, Any]:
@@ -96,14 +105,26 @@ def contradicted(row: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
         yield "in_system", f"at most {most:.6g} by Little's law"
 
 
+def _shows(times: list[Times], share: float) -> bool:
+    return min(map(len, times), default=0) >= bootstrap.least_calls(share)
+
+
 def _estimate(campaign: Campaign, trial: str, times: list[Times], share: float
               ) -> bootstrap.Estimate:
     """Estimate a quantile over processes, or over nodes where several repeated the campaign."""
-    nodes = campaign.nodes_of(trial, campaign.ok_rows("processes", trial)["process"])
-    if not nodes:
-        return bootstrap.quantile(times, share)
+    nodes = _nodes(campaign, trial)
+    return bootstrap.estimate(_own(times, share, nodes)) if nodes else \
+        bootstrap.quantile(times, share)
+
+
+def _own(times: list[Times], share: float, nodes: list[str]) -> list[Times]:
+    """Return the quantile of each process, by node where `nodes` names them."""
     own = [np.array([bootstrap.quantile([calls], share).value]) for calls in times]
-    return bootstrap.estimate(bootstrap.by_node(own, nodes))
+    return bootstrap.by_node(own, nodes)
+
+
+def _nodes(campaign: Campaign, trial: str) -> list[str]:
+    return campaign.nodes_of(trial, campaign.ok_rows("processes", trial)["process"])
 
 
 def remarks(campaign: Campaign, trial: str, first_window: int) -> list[str]:

@@ -61,8 +61,8 @@ def explain(options: ExplainOptions) -> None:
     trials = [choose(campaign.trials, side, wanted) for campaign, side in sides]
     if len(campaigns) == 2 and not options.across_machines:
         verdicts.refuse_other_hardware(*(verdicts.recorded(campaign) for campaign in campaigns))
-    for key in ("network", "device_kind"):
-        a, b = (trial[key] for trial in trials)
+    for key in ("network", "device_kind", "mode"):
+        a, b = (trial.get(key, "training") for trial in trials)
         if a != b:
             raise WrongUse(f"A has {key} {a} and B has {key} {b}: explain compares steps of the "
                            f"same {key}")

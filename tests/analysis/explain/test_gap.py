@@ -179,6 +179,18 @@ def test_on_a_cpu_the_parts_are_operators_and_what_lies_outside_of_them():
         "100 % of the gap is matrix products: fast reaches 15.0 GFLOP/s, slow 7.50 GFLOP/s, by the network's own count.")
 
 
+def test_of_trained_networks_the_page_speaks_of_calls():
+    calls = TRIAL | {"device_kind": "cpu", "mode": "inference", "data": "host", "flops_per_step": 6e6}
+    rows, slower = (traced(("matrix product", "", 0.2), ("copy", "", copies), wall=1.5) for copies in (0.1, 0.5))
+    gap = explain(*(Side(name, breakdown.reconcile(calls, timed(milliseconds), own))
+                    for name, milliseconds, own in (("fast", 0.3, rows), ("slow", 0.7, slower))))
+    said = words.sentences(gap)
+    assert said[0].startswith("A call of slow takes 400 us") and said[-1].startswith("slow: a call took ")
+    assert said[1] == ("100 % of the gap is copies; slow has more. "
+                       "Remedy: pin host memory, or copy the next inputs during this call.")
+    assert report.parts(gap)["part"].iloc[-1] == "call" and gap.adds_up is not False
+
+
 @pytest.fixture
 def h200(tmp_path):
     """A copy of the recorded campaign, to read or to break."""

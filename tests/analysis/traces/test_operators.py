@@ -34,7 +34,7 @@ NAMES = {
         "DevicePutWithSharding", "CopyCPU2CPU"],
     WRAPPER: [
         "ConvolutionBackward0", "autograd::engine::evaluate_function: AddmmBackward0", "torch::autograd::AccumulateGrad", "detach",
-        "Optimizer.zero_grad#SGD.zero_grad", "aten::empty", "aten::t", "aten::_to_copy", "aten::_unsafe_view", "aten::resolve_conj",
+        "Optimizer.zero_grad#SGD.zero_grad", "aten::empty", "aten::t", "aten::_to_copy", "aten::_unsafe_view", "aten::resolve_conj", "aten::_nnpack_available",
         "ExecutorState::Process", "EagerLocalExecute: __inference_train_step_370", "KernelAndDeviceFunc::Run", "ReadVariableOp",
         "train_step", "TFE_Py_ExecuteCancelable", "ThreadpoolListener::Record", "ThunkExecutor::Execute (wait for completion)",
         "PjitFunction(train_step)", "while while", "Wait for donation holds", "DeleteVariable"],

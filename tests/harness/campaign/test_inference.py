@@ -15,6 +15,7 @@ from analysis.report import report
 from analysis.site import grids, leaderboard
 from analysis.trials import latency, summary
 from harness.campaign import campaign, session
+from harness.cli.explain import ExplainOptions, explain
 from harness.environments import store
 from harness.errors import WrongUse
 from harness.inference import scenarios
@@ -49,6 +50,13 @@ def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in
     report.write([tmp_path], tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "## Latency of a call" in text and "loss" not in text.split("## Method")[0]
+    told = pd.read_csv(tmp_path / "tables" / "first_call.csv").set_index("framework")
+    ok = found.processes.assign(both=found.processes["build_seconds"] + found.processes["first_call_seconds"])
+    for trial in found.trials:
+        medians = ok[ok["trial"] == trial["trial"]].median(numeric_only=True)
+        shown = [float(told.loc[trial["framework"], f"{name} (s)"].partition(" ")[0]) for name in ("build", "first call", "both")]
+        assert shown == pytest.approx(medians[["build_seconds", "first_call_seconds", "both"]].tolist(), rel=0.01)
+    assert "file" not in " ".join(told.columns) and "## Build and first call" in text
     assert "latency_p50.svg" in text
     manifest.write_manifest(tmp_path)
     assert audit.audit(tmp_path) == []
@@ -66,14 +74,37 @@ def test_calls_that_were_cut_or_changed_do_not_pass_an_audit(stand_in, tmp_path)
                                    if finding.column == "nanoseconds"}
 
 
-def test_calls_are_profiled_and_two_engines_name_their_operators(tmp_path, interpreter_of):
+def test_calls_are_profiled_and_the_difference_of_two_engines_is_explained(tmp_path, interpreter_of):
     for framework in ("pytorch", "onnxruntime"):
         interpreter_of(framework)
     found = campaigns.run(tmp_path, frameworks=["pytorch", "onnxruntime"], processes=1, profile=True, windows=2, window_seconds=0.02,
                           **{**NETWORK, "networks": "tiny_resnet"})
+    walls = []
     for trial in found.trials:
-        seconds = found.rows("operators", trial["trial"]).groupby("class")["seconds_per_step"].sum()
+        rows = found.rows("operators", trial["trial"])
+        seconds = rows.groupby("class")["seconds_per_step"].sum()
         assert 0 < seconds["convolution"] < seconds["busy"] <= seconds["wall"] and "unclassified" not in seconds
+        # The calls that warm a session up are not counted.
+        assert (rows["count_per_step"].dropna() % 1 == 0).all()
+        walls.append(seconds["wall"])
+        time_as_traced(tmp_path / "windows.csv", trial["trial"], seconds["wall"])
+    explain(ExplainOptions(folders=[tmp_path], a="pytorch", b="onnxruntime", out=tmp_path / "why"))
+    parts = pd.read_csv(tmp_path / "why" / "explain.csv").set_index("class")
+    assert {"convolution", "idle", "residual"} <= set(parts.index)
+    assert parts.loc["residual", ["seconds_a", "seconds_b"]].tolist() == pytest.approx([0, 0], abs=1e-9)
+    sums = parts.drop("residual")[["seconds_a", "seconds_b", "difference_seconds"]].sum()
+    assert sums.tolist() == pytest.approx([*walls, walls[1] - walls[0]])
+    text = (tmp_path / "why" / "explain.md").read_text()
+    assert "| call | " in text and "Every moment of a call counts once." in text and "a call took" in text
+
+
+def time_as_traced(file, trial, seconds):
+    """Let a trial's calls take as long as under the profiler: on a shared machine other programs slow the two apart."""
+    table = pd.read_csv(file)
+    own = table["trial"] == trial
+    table.loc[own, "step_seconds"] = seconds
+    table.loc[own, "seconds"] = seconds * table.loc[own, "steps"]
+    table.to_csv(file, index=False)
 
 
 def test_int8_is_a_row_of_its_own_with_its_cost_and_training_has_none(stand_in, tmp_path):

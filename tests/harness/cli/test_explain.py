@@ -1,5 +1,7 @@
 """Which two trials `dlbench explain` means, and what it says to a person who meant others."""
 
+import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -118,3 +120,15 @@ def test_a_strategy_has_an_option(monkeypatch, capsys):
 def test_wrong_use_is_one_message_and_2(monkeypatch, capsys, words, error):
     code, _, err = run(monkeypatch, capsys, *words)
     assert code == 2 and error in err
+
+
+def test_a_call_is_not_explained_by_a_step(monkeypatch, capsys, tmp_path):
+    pages = [json.loads((Path(RECORDED) / "campaign.json").read_text()) for _ in range(2)]
+    for trial in pages[1]["trials"]:
+        trial["mode"] = "inference"
+    folders = []
+    for name, page in zip(("trains", "infers"), pages, strict=True):
+        folders.append(str(shutil.copytree(RECORDED, tmp_path / name)))
+        (tmp_path / name / "campaign.json").write_text(json.dumps(page))
+    code, _, error = run(monkeypatch, capsys, *folders, "--a", "jax", "--b", "pytorch")
+    assert (code, "A has mode training and B has mode inference: explain compares steps of the same mode" in error) == (2, True)

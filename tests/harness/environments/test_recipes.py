@@ -101,6 +101,30 @@ def test_a_package_with_a_marker_is_for_the_pythons_that_it_names(folder):
     assert recipe.packages_for("cpu", "3.9") == ["toy==1.9", "toylib==1.9", "numpy==2.2.6"]
 
 
+# GPU environments without a trace, and why.
+UNTRACED = {
+    ("mxnet", "1.9.1"): "CUDA 11, of which cupti-python has no release",
+    **{("paddle", release): "no release accepts the CUPTI that its wheel pins" for release in ("3.3.1", "3.2.2", "3.1.1")},
+    ("pytorch_media", "2.13.0"): "for the study of pipelines, which is not traced",
+    ("tensorflow", "2.19.0"): "no release accepts the CUPTI that it pins",
+}
+
+
+def test_every_gpu_environment_that_is_traced_has_cupti_of_its_cuda():
+    """Without it each GPU row has the reason `no trace without the package cupti-python`, and cannot be explained."""
+    without = set()
+    for name in recipes.names():
+        for release, recipe in recipes.load(name).releases.items():
+            packages = [str(each).partition(";")[0].strip() for each in recipe.packages.get("cuda", ())]
+            cupti = [each.partition("==")[2] for each in packages if each.startswith("cupti-python==")]
+            if packages and not cupti:
+                without.add((name, release))
+            # TensorFlow's wheels bring CUDA 12 without a word in their names.
+            of_12 = name == "tensorflow" or any("cuda12" in each for each in packages)
+            assert [each.partition(".")[0] for each in cupti] in ([], ["12" if of_12 else "13"]), (name, release)
+    assert without == set(UNTRACED)
+
+
 def test_a_package_with_a_marker_that_is_none_is_refused(folder):
     assert "numpy==1.23.5; snake > 3: the marker" in refusal(folder, "numpy==1.23.5]", "numpy==1.23.5; snake > 3]")
 
