@@ -39,8 +39,8 @@ def play(engine, wanted, out, times=""):
 
     `wanted` has the scenario, the samples of a call (batch), the least seconds, and the rate in
     samples a second. For a server it has the latency in seconds, the share of samples that must
-    keep it, the fewest samples, and the seed of their arrivals too. `times` is where each sample's
-    arrival and latency are saved, as float32 seconds by the worker's clock.
+    keep it, the fewest samples, and the seed of their arrivals too. `times` is where samples'
+    arrivals and latencies are saved (2, n), as float32 seconds by the worker's clock.
     """
     loadgen, asked = load(), queue.Queue()
     settings = settings_of(loadgen, wanted)
@@ -69,8 +69,7 @@ def play(engine, wanted, out, times=""):
                 with open(os.path.join(folder, name), "rb") as log:
                     shutil.copyfileobj(log, copied)
     if times:
-        save(times, {"arrivals": (np.array(arrivals) - start).astype(np.float32),
-                     "latencies": np.array(latencies, np.float32)})
+        save(times, {"times": np.array([np.array(arrivals) - start, latencies], np.float32)})
     return calls, len(arrivals), start, stop
 
 

@@ -54,8 +54,7 @@ class Calls:
         logs, answer = self._play(wanted, folder, times=str(folder.path(TIMES)))
         row = scenarios.row_of(wanted["scenario"], wanted["batch"], answer, logs)
         reached, late = scenarios.of_server(wanted["percentile"], logs)
-        arrivals, latencies = (read_answer(folder, TIMES, name, (answer["samples"],))
-                               for name in ("arrivals", "latencies"))
+        arrivals, latencies = read_answer(folder, TIMES, "times", (2, answer["samples"]))
         known = np.isfinite(arrivals) & (arrivals >= 0) & np.isfinite(latencies) & (latencies > 0)
         if not known.all() or (np.diff(arrivals) < 0).any():
             raise Failed("protocol", f"{TIMES}: a request is answered before it comes")

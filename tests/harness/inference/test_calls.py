@@ -27,15 +27,15 @@ class Server:
     """Answers `scenario` with a file of these arrivals and latencies, and LoadGen's logs."""
 
     def __init__(self, arrivals, latencies):
-        self.answer = {"arrivals": np.float32(arrivals), "latencies": np.float32(latencies)}
+        self.times = np.array([arrivals, latencies], np.float32)
 
     def ask(self, command, limit, out, times=None, **arguments):
         if command == "output":
             np.savez(out, outputs=np.zeros((1, 5), np.float32))
             return {}
-        np.savez(times, **self.answer)
+        np.savez(times, times=self.times)
         Path(out).write_text(LOGS)
-        return {"steps": 3, "samples": 3, "start": 0.0, "stop": 1.0}
+        return {"steps": 3, "samples": self.times.shape[1], "start": 0.0, "stop": 1.0}
 
 
 @pytest.mark.parametrize(("arrivals", "latencies"), [
@@ -58,6 +58,14 @@ def test_what_loadgen_and_the_worker_say_of_a_server_is_read(tmp_path):
         found = calls.serve(WANTED, folder)
     assert (found.reached, found.late, found.played["samples_per_second"]) == (0.25, 2, 10.5)
     assert found.latencies.tolist() == pytest.approx([0.1, 0.1, 0.3])
+
+
+def test_a_server_may_answer_many_requests(tmp_path):
+    arrivals = np.arange(100_000) / 1000
+    calls = Calls(Server(arrivals, np.full(100_000, 0.1)), SimpleNamespace(rows=lambda file: [[0]]),
+                  SimpleNamespace(network=networks.get("tiny_fcn")), tmp_path / "batches.npz", 60)
+    with AnswerFolder(tmp_path) as folder:
+        assert calls.serve(WANTED, folder).arrivals[-1] == pytest.approx(99.999)
 
 
 def test_a_server_whose_log_counts_no_late_requests_is_a_failure(tmp_path, monkeypatch):
