@@ -89,7 +89,8 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
         "relative speed": speed.get(row["trial"], "not ranked"),
         **({"loss, first to last": f"{number(row['loss_first'])} to {number(row['loss_last'])}"}
            if trains else {}),
-        "processes x windows": f"{row['processes']} x {row['windows'] / row['processes']:g}",
+        "processes x windows":
+            f"{row['processes']} x {round(row['windows'] / row['processes'], 2):g}",
         "verified": row["verified"]}, measured)
 
 
