@@ -157,6 +157,11 @@ def is_marked(table: pd.DataFrame) -> bool:
     return any(MARK in str(cell) for cells in table.to_numpy() for cell in cells)
 
 
+def unit_of_work(trials: pd.DataFrame) -> str:
+    """Name what is timed: a call where all trials run trained networks, else a mini-batch."""
+    return "call" if len(trials) and (trials["mode"] == "inference").all() else "mini-batch"
+
+
 def throughout(trials: pd.DataFrame) -> str:
     """Say what all trials have in common, for the caption of a table."""
     parts = []

@@ -25,13 +25,13 @@ DROPOUT = "(dropout)"
 STEEP = 4.0
 # Column: title, name of the axis, units.
 MEASURES: dict[str, tuple[str, str, Units]] = {
-    "step_seconds": ("Time per mini-batch, with 95 % intervals (lower is faster)", "time",
+    "step_seconds": ("Time per {work}, with 95 % intervals (lower is faster)", "time",
                      TIME_UNITS),
     "latency_p50_seconds": ("Median latency of a call, with 95 % intervals", "latency", TIME_UNITS),
     "latency_p99_seconds": ("99th percentile of a call's latency, with 95 % intervals", "latency",
                             TIME_UNITS),
-    "pcie_rx_bytes_per_step": ("Bytes received over PCIe per mini-batch", "bytes", BYTE_UNITS),
-    "energy_joules_per_step": ("Energy per mini-batch (lower is better)", "energy", JOULE_UNITS),
+    "pcie_rx_bytes_per_step": ("Bytes received over PCIe per {work}", "bytes", BYTE_UNITS),
+    "energy_joules_per_step": ("Energy per {work} (lower is better)", "energy", JOULE_UNITS),
 }
 
 
@@ -46,6 +46,7 @@ def by_batch(trials: pd.DataFrame, measure: str) -> Figure:
     kept = trials[trials["verified"] == "yes"] if timed else trials[trials["status"] == "ok"]
     kept = kept[kept[measure].notna()]
     columns = [measure, f"{measure}_low", f"{measure}_high"] if timed else [measure]
+    title = title.format(work=ranking.unit_of_work(trials))
     return _by_batch(kept.assign(axis=name), columns, title, units)
 
 

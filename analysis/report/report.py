@@ -95,7 +95,8 @@ def terminal_table(campaign: Campaign) -> Table:
     side_by_side = ranking.contestants(trials).nunique() <= SIDE_BY_SIDE
     answer = ranking.filled(campaign, trials, speeds)
     frame = tables.answer(*answer) if side_by_side else tables.listing(trials, speeds)
-    table = terminal.table(frame, f"{campaign.folder.resolve().name}: time per mini-batch")
+    table = terminal.table(frame, f"{campaign.folder.resolve().name}: time per "
+                           f"{ranking.unit_of_work(trials)}")
     if not side_by_side:
         for place in range(1, len(frame)):
             table.rows[place - 1].end_section = bool(frame.iloc[place, 0])
@@ -161,7 +162,8 @@ def _campaign(campaign: Campaign, trials: pd.DataFrame,
         Text(headline(trials) + (f" Throughout: {throughout}." if throughout else "")),
         *(Text(remark) for remark in [*effort.unfinished(campaign), *effort.remarks(campaign)]),
         page.Table(found["answer"]),
-        Text("Time per mini-batch and its 95 % interval." + below * (len(found["refused"]) > 0)
+        Text(f"Time per {ranking.unit_of_work(trials)} and its 95 % interval."
+             + below * (len(found["refused"]) > 0)
              + f" {notes['answer']}".rstrip(), note=True),
         *(page.Figure(slug + name, draw) for name, draw in figures.items()),
         *tabled("Not ranked, and why", found["refused"], after=notes["refused"]),

@@ -17,7 +17,7 @@ METHOD = (
 )
 INFERENCE_METHOD = (
     "Each trial runs in several processes, interleaved in random order. A process runs calls one "
-    "after another and keeps the time of each; a time per mini-batch is that of a window of calls. "
+    "after another and keeps the time of each; a time per call is the mean of a window of calls. "
     "A quantile is the median over processes of each process's quantile. Its 95 % interval draws "
     "processes, and for each the rank of its order statistic, and is widened for few processes.",
     "Only verified rows are ranked. In a verified row, each process gave the reference's outputs. "

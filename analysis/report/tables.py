@@ -81,7 +81,7 @@ def times(trials: pd.DataFrame, speeds: pd.DataFrame) -> pd.DataFrame:
     trains = trials.loc[measured, "loss_first"].notna().any() or not measured.any()
     speed = _speeds(speeds)
     return ranking.table(trials, lambda row: {
-        f"time per mini-batch ({unit})": number(row["step_seconds"] / scale),
+        f"time per {ranking.unit_of_work(trials)} ({unit})": number(row["step_seconds"] / scale),
         f"95 % interval ({unit})":
             span(row["step_seconds_low"] / scale, row["step_seconds_high"] / scale),
         "samples per second": number(row["samples_per_second"]),

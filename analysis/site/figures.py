@@ -34,7 +34,8 @@ def step_time(rows: pd.DataFrame, links: Mapping[str, str]) -> Figure:
     unit, scale = best_unit(ranked["step_seconds"], TIME_UNITS)
     return {**_dots(ranked, ranked[STEP] / scale, links, rows,
                     {"title": {"text": f"time ({unit}, log scale)"}, **LOG}),
-            "title": "Time per mini-batch with its 95 % confidence interval; lower is faster"}
+            "title": f"Time per {ranking.unit_of_work(rows)} with its 95 % confidence interval; "
+                     "lower is faster"}
 
 
 def relative_speed(rows: pd.DataFrame, speeds: pd.DataFrame, links: Mapping[str, str]) -> Figure:

@@ -116,6 +116,7 @@ def write_campaign(site: Site, published: Published, audit: str) -> None:
     site.write(f"campaigns/{published.name}/index.html", "campaign.html.j2", published.title,
                figures=drawn, raw=raw, audit=audit, place=published.name,
                headline=report.headline(rows), throughout=ranking.throughout(rows),
+               work=ranking.unit_of_work(rows),
                answer=grids.answer(published), caveats=ranking.caveats(rows),
                see_first=ranking.SEE_FIRST,
                effort=told, files=folders.raw_files(home),

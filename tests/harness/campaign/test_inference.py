@@ -49,6 +49,7 @@ def test_a_right_engine_is_ranked_with_its_latency_and_the_records_hold(stand_in
     summary.rewrite(tmp_path)
     report.write([tmp_path], tmp_path)
     text = (tmp_path / "report.md").read_text()
+    assert "Time per call and its 95 % interval" in text and "time per mini-batch" not in text
     assert "## Latency of a call" in text and "loss" not in text.split("## Method")[0]
     told = pd.read_csv(tmp_path / "tables" / "first_call.csv").set_index("framework")
     ok = found.processes.assign(both=found.processes["build_seconds"] + found.processes["first_call_seconds"])
