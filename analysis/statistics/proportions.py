@@ -5,10 +5,10 @@ on paired data", Statistics in Medicine 17 (1998) 2635-2650, method 10.
 """
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from analysis.statistics.calibration import CONFIDENCE
 
@@ -19,7 +19,7 @@ Bounds = tuple[float, float, float]
 
 def wilson(right: int, count: int, confidence: float = CONFIDENCE) -> Bounds:
     """Return a share with the ends of its score interval (Wilson 1927)."""
-    z = float(norm.ppf((1 + confidence) / 2))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     share = right / count
     middle = (right + z * z / 2) / (count + z * z)
     half = z * math.sqrt(right * (count - right) / count + z * z / 4) / (count + z * z)

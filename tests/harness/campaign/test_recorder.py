@@ -112,7 +112,8 @@ def test_what_was_appended_is_read_back(open_records):
     assert found.meta == META
     first, second = filled(found.processes)
     assert first == {**process(FCN, 0), "trajectory_error": "", "node": "", "pixel_error": "",
-                     "second_proof_seconds": "", "process_seconds": "", "proof_limit_share": "", **dict.fromkeys(OF_ANSWERS, "")}
+                     "second_proof_seconds": "", "process_seconds": "", "proof_limit_share": "", **dict.fromkeys(OF_ANSWERS, ""),
+                     "stage_idle_shares": ""}
     assert (second["status"], second["reason"]) == ("failed", "crashed: a, b c")
     assert filled(found.windows) == [window(FCN, 0, -1), window(FCN, 0, 0, loss="")]
     assert open_records.finished() == {(FCN, 0), (LSTM, 0)}
@@ -140,7 +141,7 @@ def reasons(folder: Path) -> list[str]:
 
 def test_a_column_that_the_files_have_not_is_left_out_and_a_missing_value_is_empty(open_records):
     open_records.append(Outcome({"trial": FCN, "process": 0, "order": 0, "status": "failed", "reason": "crashed: x", "colour": "red"}, []))
-    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 34 * ","
+    assert text_of(open_records.folder)["processes.csv"].splitlines()[1] == f"{FCN},0,0,failed,crashed: x" + 35 * ","
 
 
 def test_resuming_leaves_whole_records_as_they_are_to_the_last_digit(open_records):
