@@ -63,8 +63,8 @@ SECTIONS = (
      "in the first call, so compare both together. Compilers' caches on disk may be warm, and "
      "other processes may build meanwhile. The file is the one that an engine reads.", ""),
     ("requests", "Requests that a server answers in time",
-     "The highest rate of requests that come at random, where {served} of them are answered "
-     "within {limit} and LoadGen calls the run valid. They queue for one worker, which answers up "
+     "Requests come at random. The rate is the highest that LoadGen calls valid, with {served} of "
+     "them answered within {limit}. They queue for one worker, which answers up "
      "to a batch at a time. The search ends at an interval of 3 % of the rate that calls one after "
      "another reach. LoadGen shares the worker's cores.", ""),
     ("scenarios", "MLPerf's scenarios",

@@ -38,8 +38,8 @@ def parts(found: pd.DataFrame) -> list[Part]:
             for (kind, math), group in speeds.groupby(["pass", "math"], sort=False)}
     # Sixty thousand rows.
     rows = speeds.drop(columns="point").assign(gain=speeds["gain"].round(4))
-    text = ("fbcunn's sweep: 1, 16, 64 or 128 samples, 1 to 256 planes of input and output, "
-            "kernels of 3 to 13, outputs of 1 to 64, stride 1, no padding. Above 1, FFT is faster. "
+    text = ("fbcunn's sweep: 1, 16, 64 or 128 samples, 1 to 256 planes of input and output. "
+            "Kernels of 3 to 13, outputs of 1 to 64. Stride 1, no padding. Above 1, FFT is faster. "
             f"{NO_TIER.format(library='cuDNN')} {headline(speeds)}")
     table = by_kernel(speeds)
     whole = table["pass"] == ALL
