@@ -10,6 +10,7 @@ from analysis.records.reader import Campaign
 from harness.campaign import campaign
 from harness.campaign.events import Event, Listener
 from harness.plan.suite import Suite
+from networks import catalogue
 
 SMALL = {"networks": "tiny_fcn", "device": "cpu", "threads": 1, "processes": 2, "windows": 2,
          "window_seconds": 0.01, "peaks": False, "data": "host"}
@@ -38,3 +39,10 @@ def table(folder: Path) -> dict[str, dict[str, str]]:
     """The rows of trials.csv by framework and network."""
     with (folder / "trials.csv").open() as file:
         return {f"{row['framework']} {row['network']}": row for row in csv.DictReader(file)}
+
+
+def take_networks(monkeypatch):
+    """Let a test add networks to the catalogue, and feed them from the data sets that ship."""
+    for registry in ("_makers", "_small"):
+        monkeypatch.setattr(catalogue, registry, getattr(catalogue, registry).copy())
+    monkeypatch.delenv("DLBENCH_DATA", raising=False)

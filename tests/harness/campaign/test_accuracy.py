@@ -43,9 +43,7 @@ SMALL = {"networks": "digits", "batches": 100, "data": "mnist", "processes": 2}
 @pytest.fixture(autouse=True)
 def digits(monkeypatch):
     """Put a small network that MNIST feeds beside those of the catalogue."""
-    for registry in ("_makers", "_small"):
-        monkeypatch.setattr(catalogue, registry, getattr(catalogue, registry).copy())
-    monkeypatch.delenv("DLBENCH_DATA", raising=False)
+    campaigns.take_networks(monkeypatch)
 
     @catalogue.network("digits", data_set="mnist", batches=(100,), learning_rate=0.015, small=True)
     def write() -> Builder:

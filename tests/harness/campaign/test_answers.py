@@ -27,9 +27,7 @@ SERVED = {"mode": "inference", "networks": "digits", "data": "mnist", "batches":
 @pytest.fixture(autouse=True)
 def digits(monkeypatch):
     """Put a small network that MNIST feeds beside those of the catalogue."""
-    for registry in ("_makers", "_small"):
-        monkeypatch.setattr(catalogue, registry, getattr(catalogue, registry).copy())
-    monkeypatch.delenv("DLBENCH_DATA", raising=False)
+    campaigns.take_networks(monkeypatch)
 
     @catalogue.network("digits", data_set="mnist", batches=(100,), learning_rate=0.015, small=True)
     def write() -> Builder:
