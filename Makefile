@@ -48,7 +48,7 @@ docs: dev  ## build the documentation into site/docs; lost links and pages are e
 check: dev  ## lint, types, import borders and documentation
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
-	$(PYTHON) -m pytest -q tests/test_borders.py
+	$(PYTHON) -m pytest -q tests/test_borders.py tests/test_docs.py tests/test_prose.py tests/harness/cli/test_method_page.py
 	$(MAKE) docs
 
 test: dev  ## make the environments of FRAMEWORKS where absent, then run all but the slow tests; those of other frameworks skip
