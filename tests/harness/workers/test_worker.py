@@ -241,6 +241,14 @@ def test_a_worker_is_pinned_to_its_cores_before_its_framework_loads(tmp_path):
         assert psutil.Process(pid).cpu_affinity() == [core]
 
 
+def test_workers_keep_what_they_compile_for_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "compiled"))
+    with Worker(sys.executable, "tests.faults.reference", tmp_path / "log") as worker:
+        worker.ask("hello", limit=60)
+    assert list((tmp_path / "compiled").rglob("protocol.*.pyc"))
+
+
 def test_a_worker_ends_when_its_driver_is_gone(ready):
     worker = ready("reference")
     worker.process.stdin.close()
