@@ -22,6 +22,7 @@ PARAMETERS = {
     "googlenet": 6_998_552,  # models/bvlc_googlenet without loss1 and loss2
     "lenet5": 61_706,  # of the form that d2l.ai/chapter_convolutional-neural-networks/lenet.html teaches
     "llama_1b": 1_100_048_384,  # TinyLlama/TinyLlama-1.1B
+    "llama_block": 48_142_336,  # a block of it has 44,044,288, and the vocabulary 1,000 words
     "lstm32": 6_180_624,
     "lstm64": 6_180_624,
     "resnet50": 25_557_032,
@@ -51,7 +52,7 @@ def shapes_of(network, *ops):
     return [layer.output_shape for layer in network.layers if layer.op in ops]
 
 
-def test_the_published_networks_are_seventeen_and_their_small_relatives_apart():
+def test_the_published_networks_are_eighteen_and_their_small_relatives_apart():
     assert networks.names() == sorted(PARAMETERS)
     assert networks.names(small=True) == SMALL
     assert set(networks.names()) - set(networks.names(large=False)) == {"llama_1b"}
@@ -77,6 +78,7 @@ def test_the_parameters_are_those_published(name):
     ("vit_b16", (3, 224, 224), 0, (), 1000, 0.01, (32, 64, 128, 256), "synthetic"),
     ("gpt2_small", (1024,), 50257, (1024,), 50257, 0.01, (8, 32), "ptb"),
     ("llama_1b", (2048,), 32000, (2048,), 32000, 0.01, (1, 4), "synthetic"),
+    ("llama_block", (1024,), 1000, (1024,), 1000, 0.01, (8, 32), "synthetic"),
     ("lenet5", (1, 28, 28), 0, (), 10, 0.05, (64, 256), "mnist"),
     ("lstm32", (32,), 10000, (32,), 10000, 0.1, (64, 128, 256, 512), "ptb"),
     ("lstm64", (64,), 10000, (64,), 10000, 0.1, (64, 128, 256, 512), "ptb"),

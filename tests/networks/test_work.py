@@ -29,6 +29,7 @@ FORWARD = {  # sums of output values x window (or features), layer by layer
     # Per token and block 12 x 768^2 in dense layers and 2 x 1024 x 768 in attention; the head.
     "gpt2_small": 1024 * (12 * (12 * 768**2 + 2 * 1024 * 768) + 768 * 50257),
     "llama_1b": 2048 * (22 * (2048 * (2 * 2048 + 2 * 256 + 3 * 5632) + 2 * 2048 * 2048) + 2048 * 32000),
+    "llama_block": 1024 * (2048 * (2 * 2048 + 2 * 256 + 3 * 5632) + 2 * 1024 * 2048 + 2048 * 1000),
     "vit_b16": 196 * 768 * 768 + 197 * 12 * (12 * 768**2 + 2 * 197 * 768) + 768 * 1000,
 }
 FIRST = {  # forward multiply-adds of the layer that reads the input, whose backward pass costs one product
@@ -44,6 +45,7 @@ FIRST = {  # forward multiply-adds of the layer that reads the input, whose back
     "lstm32": 0,  # reads a table that is trained
     "gpt2_small": 0,
     "llama_1b": 0,
+    "llama_block": 0,
     "vit_b16": 196 * 768 * 768,
 }
 everyone = pytest.mark.parametrize("name", networks.names() + networks.names(small=True))
