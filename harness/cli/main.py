@@ -138,9 +138,7 @@ def verify(options: VerifyOptions) -> None:
         "interpreters": named(options.interpreter)}
     if options.out:
         lock.probe_file("--out", options.out)
-    rows = verify.verify(wanted, console, options.jobs)
-    if options.out:
-        verify.write(rows, options.out)
+    rows = verify.verify(wanted, console, options.jobs, options.out)
     verdicts = {row["verdict"] for row in rows}
     if verdicts <= {"unsupported"}:
         say("Nothing was proven: no row can run here.")

@@ -39,10 +39,12 @@ COLOURS = {"same": "green", "different": "bold red", "failed": "bold red",
 ONE_PROCESS = {"data": "device", "batches": 2, "processes": 1, "telemetry": False}
 
 
-def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict[str, Any]]:
+def verify(wanted: dict[str, Any], console: Console, jobs: int = 1,
+           out: Path | None = None) -> list[dict[str, Any]]:
     """Prove every network in every framework, `jobs` at a time, and print the verdicts.
 
-    `wanted` has a suite's keys.
+    `wanted` has a suite's keys. After each verdict all of them are written to `out`, so a command
+    that is stopped loses none.
     """
     suite = validate({**wanted, **ONE_PROCESS}, Suite, "dlbench verify")
     plan = prepare(suite, "dlbench verify")
@@ -54,6 +56,8 @@ def verify(wanted: dict[str, Any], console: Console, jobs: int = 1) -> list[dict
         infers = trial.mode == "inference"
         columns = ("devices", *OF_INFERENCE) if infers else (*COLUMNS, *OF_SEVERAL)
         rows.append({column: row.get(column, math.nan) for column in columns})
+        if out:
+            write(rows, out)
         console.print(_line(rows[-1]), highlight=False, soft_wrap=True)
 
     for trial in plan.trials:

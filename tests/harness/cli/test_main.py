@@ -15,11 +15,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 
 import networks
 from analysis.records import reader
 from harness.campaign import campaign
-from harness.cli import terminal
+from harness.cli import terminal, verify
 from harness.cli.progress import count
 from harness.environments import recipes, store
 from harness.errors import WrongUse
@@ -120,6 +121,22 @@ def test_verify_says_no_with_1_and_keeps_the_reason(dlbench, stand_in, tmp_path)
     assert {name: row["verdict"] for name, row in rows.items()} == {"one": "same", "nesterov": "different", "broken": "failed"}
     assert ": Nesterov momentum; " in rows["nesterov"]["reason"]
     assert (rows["broken"]["reason"], rows["broken"]["gradient_error"]) == ("crashed: RuntimeError: the third step is broken", "")
+
+
+def test_a_verify_that_is_stopped_has_written_the_verdicts_it_had(stand_in, tmp_path):
+    stand_in(one="reference", two="reference")
+    out, said = tmp_path / "file.csv", []
+
+    class Stopped(Console):
+        def print(self, *words, **options):
+            said.append(words)
+            raise KeyboardInterrupt
+
+    wanted = {"frameworks": ["one", "two"], "networks": ["tiny_fcn"], "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        verify.verify(wanted, Stopped(), out=out)
+    header, row = out.read_text().splitlines()
+    assert (header, row.split(",")[:2], len(said)) == (COLUMNS, ["one", "tiny_fcn"], 1)
 
 
 def test_where_no_row_can_be_verified_nothing_is_proven(dlbench, stand_in, tmp_path):
