@@ -97,8 +97,11 @@ def of_comparison(folder: Path) -> str:
 def of_bisection(folder: Path) -> str:
     """Say each release's last verdict."""
     rows = pd.read_csv(folder / "bisect.csv", dtype={"release": str})
-    word = {"regressed": "slower", "sound": "not slower"}
-    parts = [f"{row['release']} is {word.get(row['verdict'], row['verdict'])}: {_longer(row)}"
+    measures = rows.get("measure", pd.Series("", rows.index)).fillna("")
+    said = {"regressed": "slower", "sound": "not slower"}
+    rows = rows.assign(where=measures.map(lambda name: f" in {name}" if name else ""))
+    parts = [f"{row['release']} is {said.get(row['verdict'], row['verdict'])}{row['where']}: "
+             f"{_longer(row)}"
              for _, row in rows.drop_duplicates("release", keep="last").iterrows()]
     return f"{'; '.join(parts)}."
 

@@ -26,7 +26,7 @@ ATTEMPTS = 3  # each with twice the processes of the one before
 class Step:
     """One comparison of a release with the first one: the ratio of step times, and the verdict.
 
-    By default nothing was timed.
+    By default nothing was timed. `measure` is p50 or p99 where those of calls are compared.
     """
 
     release: str
@@ -36,6 +36,7 @@ class Step:
     high: float = math.nan
     verdict: str = INCONCLUSIVE
     reason: str = ""
+    measure: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,15 @@ def refuse_several(suite: Suite, trials: Sequence[Trial]) -> None:
         raise WrongUse(f"bisect follows one workload and the suite has {len(trials)}: {found}")
 
 
+def measure_of(name: str, suite: Suite) -> str:
+    """Return a measure as comparisons name it: "" for the time. Raises WrongUse for others."""
+    known = ("time", "p50", "p99") if suite.mode == "inference" else ("time",)
+    if name not in known:
+        why = "" if suite.mode == "inference" else "; p50 and p99 are those of calls in inference"
+        raise WrongUse(f"--measure {name}: name one of {', '.join(known)}{why}")
+    return "" if name == "time" else name
+
+
 def more_processes(suite: Suite, attempt: int) -> dict[str, int]:
     """Return the keys of a suite that double the processes with each attempt."""
     keys = ("processes",) if suite.interval is None else ("processes", "processes_most")
@@ -119,14 +129,22 @@ def decide(low: float, high: float, cut: float) -> str:
     return SOUND if high < cut else INCONCLUSIVE
 
 
-def step_of(release: str, rows: pd.DataFrame, cut: float) -> Step:
-    """Read one comparison of `release` with the first one, for one workload."""
-    assert len(rows) == 1
+def step_of(release: str, rows: pd.DataFrame, cut: float, measure: str = "") -> Step:
+    """Read one comparison of `release` with the first one, for one workload.
+
+    `rows` has a ratio for each measure. Too few calls to show the measure asked for are a reason.
+    """
+    assert rows.index.nunique() == 1
     row = rows.iloc[0]
     processes = max((int(row[column]) for column in ("processes_a", "processes_b")
                      if pd.notna(row[column])), default=0)
-    low, high = row["ratio_low"], row["ratio_high"]
-    return Step(release, processes, row["ratio"], low, high, decide(low, high, cut), row["reason"])
+    own = rows[rows["measure"] == measure]
+    if own.empty:
+        reason = row["reason"] or f"too few calls show their {measure}"
+        return Step(release, processes, reason=reason, measure=measure)
+    ratio, low, high = own.iloc[0][["ratio", "ratio_low", "ratio_high"]]
+    return Step(release, processes, ratio, low, high, decide(low, high, cut), row["reason"],
+                measure)
 
 
 def sentence(answer: Answer) -> str:
@@ -136,8 +154,9 @@ def sentence(answer: Answer) -> str:
     between = ""
     if answer.between:
         between = f"; {', '.join(answer.between)} could not be decided and may already have it"
-    return (f"The first release shown to be slower is {answer.first}; "
-            f"{answer.last_sound} is not{between}.")
+    measure = answer.steps[0].measure
+    return (f"The first release shown to be slower{f' in {measure}' * bool(measure)} is "
+            f"{answer.first}; {answer.last_sound} is not{between}.")
 
 
 def write(steps: Sequence[Step], file: Path) -> None:
@@ -182,5 +201,6 @@ def _remedy(name: str, values: Sequence[Any]) -> str:
 
 def _width(step: Step) -> str:
     interval = f"{step.low:.3f} to {step.high:.3f}"
-    return (f"{step.release} takes {step.ratio:.3f} times as long ({interval}) "
+    what = f"{step.release}'s {step.measure}" if step.measure else step.release
+    return (f"{what} takes {step.ratio:.3f} times as long ({interval}) "
             f"after {step.processes} processes")

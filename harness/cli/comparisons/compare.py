@@ -115,6 +115,8 @@ class BisectOptions(FollowingReleases):
         help="With commas, from a fast one to a slow one.")]
     network: Annotated[str, typer.Option(help="The workload to follow.")]
     threshold: Annotated[str, typer.Option(help="The slowdown that counts, as in 3%.")] = "0%"
+    measure: Annotated[str, typer.Option(
+        help="time: of a step or call. In inference also p50 or p99, of calls.")] = "time"
     dry_run: Annotated[bool, typer.Option(
         "--dry-run", help="Print the plan of one comparison and how many there may be.")] = False
 
@@ -198,6 +200,7 @@ def bisect(options: BisectOptions) -> None:
 
     Each release runs in a live comparison with the first.
     """
+    from analysis.compare import calls
     from harness.campaign.rehearsal import SideFailed
     from harness.cli.comparisons.rules import share_of
     from harness.comparison import bisection
@@ -214,6 +217,7 @@ def bisect(options: BisectOptions) -> None:
     first, network = sides[listed[0]], f"networks={options.network}"
     plan = _prepare(options.request(first, sides[listed[-1]], network), options.allow_dirty)
     bisection.refuse_several(plan.suite, [each for each in plan.trials if each.side == "A"])
+    name = bisection.measure_of(options.measure, plan.suite)
     if options.dry_run:
         from harness.cli.plan_table import print_plan
         from harness.cli.progress import count
@@ -236,7 +240,7 @@ def bisect(options: BisectOptions) -> None:
         else:
             found = judge(place)
             _show(found, place)
-            steps.append(bisection.step_of(release, found.rows, cut))
+            steps.append(bisection.step_of(release, calls.measures(found.rows), cut, name))
         bisection.write(steps, folder / "bisect.csv")
         return steps[-1]
 

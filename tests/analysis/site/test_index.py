@@ -28,6 +28,13 @@ def test_planted_faults_are_counted_apart_from_honest_rows(tmp_path):
         "2 of 4 rows are the same, 1 unsupported, different or failed: jax vgg16; 1 of 2 planted faults refused.")
 
 
+def test_a_bisection_of_calls_says_which_of_them_became_slower(tmp_path):
+    rows = ("1.2,5,1.3,1.2,1.4,regressed,,p99", "1.1,5,1.0,0.98,1.01,sound,,p99")
+    (tmp_path / "bisect.csv").write_text("\n".join(("release,processes,ratio,low,high,verdict,reason,measure", *rows)))
+    said = findings.of_bisection(tmp_path)
+    assert said.startswith("1.2 is slower in p99: 1.3") and "; 1.1 is not slower in p99: 1" in said
+
+
 def test_the_list_of_published_results_names_finished_campaigns_of_known_frameworks():
     chosen, left = selection.choose(RESULTS, recipes.names())
     assert {folder.name for folder in chosen} == set(selection.listed(RESULTS))

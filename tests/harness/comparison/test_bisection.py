@@ -24,6 +24,7 @@ from harness.comparison.bisection import (
     SOUND,
     Step,
     decide,
+    measure_of,
     refuse_several,
     search,
     sentence,
@@ -134,13 +135,33 @@ def test_the_steps_are_written_as_csv(tmp_path):
     write(answer.steps, tmp_path / "bisect.csv")
     with (tmp_path / "bisect.csv").open() as file:
         assert list(csv.DictReader(file)) == [{"release": "1.1", "processes": "5", "ratio": "1.3", "low": "1.274", "high": "1.326",
-                                               "verdict": "regressed", "reason": ""}]
+                                               "verdict": "regressed", "reason": "", "measure": ""}]
+
+
+def test_a_search_by_p99_says_so():
+    def compare(release, attempt, cut):
+        low, high = (1.2, 1.4) if release >= "1.3" else (0.98, 1.01)
+        return Step(release, 5, (low + high) / 2, low, high, decide(low, high, cut), measure="p99")
+
+    assert sentence(search(RELEASES, 0.03, compare)).startswith("The first release shown to be slower in p99 is 1.3; 1.2 is not")
+
+
+@pytest.mark.parametrize(("name", "mode", "answer"), [
+    ("time", "training", ""), ("time", "inference", ""), ("p99", "inference", "p99"),
+    ("p99", "training", "--measure p99: name one of time; p50 and p99 are those of calls in inference"),
+    ("p90", "inference", "--measure p90: name one of time, p50, p99")])
+def test_a_measure_belongs_to_the_suites_mode(name, mode, answer):
+    try:
+        found = measure_of(name, Suite(mode=mode))
+    except WrongUse as wrong:
+        found = str(wrong)
+    assert found == answer
 
 
 def test_one_workload_is_followed():
     rows = pd.DataFrame([{"batch": 4, "ratio": 1.2, "ratio_low": 1.15, "ratio_high": 1.25, "reason": "", "processes_a": 5,
                           "processes_b": 6}])
-    assert step_of("1.1", rows, 1.1) == Step("1.1", 6, 1.2, 1.15, 1.25, REGRESSED, "")
+    assert step_of("1.1", rows.assign(measure=""), 1.1) == Step("1.1", 6, 1.2, 1.15, 1.25, REGRESSED, "")
 
 
 def planned_of(**suite):
@@ -269,6 +290,25 @@ def test_a_dry_run_says_how_many_comparisons_there_may_be_and_measures_nothing(b
     code, out, error = bisect(*WORDS, "--releases", releases, "--dry-run", "--out", "out")
     assert (code, error, f"at most {most} like this one" in out, "Nothing was started." in out) == (0, "", True, True)
     assert planned[1] == [] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("measure", "said", "ratio"), [
+    ("p99", "The first release shown to be slower in p99 is 1.2; 1.0 is not.", "1.3"),
+    ("time", "no regression beyond 0 % between 1.0 and 1.2", "1.0"),
+    ("p50", "inconclusive: too few calls show their p50", "")])
+def test_a_release_is_searched_by_the_measure_that_was_named(bisect, planned, monkeypatch, tmp_path, measure, said, ratio):
+    (tmp_path / "calls.yaml").write_text(yaml.safe_dump({**SMALL, "mode": "inference"}))
+    time, slow, few = ({"ratio": ratio, "ratio_low": ratio - 0.02, "ratio_high": ratio - 0.01} for ratio in (1.0, 1.3, math.nan))
+    row = {**time, "reason": "", "processes_a": 3, "processes_b": 3, "verdict": "", "visible": 0.01, "latency_p50_seconds_a": 0.1}
+    for prefix, found in (("latency_p50_", few), ("latency_p99_", slow)):
+        row |= {prefix + key: value for key, value in {**found, "verdict": "", "visible": 0.01}.items()}
+    monkeypatch.setattr(cli_compare, "judge", lambda place: SimpleNamespace(rows=pd.DataFrame([row])))
+    code, printed, _ = bisect("same", "--network", "tiny_fcn", "--suite", "calls.yaml", "--releases", "1.0,1.2",
+                              "--measure", measure, "--out", "out")
+    with (tmp_path / "out" / "bisect.csv").open() as file:
+        first = next(csv.DictReader(file))
+    assert (code, said in printed) == (int(measure != "p99"), True)
+    assert (first["ratio"], first["measure"]) == (ratio, measure if measure != "time" else "")
 
 
 def test_a_search_that_ends_in_wrong_use_keeps_the_comparisons_it_made(bisect, planned, tmp_path):
