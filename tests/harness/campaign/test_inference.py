@@ -167,7 +167,7 @@ def test_a_server_finds_its_rate_and_slow_calls_cost_it(stand_in, tmp_path):
     summary.rewrite(tmp_path)
     report.write([tmp_path], tmp_path)
     text = (tmp_path / "report.md").read_text()
-    assert "## Requests that a server answers in time" in text and "90 % of them are answered within 0.03 s" in text
+    assert "## Requests that a server answers in time" in text and "with 90 % of them answered within 0.03 s" in text
     manifest.write_manifest(tmp_path)
     assert audit.audit(tmp_path) == []
     whole = pd.read_csv(tmp_path / "server.csv")
