@@ -276,7 +276,7 @@ class Worker:
 def _environment(variables: Mapping[str, str], cores: str, token: str) -> dict[str, str]:
     """The driver's variables, except those of its own Python, and the worker's."""
     # Images for containers often set PYTHONDONTWRITEBYTECODE. Where nobody compiled a framework's
-    # files, each worker would compile all of them: 3 s more of PyTorch, 10 s more of TensorFlow.
+    # files, each worker would compile all of them: 4 s more of PyTorch, 10 s more of TensorFlow.
     inherited = {name: value for name, value in os.environ.items()
                  if name not in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")}
     paths = [str(ROOT), variables.get("PYTHONPATH", "")]
