@@ -107,11 +107,15 @@ def refuse_several(suite: Suite, trials: Sequence[Trial]) -> None:
         raise WrongUse(f"bisect follows one workload and the suite has {len(trials)}: {found}")
 
 
-def measure_of(name: str, suite: Suite) -> str:
-    """Return a measure as comparisons name it: "" for the time. Raises WrongUse for others."""
-    known = ("time", "p50", "p99") if suite.mode == "inference" else ("time",)
+def measure_of(name: str, suite: Suite, quantiles: Sequence[str]) -> str:
+    """Return a measure as comparisons name it: "" for the time. Raises WrongUse for others.
+
+    `quantiles` are those of calls, which only inference has.
+    """
+    infers = suite.mode == "inference"
+    known = ("time", *(quantiles if infers else ()))
     if name not in known:
-        why = "" if suite.mode == "inference" else "; p50 and p99 are those of calls in inference"
+        why = "" if infers else f"; only calls of inference have {' and '.join(quantiles)}"
         raise WrongUse(f"--measure {name}: name one of {', '.join(known)}{why}")
     return "" if name == "time" else name
 

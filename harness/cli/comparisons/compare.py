@@ -217,7 +217,7 @@ def bisect(options: BisectOptions) -> None:
     first, network = sides[listed[0]], f"networks={options.network}"
     plan = _prepare(options.request(first, sides[listed[-1]], network), options.allow_dirty)
     bisection.refuse_several(plan.suite, [each for each in plan.trials if each.side == "A"])
-    name = bisection.measure_of(options.measure, plan.suite)
+    name = bisection.measure_of(options.measure, plan.suite, calls.QUANTILES)
     if options.dry_run:
         from harness.cli.plan_table import print_plan
         from harness.cli.progress import count

@@ -148,11 +148,11 @@ def test_a_search_by_p99_says_so():
 
 @pytest.mark.parametrize(("name", "mode", "answer"), [
     ("time", "training", ""), ("time", "inference", ""), ("p99", "inference", "p99"),
-    ("p99", "training", "--measure p99: name one of time; p50 and p99 are those of calls in inference"),
+    ("p99", "training", "--measure p99: name one of time; only calls of inference have p50 and p99"),
     ("p90", "inference", "--measure p90: name one of time, p50, p99")])
 def test_a_measure_belongs_to_the_suites_mode(name, mode, answer):
     try:
-        found = measure_of(name, Suite(mode=mode))
+        found = measure_of(name, Suite(mode=mode), ("p50", "p99"))
     except WrongUse as wrong:
         found = str(wrong)
     assert found == answer
