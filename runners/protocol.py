@@ -109,6 +109,12 @@ class Runner:
     def loss(self):
         """Return the mean loss of the last step's batch before its update, of this process."""
 
+    def prepare_reading(self):
+        """Begin, in another thread, what the first `parameters` needs; the first step runs beside.
+
+        A framework that compiles a program to read them compiles it here.
+        """
+
     def parameters(self):
         """Return the present parameters by full name. Used in checks and records only."""
 

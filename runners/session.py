@@ -146,6 +146,7 @@ class Session:
         if self.proving != (samples, residence):
             self._feed_repeated(*samples, residence=residence)
         if self.first_seconds is None and self.task.device == "cuda":
+            self.runner.prepare_reading()
             # Whole rounds of the ring, so that the same batch comes next.
             windows = [timed_run(self.runner, 1) for _ in range(FIRST_ROUNDS * self.batches)]
             self.first_seconds = sum(stop - start for start, stop in windows)

@@ -10,6 +10,7 @@ several devices the same step runs in `jax.shard_map` on each one's part of the 
 import importlib.metadata
 import os
 from functools import partial
+from threading import Thread
 
 import jax
 import jax.numpy as jnp
@@ -157,6 +158,14 @@ class Runner(protocol.Runner):
             # np.mean of JAX's own array would compile.
             return float(np.asarray(self.last_loss).mean())
         return float(np.mean([shard.data for shard in self.last_loss.addressable_shards]))
+
+    def prepare_reading(self):
+        if self._turns_on_device():
+            arrays, axes = out_of_order(self._with_order(self.state["parameters"]))
+            # The next step overwrites the arrays: a program needs only what describes them.
+            described = {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=each.sharding)
+                         for name, each in arrays.items()}
+            Thread(target=lambda: transposed_by.lower(described, axes).compile()).start()
 
     def parameters(self):
         return self._canonical(self.state["parameters"])
@@ -348,16 +357,20 @@ class Runner(protocol.Runner):
 
 
 def transposed(arrays):
-    """Transpose arrays by name, each given with its axes, on their device.
+    """Transpose arrays by name, each given with its axes, on their device."""
+    found = {name: array for name, (array, _) in arrays.items()}
+    moved, axes = out_of_order(arrays)
+    return {**found, **transposed_by(moved, axes)} if axes else found
+
+
+def out_of_order(arrays):
+    """Return the arrays by name that must be transposed, and the axes of each by name.
 
     Those that lie in order already are left out: each further array takes time to compile.
     """
     axes = tuple((name, tuple(map(int, order))) for name, (_, order) in arrays.items()
                  if (np.diff(order) < 0).any())
-    found = {name: array for name, (array, _) in arrays.items()}
-    if not axes:
-        return found
-    return {**found, **transposed_by({name: found[name] for name, _ in axes}, axes)}
+    return {name: arrays[name][0] for name, _ in axes}, axes
 
 
 @partial(jax.jit, static_argnums=1)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 from pathlib import Path
 
 import jax
@@ -156,8 +157,34 @@ class StaleOnDevice(Stale):
         return True
 
 
+class Prepared(TurnsOnDevice):
+    """Counts among its settings what reading compiles after a preparation beside a first step."""
+
+    def __init__(self, task):
+        jax.clear_caches()  # the process may have run another test
+        super().__init__(task)
+        rows = [1, task.batch * task.devices]
+        self.feed(np.ones(rows + list(task.network["input_shape"]), np.float32),
+                  np.zeros(rows + list(task.network["target_shape"]), np.int32), "device")
+        self.prepare_reading()
+        self.step()
+        for thread in set(threading.enumerate()) - {threading.current_thread()}:
+            if not thread.daemon:
+                thread.join()
+        compiled = []
+        jax.monitoring.register_event_duration_secs_listener(
+            lambda event, *_, **__: compiled.append(event))
+        self.parameters()
+        found = sum("backend_compile" in event for event in compiled)
+        self.settings = [*self.settings, f"compiled {found}"]
+
+
 class Programs(TurnsOnDevice):
     """Says, when its copies are asked for, how many programs turn its parameters."""
+
+    def __init__(self, task):
+        jax.clear_caches()  # the process may have run another test
+        super().__init__(task)
 
     def copies(self):
         found = super().copies()

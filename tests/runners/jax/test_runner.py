@@ -2,6 +2,8 @@
 
 import pytest
 
+import networks
+from tests.conftest import TASK
 from tests.slow import slow
 
 
@@ -26,6 +28,15 @@ def test_gradients_sent_in_two_parts_are_the_same(verdict, network):
 def test_parameters_that_the_device_turns_are_the_same(verdict, network, several):
     found = verdict("jax", network, fault="TurnsOnDevice", **several)
     assert (found.verdict, found.reason) == ("same", "")
+
+
+@pytest.mark.parametrize("several", [{}, {"devices": 2, "strategy": "all_reduce"}])
+def test_reading_the_parameters_compiles_nothing_after_it_was_prepared(worker_for, several):
+    task = {**TASK, **several}
+    with worker_for("jax", "Prepared", task) as worker:
+        worker.ask("hello", 300)
+        built = worker.ask("build", 300, network=networks.get("tiny_cnn").to_json(), batch=4, **task)
+    assert built["settings"][-1] == "compiled 0"
 
 
 def test_one_program_turns_the_parameters_of_all_devices_and_a_stale_device_shows(verdict):
