@@ -42,8 +42,11 @@ def ratios(rows: pd.DataFrame, labels: list[str], names: tuple[str, str]) -> Fig
 
 
 @style.styled
-def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str) -> Figure:
-    """Draw the rows of `track.read`: a panel a workload, and its changes in colours."""
+def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str, unit: str) -> Figure:
+    """Draw the rows of `track.read`: a panel a workload, and its changes in colours.
+
+    `unit` is what is timed: a mini-batch or a call.
+    """
     workloads = list(dict.fromkeys(rows["workload"]))
     figure, panels = style.panels(len(workloads))
     place = {release: number for number, release in enumerate(releases)}
@@ -67,7 +70,7 @@ def timeline(rows: pd.DataFrame, releases: Sequence[str], base: str) -> Figure:
                for word, label in ((SLOWER, "slower than the release before"),
                                    (FASTER, "faster"), (NO_DIFFERENCE, "no difference seen"))]
     handles.append(Line2D([], [], color=INK, marker="x", linestyle="", label="not compared"))
-    style.finish(figure, f"Time per mini-batch over that of {base}", handles)
+    style.finish(figure, f"Time per {unit} over that of {base}", handles)
     return figure
 
 

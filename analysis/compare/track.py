@@ -14,13 +14,13 @@ from typing import Any
 import pandas as pd
 from packaging.version import InvalidVersion, Version
 
-from analysis.compare import plot, verdicts
-from analysis.compare.comparison import labels, ratio_text
+from analysis.compare import calls, plot, verdicts
+from analysis.compare.comparison import measure_labels, ratio_text
 from analysis.compare.verdicts import NOT_COMPARED, SLOWER, NotComparable
 from analysis.display import page, provenance
 from analysis.display.page import Page, Section, Text, tabled
 from analysis.records import reader
-from analysis.records.reader import Campaign
+from analysis.records.reader import Campaign, infers
 from analysis.statistics import bootstrap
 from analysis.statistics.bootstrap import Estimate, Times
 from analysis.trials import summary
@@ -28,9 +28,12 @@ from analysis.trials import summary
 COLUMNS = ["workload", "release", "ratio", "ratio_low", "ratio_high", "before", "change",
            "change_low", "change_high", "verdict", "reason"]
 HOW_TO_READ = (
-    "The ratio is a release's time per mini-batch over that of the base. The change compares a "
+    "The ratio is a release's time per {unit} over that of the base. {calls}The change compares a "
     "release with the one before it. Its interval resamples processes, and all such intervals hold "
     "together with 95 % confidence. A release is slower if its whole interval lies above 1.")
+OF_CALLS = (
+    "p50 and p99 have timelines of their own: a process's median call, and the time that 1 % of "
+    "its calls exceed. ")
 
 Pair = tuple[list[Times], list[Times]]  # the times of a release, and of the base beside it
 
@@ -61,10 +64,11 @@ def read(folder: Path, absent: Sequence[str] = ()) -> Timeline:
     found = [verdicts.compare(a, b).assign(campaign=number)
              for number, (_, a, b) in enumerate(pairs)]
     table = pd.concat(found, ignore_index=True)
-    table["workload"] = labels(table)
+    measured = calls.measures(table)
+    measured["workload"] = measure_labels(table, measured)
     first = next((release for release in table["release_a"] if pd.notna(release)), bases[0])
     rows = [_history(str(workload), group, str(first), campaigns)
-            for workload, group in table.groupby("workload", sort=False)]
+            for workload, group in measured.groupby("workload", sort=False)]
     return Timeline(bases[0], _with_changes(rows), campaigns, absent)
 
 
@@ -106,9 +110,16 @@ def _history(workload: str, group: pd.DataFrame, base: str, campaigns: Sequence[
             **{key: row[key] for key in ("workload", "ratio", "ratio_low", "ratio_high")},
             "release": _release(row, campaigns[row["campaign"]]),
             "verdict": "" if measured else NOT_COMPARED, "reason": row["reason"],
-            "pair": tuple(summary.times_of(campaign, row[f"trial_{side}"]) for side in "ba")
+            "pair": tuple(_times(campaign, row[f"trial_{side}"], row["measure"]) for side in "ba")
             if measured else None})
     return sorted(rows, key=lambda row: order(str(row["release"])))
+
+
+def _times(campaign: Campaign, trial: str, measure: str) -> list[Times]:
+    """Return a trial's times per step or call, or one quantile of its calls, by process."""
+    if measure:
+        return calls.of_processes(campaign, trial)[measure]
+    return summary.times_of(campaign, trial)
 
 
 def _release(row: "pd.Series[Any]", campaign: Campaign) -> str:
@@ -140,8 +151,13 @@ def _change(new: Pair | None, old: Pair | None, confidence: float) -> Estimate:
     return bootstrap.ratio(times, base, confidence=confidence)
 
 
+def _is_of_calls(timeline: Timeline) -> bool:
+    return any(infers(trial) for campaign in timeline.campaigns for trial in campaign.trials)
+
+
 def _page(timeline: Timeline) -> Page:
-    rows, meta = timeline.rows, timeline.campaigns[-1].meta
+    rows, meta, of_calls = timeline.rows, timeline.campaigns[-1].meta, _is_of_calls(timeline)
+    unit = "call" if of_calls else "mini-batch"
     releases = sorted(rows["release"].unique(), key=order)
     table = pd.DataFrame({
         "workload": rows["workload"], "release": rows["release"],
@@ -152,10 +168,11 @@ def _page(timeline: Timeline) -> Page:
     return Page(f"{timeline.base.partition('==')[0]} from {releases[0]} to {releases[-1]}", [
         Text(f"{headline(timeline)} The base is {timeline.base}."),
         *(Text(each) for each in timeline.absent),
-        page.Figure("track", partial(plot.timeline, rows, releases, timeline.base)),
+        page.Figure("track", partial(plot.timeline, rows, releases, timeline.base, unit)),
         page.Table(table),
         *tabled("Not compared, and why", refused),
-        Section("How to read it", [Text(HOW_TO_READ)]),
+        Section("How to read it", [
+            Text(HOW_TO_READ.format(unit=unit, calls=OF_CALLS * of_calls))]),
         Section("Where the numbers come from",
                 [*provenance.concerns(meta), page.Facts(provenance.facts(meta))]),
     ])

@@ -1,6 +1,7 @@
 """Calls of two sides in inference: a change of the slowest 1 % has a verdict of its own, and all verdicts hold together."""
 
 import gzip
+import itertools
 import json
 import re
 import shutil
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare import calls, comparison, outcome, report, verdicts
+from analysis.compare import calls, comparison, outcome, report, track, verdicts
 from analysis.compare.calls import TOO_FEW_CALLS
 from analysis.compare.releases import read_range
 from analysis.compare.report import Comparison
@@ -45,14 +46,21 @@ def draw(seed, count, spread=0.01):
 
 @pytest.fixture
 def campaign(draw_records, tmp_path):
-    """Write a campaign of one engine: each process's calls are drawn, and then changed."""
-    def make(name, change=as_they_are, count=1000, processes=5, networks=("resnet56",), first=0):
+    """Write a campaign of one engine: each process's calls are drawn, and then changed.
+
+    With `sides` it is a live comparison: releases by side, of which B's calls are changed.
+    """
+    def make(name, change=as_they_are, count=1000, processes=5, networks=("resnet56",), first=0, sides=None):
         made = draw_records(networks=())
         lines = ["trial,process,window,first,nanoseconds"]
-        for place, network in enumerate(networks):
-            trial = made.add_trial("pytorch", network, 16, mode="inference", processes=processes)
+        of_sides = [{"side": side, "release": release} for side, release in (sides or {}).items()] or [{}]
+        if sides:
+            made.meta.update(comparison={"repeats": 1, **{side.lower(): f"pytorch=={release}" for side, release in sides.items()}})
+        for place, (network, of_side) in enumerate(itertools.product(networks, of_sides)):
+            trial = made.add_trial("pytorch", network, 16, mode="inference", processes=processes, **of_side)
             for process in range(processes):
-                mine = change(draw([first, place, process], count))
+                mine = draw([first, place, process], count)
+                mine = mine if of_side.get("side") == "A" else change(mine)
                 windows = [row for row in made.windows_of(trial) if row["process"] == process]
                 for row in windows:
                     row.update(step_seconds=mine.mean(), seconds=mine.mean() * row["steps"])
@@ -78,6 +86,20 @@ def compared(campaign):
         sides = [verdicts.recorded(reader.read(folder)) for folder in folders]
         return Comparison(verdicts.compare(*sides), *sides, rules or Rules())
     return make
+
+
+def test_a_timeline_has_quantiles_of_calls_and_names_the_release_whose_slowest_calls_became_slower(campaign, tmp_path):
+    changes = {"2.10.0": as_they_are, "2.11.0": slowest(1.5), "2.12.0": slowest(1.5)}
+    for first, (release, change) in enumerate(changes.items()):
+        campaign(f"t/{release}", change, first=first, sides={"A": "2.9.0", "B": release}, processes=8)
+    timeline = track.read(tmp_path / "t")
+    assert timeline.rows["workload"].unique().tolist() == ["resnet56, batch 16", "resnet56, batch 16, p50", "resnet56, batch 16, p99"]
+    (row,) = timeline.regressions.to_dict("records")
+    assert (row["workload"], row["release"], row["before"]) == ("resnet56, batch 16, p99", "2.11.0", "2.10.0")
+    assert row["change_low"] <= 1.5 <= row["change_high"]
+    track.write(timeline, tmp_path / "t")
+    text = (tmp_path / "t" / "track.md").read_text()
+    assert "time per call over that of the base" in text and "p50 and p99 have timelines of their own" in text
 
 
 @pytest.mark.parametrize(("change", "found"), [
