@@ -14,6 +14,7 @@ TIME_UNITS: Units = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BYTE_UNITS: Units = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 FLOPS_UNITS: Units = (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6))
 JOULE_UNITS: Units = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
+NEAR_ONE = 0.1
 ENDS = ("", "_low", "_high")  # of a column's name: its value, and the ends of its interval
 
 
@@ -26,6 +27,22 @@ def number(value: Any) -> str:
         return f"{value:g}"
     rounded = float(f"{value:.2e}")
     return f"{rounded:,.{max(0, 2 - int(np.floor(np.log10(abs(rounded)))))}f}"
+
+
+def ratio(value: float, low: float, high: float) -> str:
+    """Write a ratio and its interval; near 1 with three decimals: 1.003 (1.001 to 1.005)."""
+    write = _decimals if abs(value - 1) < NEAR_ONE else number
+    return f"{write(value)} ({write(low)} to {write(high)})"
+
+
+def ratio_span(low: float, high: float) -> str:
+    """Write the interval of a ratio; near 1 with three decimals: 0.997 to 1.002."""
+    write = _decimals if max(abs(low - 1), abs(high - 1)) < NEAR_ONE else number
+    return f"{write(low)} to {write(high)}"
+
+
+def _decimals(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def span(low: float, high: float) -> str:

@@ -38,16 +38,32 @@ def apply(rows: pd.DataFrame, meta: Mapping[str, Any]) -> pd.DataFrame:
     rows = rows.copy()
     measured = rows[rows["status"] == "ok"]
     for index, row in zip(measured.index, measured.to_dict("records"), strict=True):
-        peak = peak_of(row, meta)
+        peak, share = peak_of(row, meta), 0.0
         if peak:
-            flops = row["flops_per_step"] / row["devices"]
-            rows.loc[index, "mfu"] = flops / row["step_seconds"] / peak
+            share = row["flops_per_step"] / row["devices"] / row["step_seconds"] / peak
+            rows.loc[index, "mfu"] = share
         faults = [*_beyond_peak(row, meta), *_beyond_devices(row, rows, meta),
                   *_beyond_link(row, meta)]
         if faults:
             rows.loc[index, "verified"] = "no"
             rows.loc[index, "reason"] = "; ".join([*faults, *filter(None, [row["reason"]])])
+        elif share > 1:
+            remark = _above_peak(row, share)
+            rows.loc[index, "reason"] = "; ".join(filter(None, [row["reason"], remark]))
     return rows
+
+
+def _above_peak(row: Mapping[Any, Any], share: float) -> str:
+    """Say why a row that is not refused exceeds its precision's peak."""
+    counted = row["flops_per_step"] / row["devices"]
+    least = least_flops(row["network"], row["batch"], row.get("mode", "")) or counted
+    if least < counted:
+        return ("above the peak: operations are counted for direct convolutions; FFT and Winograd "
+                "need fewer")
+    if share * row["step_seconds"] / _slow_end(row) > PEAK_MARGIN:
+        return f"above the {row['precision']} peak: {WIDER[row['precision']]} reaches more here"
+    return ("above the measured peak, but its interval reaches the peak's margin of "
+            f"{100 * (PEAK_MARGIN - 1):.0f} %")
 
 
 def peak_of(row: Mapping[Any, Any], meta: Mapping[str, Any], precision: str = "") -> float | None:

@@ -18,6 +18,8 @@ from analysis.display.numbers import (
     best_unit,
     cell,
     number,
+    ratio,
+    ratio_span,
     span,
 )
 from analysis.display.ranking import (
@@ -238,13 +240,14 @@ def _verdict(speeds: pd.DataFrame) -> str:
     equal = speeds[speeds["verdict"] == NO_DIFFERENCE]
     if len(equal):
         # How much they may differ: 2 % and a factor of 2 are not the same answer.
-        ranges = [f"{span(1 / row['relative_speed_high'], 1 / row['relative_speed_low'])} times "
-                  f"as fast as {row['contestant']}" for _, row in equal.iterrows()]
+        ranges = [f"{ratio_span(1 / row['relative_speed_high'], 1 / row['relative_speed_low'])} "
+                  f"times as fast as {row['contestant']}" for _, row in equal.iterrows()]
         return f"{NO_DIFFERENCE}: {names[0]} {', '.join(ranges)}"
     if TOO_FEW in set(speeds["verdict"]):
         return TOO_FEW
     value, low, high = speeds.iloc[1][ranking.SPEEDS]
-    return f"{names[0]} {number(1 / value)} times ({span(1 / high, 1 / low)}) as fast as {names[1]}"
+    times = ratio(1 / value, 1 / high, 1 / low)
+    return f"{names[0]} {times} times as fast as {names[1]}"
 
 
 def _speeds(speeds: pd.DataFrame) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pandas as pd
 
 from analysis.display import palette, ranking
-from analysis.display.numbers import number, percent, span
+from analysis.display.numbers import number, percent, ratio, span
 from analysis.records.reader import Campaign, infers
 from analysis.site.grids import Published
 from analysis.statistics import bootstrap
@@ -285,8 +285,8 @@ def _answer(cells: Sequence[Cell]) -> str:
         close = [cell.framework for cell in ranked[1:] if cell.state != ranking.SLOWER]
         return f"No proven winner: {best.framework} against {', '.join(close)}."
     low, high = second.ends or (second.share, second.share)
-    return (f"{best.framework} is the fastest: {number(1 / second.share)} "
-            f"({span(1 / high, 1 / low)}) times as fast as {second.framework}.")
+    times = ratio(1 / second.share, 1 / high, 1 / low)
+    return f"{best.framework} is the fastest: {times} times as fast as {second.framework}."
 
 
 def _by_rate(cells: Iterable[Cell]) -> list[Cell]:

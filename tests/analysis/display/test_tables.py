@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.display import ranking
-from analysis.display.numbers import TIME_UNITS, best_unit, number
+from analysis.display.numbers import TIME_UNITS, best_unit, number, ratio, ratio_span
 from analysis.records import reader
 from analysis.report import tables
 from analysis.trials import summary
@@ -41,8 +41,21 @@ def test_the_answer_names_the_faster_framework_with_an_interval(made, tmp_path):
     assert list(answer.columns) == ["network", "batch", "pytorch (ms)", "tensorflow (ms)", "verdict"]
     (row,) = answer.to_dict("records")
     assert (row["network"], row["batch"]) == ("alexnet_cifar", 128)
-    assert row["verdict"].startswith("tensorflow 1.1") and row["verdict"].endswith(") as fast as pytorch")
+    assert row["verdict"].startswith("tensorflow 1.1") and row["verdict"].endswith(") times as fast as pytorch")
     assert ranking.throughout(rows) == "1 device, cpu, 2 threads, fp32, stock tier, batches already on the device"
+
+
+@pytest.mark.parametrize(("found", "words"), [
+    ((1.0034, 1.0011, 1.0058), "1.003 (1.001 to 1.006)"), ((1.046, 1.0421, 1.154), "1.046 (1.042 to 1.154)"),
+    ((1.1234, 1.0734, 1.35), "1.12 (1.07 to 1.35)"), ((12.34, 11.1, 13.0), "12.3 (11.1 to 13.0)"),
+])
+def test_a_ratio_near_1_and_its_interval_have_three_decimals(found, words):
+    assert ratio(*found) == words
+
+
+@pytest.mark.parametrize(("found", "words"), [((0.9962, 1.0001), "0.996 to 1.000"), ((0.884, 1.06), "0.884 to 1.06")])
+def test_an_interval_near_1_has_three_decimals(found, words):
+    assert ratio_span(*found) == words
 
 
 def test_equal_frameworks_are_not_ranked(draw_records, tmp_path):

@@ -38,7 +38,7 @@ INTERRUPTED = {
     "h200-fcn5-host-2026-11-21",
     "h200x4-strategies-nine-2026-11-22", "h200x4-strategies-nine-p2p-off-2026-11-22",
     "h100x4-scaling-tuned-2026-11-28", "h200-transformers-2026-11-23", "h200-transformers-2026-11-24",
-    "h200-attention-2026-11-23", "h200-stock-fp32-2026-11-28", "h200-stock-tf32-2026-11-28"}
+    "h200-attention-2026-11-23", "h200-stock-fp32-2026-11-29", "h200-stock-tf32-2026-11-28"}
 PUBLISHED = [folder for folder in recorded.folders() if (folder / "campaign.json").exists() or ((folder / "study.json").exists()
              and any(kind in folder.name for kind in ("-links-", "-attention-")))]
 
