@@ -110,9 +110,9 @@ class Runner:
         """Return the mean loss of the last step's batch before its update, of this process."""
 
     def prepare_reading(self):
-        """Begin, in another thread, what the first `parameters` needs; the first step runs beside.
+        """Start a thread that compiles what the first call of `parameters` would compile.
 
-        A framework that compiles a program to read them compiles it here.
+        The first training step runs at the same time. Most frameworks compile nothing to read them.
         """
 
     def parameters(self):
