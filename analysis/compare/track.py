@@ -64,7 +64,7 @@ def read(folder: Path, absent: Sequence[str] = ()) -> Timeline:
     found = [verdicts.compare(a, b).assign(campaign=number)
              for number, (_, a, b) in enumerate(pairs)]
     table = pd.concat(found, ignore_index=True)
-    measured = calls.measures(table)
+    measured = pd.concat([calls.measures(table), _too_few_calls(table)])
     measured["workload"] = measure_labels(table, measured)
     first = next((release for release in table["release_a"] if pd.notna(release)), bases[0])
     rows = [_history(str(workload), group, str(first), campaigns)
@@ -113,6 +113,15 @@ def _history(workload: str, group: pd.DataFrame, base: str, campaigns: Sequence[
             "pair": tuple(_times(campaign, row[f"trial_{side}"], row["measure"]) for side in "ba")
             if measured else None})
     return sorted(rows, key=lambda row: order(str(row["release"])))
+
+
+def _too_few_calls(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row, as `calls.measures`, for each quantile that too few calls show."""
+    found = [table[table[f"{prefix}verdict"] == calls.TOO_FEW_CALLS].assign(
+        measure=name, verdict=NOT_COMPARED, reason=calls.TOO_FEW_CALLS,
+        **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), float("nan")))
+        for name, prefix in calls.prefixes(table).items()]
+    return pd.concat(found) if found else table.iloc[:0].assign(measure="")
 
 
 def _times(campaign: Campaign, trial: str, measure: str) -> list[Times]:

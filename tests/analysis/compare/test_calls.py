@@ -102,6 +102,15 @@ def test_a_timeline_has_quantiles_of_calls_and_names_the_release_whose_slowest_c
     assert "time per call over that of the base" in text and "p50 and p99 have timelines of their own" in text
 
 
+def test_a_timeline_says_where_too_few_calls_show_a_quantile(campaign, tmp_path):
+    for first, (release, count) in enumerate({"2.10.0": 1000, "2.11.0": 200}.items()):
+        campaign(f"t/{release}", first=first, sides={"A": "2.9.0", "B": release}, count=count)
+    rows = track.read(tmp_path / "t").rows
+    refused = rows[rows["verdict"] == NOT_COMPARED]
+    assert refused[["workload", "release", "reason"]].to_numpy().tolist() == [["resnet56, batch 16, p99", "2.11.0", TOO_FEW_CALLS]]
+    assert rows[rows["workload"].str.endswith("p99")]["release"].tolist() == ["2.9.0", "2.10.0", "2.11.0"]
+
+
 @pytest.mark.parametrize(("change", "found"), [
     (as_they_are, [NO_DIFFERENCE] * 3),
     (slowest(1.4), [NO_DIFFERENCE, NO_DIFFERENCE, SLOWER]),
