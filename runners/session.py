@@ -16,7 +16,7 @@ from runners import resources
 from runners.arrays import Archive, copied, in_threads, mapped, save, shares
 from runners.arrays import batches as batches_of
 from runners.comparisons import Comparisons, apart, hash_of
-from runners.protocol import Different, Part, Runner, Task, Unsupported, timed_run
+from runners.protocol import Different, Part, Runner, Task, Unsupported, clock, timed_run
 
 # Parts of training from image files: the loader alone, loader and step, the step alone.
 FROM_FILES = ("loader", "files", "step")
@@ -143,13 +143,16 @@ class Session:
         Without a file they are the weights that a step of a kept play left; `compare` names the
         play. What `compare` asks for is saved instead of the parameters.
         """
+        first, began = self.first_seconds is None and self.task.device == "cuda", clock()
         if self.proving != (samples, residence):
             self._feed_repeated(*samples, residence=residence)
-        if self.first_seconds is None and self.task.device == "cuda":
+        if first:
             self.runner.prepare_reading()
             # Whole rounds of the ring, so that the same batch comes next.
-            windows = [timed_run(self.runner, 1) for _ in range(FIRST_ROUNDS * self.batches)]
-            self.first_seconds = sum(stop - start for start, stop in windows)
+            for _ in range(FIRST_ROUNDS * self.batches):
+                timed_run(self.runner, 1)
+            # With the first feed, for which frameworks allocate the device's memory.
+            self.first_seconds = clock() - began
         # Train until batch `start` is next: feeding a ring takes longer. Loading undoes the steps.
         while self.next_batch != start:
             self._train_one_step()
