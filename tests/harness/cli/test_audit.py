@@ -33,12 +33,12 @@ SUITE = {"frameworks": "reference", "networks": ["tiny_fcn", "tiny_lstm"], "batc
          "interpreters": {"reference": sys.executable}}
 KINDS = (".csv", ".json", ".md", ".html", "")  # the last is SHA256SUMS
 INTERRUPTED = {
-    "h200-inference-2026-11-26", "h200x2-model-parallel-2026-11-26", "h200-reference-ratio-resnet50-2026-11-28",
+    "h200-inference-2026-11-26", "h200x2-model-parallel-2026-11-26",
     "h200x2-scaling-tensorflow-2026-11-26", "h200x2-scaling-tuned-tensorflow-2026-11-28",
     "h200-fcn5-host-2026-11-21",
     "h200x4-strategies-nine-2026-11-22", "h200x4-strategies-nine-p2p-off-2026-11-22",
     "h100x4-scaling-tuned-2026-11-28", "h200-transformers-2026-11-23", "h200-transformers-2026-11-24",
-    "h200-attention-2026-11-23", "h200-stock-fp32-2026-11-29", "h200-stock-tf32-2026-11-28"}
+    "h200-attention-2026-11-23", "h200-stock-tf32-2026-11-28"}
 PUBLISHED = [folder for folder in recorded.folders() if (folder / "campaign.json").exists() or ((folder / "study.json").exists()
              and any(kind in folder.name for kind in ("-links-", "-attention-")))]
 

@@ -21,7 +21,7 @@ KINDS = (
     "bisect-jax-0.10.2-cpu-2026-11-21", "calibration-jax-0.10.2-cpu-2026-11-21", "compare-jax-0.9.2-0.10.2-cpu-2026-11-21",
     "cpu-accuracy-2026-11-24", "cpu-inference-resnet50-2026-11-25", "cpu-links-2026-11-21", "cpu-strategies-2026-11-21",
     "h200-convolutions-2026-11-21", "h200-stock-2026-11-24", "h200-gemm-2026-11-21", "h200-layers-2026-11-21",
-    "h200-stock-explained-2026-11-24", "h200-reference-ratio-lstm32-2026-11-28", "proof-h200-2026-11-25",
+    "h200-stock-explained-2026-11-24", "h200-reference-ratio-lstm32-2026-11-29", "proof-h200-2026-11-25",
     "verify-2026-11-21", LATE.name)
 
 
