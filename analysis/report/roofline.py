@@ -57,12 +57,17 @@ class Limit:
 
 
 def of_trial(trial: Mapping[Any, Any], meta: Mapping[str, Any]) -> Limit | None:
-    """Return the limit of a trial's step on one device; None without a peak or a known network."""
+    """Return the limit of a trial's step on one device; None without a peak or a known network.
+
+    A call in inference is a step of forward stages only.
+    """
     flops, bandwidth = plausibility.peak_of(trial, meta), bandwidth_of(trial, meta)
     network = networks.known(trial["network"])
     if not flops or not bandwidth or not network:
         return None
     stages = work.stages(network, int(trial["batch"]), ELEMENT_BYTES[trial["precision"]])
+    if trial.get("mode") == "inference":
+        stages = [stage for stage in stages if stage.phase == "forward"]
     times = [(stage, stage.flops / flops, stage.bytes / bandwidth) for stage in stages]
     return Limit(sum(compute for _, compute, memory in times if compute >= memory),
                  sum(memory for _, compute, memory in times if memory > compute),
@@ -125,7 +130,7 @@ def figure(limits: pd.DataFrame) -> Figure:
     figure, axes = style.bars(ranking.labels(limits))
     style.stack(axes, parts, COLOURS)
     axes.set_xlim(0, 100)
-    axes.set_xlabel("share of the time of a mini-batch (%)")
+    axes.set_xlabel(f"share of the time of a {ranking.unit_of_work(limits)} (%)")
     style.finish(figure, "Distance from the hardware limit, and what the rest is lost to")
     return figure
 

@@ -37,6 +37,16 @@ def test_each_stage_takes_its_operations_or_its_bytes_whichever_is_longer():
     assert 0 < moving.product_seconds < moving.seconds
 
 
+def test_a_call_in_inference_has_the_limit_of_its_forward_pass():
+    trial = {"network": "lenet5", "batch": 4, "precision": "fp32", "device_kind": "cpu", "threads": 1, "mode": "inference"}
+    peak = {"device_kind": "cpu", "threads": 1, "precision": "fp32", "flops": 1e6, "bytes_per_second": 1e15}
+    call = roofline.of_trial(trial, {"peaks": [peak]})
+    assert call.seconds == pytest.approx(roofline.work.flops_per_step(roofline.networks.get("lenet5"), 4, "inference") / 1e6)
+    assert call.seconds == call.product_seconds  # nothing is updated
+    step = roofline.of_trial({**trial, "mode": "training"}, {"peaks": [peak]})
+    assert step.seconds > 2 * call.seconds
+
+
 def test_the_limit_and_what_was_lost_are_the_whole_step(h200):
     found = roofline.by_trial(h200, summary.summarise(h200))
     assert found["framework"].tolist() == ["pytorch", "jax"]  # what the audit refused has no place beside them
