@@ -30,6 +30,7 @@ from rich.table import Table
 
 import networks
 from analysis.records import manifest, reader
+from analysis.records.columns import RATIO_COLUMNS
 from analysis.statistics import bootstrap
 from analysis.trials import effort, summary
 from harness.campaign import campaign
@@ -62,12 +63,9 @@ RUNNERS = {"onnxruntime": "onnxruntime_session"}
 NETWORKS = {"lstm32": ("lstm", "--words", "32"), "lstm64": ("lstm", "--words", "64")}
 # A row should be at least so many times as fast as its loop.
 LEAST = 0.98
-SLOWER, AS_FAST = "slower than its loop", "as fast as its loop"
+SLOWER, AS_FAST = "slower than its loop", "not slower than its loop"
 NOT_TOLD = f"too noisy to tell: its interval holds {LEAST}"
 WINDOWS = ("trial", "process", "window", "steps", "seconds", "reason")
-RATIOS = ("network", "batch", "framework", "release", "tier", "precision", "device_kind",
-          "loop_seconds", "seconds", "ratio", "ratio_low", "ratio_high", "processes", "verified",
-          "verdict", "reason")
 LIMIT_SECONDS = 900
 GETTING_READY = ("starting", "building", "proving")
 # As dlbench's workers: a framework that takes all of the GPU's memory leaves none for the others.
@@ -261,7 +259,7 @@ def main(words: Sequence[str] | None = None) -> int:
         raw = times(folder)
         (folder / "raw_times.json").write_text(json.dumps(raw, indent=1))
         found = ratios(folder, raw)
-        append(folder / "reference_ratios.csv", found, RATIOS)
+        append(folder / "reference_ratios.csv", found, tuple(RATIO_COLUMNS))
         manifest.write_manifest(folder)
     except (WrongUse, networks.UnknownNetwork) as error:
         print(f"reference_ratio: {error}", file=sys.stderr)
@@ -320,7 +318,7 @@ def ratios(folder: Path, raw: Mapping[str, Mapping[str, Any]]) -> list[dict[str,
         theirs, ours = ([np.array(each) for each in raw[row["trial"]][side]]
                         for side in ("loop", "ours"))
         failed = raw[row["trial"]]["reasons"]
-        line = {**{key: row[key] for key in RATIOS if key in row}, "tier": row["tuning"],
+        line = {**{key: row[key] for key in RATIO_COLUMNS if key in row}, "tier": row["tuning"],
                 "reason": row["reason"] if row["status"] != "ok" else "; ".join(failed[:1])}
         if ours and theirs:
             line |= _ratio(theirs, ours)

@@ -100,6 +100,11 @@ ACCURACY_COLUMNS: Mapping[str, type] = {
 ANSWER_COLUMNS: Mapping[str, type] = {
     "trial": str, "process": int, "sample": int, "label": int, "answer": int, "reference": int,
 }
+# Of reference_ratios.csv, which scripts/reference_ratio.py writes.
+RATIO_COLUMNS: Mapping[str, type] = {
+    "network": str, "batch": int, "framework": str, "release": str, "tier": str, "precision": str,
+    "device_kind": str, "loop_seconds": float, "seconds": float, "ratio": float, "ratio_low": float,
+    "ratio_high": float, "processes": int, "verified": str, "verdict": str, "reason": str}
 TABLES = {"processes": PROCESS_COLUMNS, "windows": WINDOW_COLUMNS, "counters": COUNTER_COLUMNS,
           "kernels": KERNEL_COLUMNS, "operators": KERNEL_COLUMNS, "phases": PHASE_COLUMNS,
           "network": NETWORK_COLUMNS, "latencies": LATENCY_COLUMNS,

@@ -187,7 +187,8 @@ def _tables(derived: Derived) -> dict[str, pd.DataFrame]:
              "memory": tables.memory(trials),
              "refused": tables.refused(trials),
              "remarks": tables.remarks(trials)}
-    more = {"settings": tiers.table(campaign, trials), "traffic": _traffic(campaign, trials),
+    more = {"loops": tables.loops(campaign, trials), "settings": tiers.table(campaign, trials),
+            "traffic": _traffic(campaign, trials),
             "latency": calls.latency(trials), "first_call": calls.first_call(campaign, trials),
             "requests": calls.requests(trials),
             "scenarios": calls.scenarios(trials, campaign.scenarios),

@@ -44,6 +44,9 @@ SECTIONS = (
     ("best", "Each framework at its best",
      "Each framework's fastest verified row of all tiers. Only this table compares across tiers.",
      ""),
+    ("loops", "Beside reference loops",
+     "A loop is written as the framework's own guides write it, without dlbench. Processes of both "
+     "sides took turns. A row should be at least 0.98 times as fast as its loop.", ""),
     ("settings", "What each tier sets", "Each worker reports its settings.", ""),
     ("to_target", "Time to accuracy",
      "Until {target} of the test part's labels are right: medians over seeds, with the least and "

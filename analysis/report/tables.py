@@ -33,8 +33,12 @@ from analysis.display.ranking import (
     contestants,
     marked,
 )
-from analysis.records.columns import STRENGTH
+from analysis.records.columns import RATIO_COLUMNS, STRENGTH
+from analysis.records.reader import Campaign
+from analysis.records.tables import read_table
 
+# What tells a row of reference_ratios.csv from the others.
+LOOP_OF = ["framework", "release", "network", "batch", "tier", "precision"]
 # Column of trials.csv: heading and units.
 TRAFFIC = {
     "payload_h2d_bytes_per_step": ("copied to the GPU", BYTE_UNITS),
@@ -162,6 +166,33 @@ def loading(trials: pd.DataFrame) -> pd.DataFrame:
         "from files / step": f"{row['from_files_seconds'] / row['step_alone_seconds']:.3g}",
         "verdict": row["bottleneck"],
         "pixels off (of 255)": number(row["pixel_error"])}, kept)
+
+
+def loops(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
+    """List the rows that took turns with a reference loop: both times, and the ratio of rates.
+
+    Empty where the campaign has no reference_ratios.csv. Raises BadRecords.
+    """
+    known = {tuple(row[name] for name in LOOP_OF): row
+             for row in read_table(campaign.folder / "reference_ratios.csv",
+                                   RATIO_COLUMNS).to_dict("records")}
+
+    def key(row: Any) -> tuple[Any, ...]:
+        return tuple(row["tuning" if name == "tier" else name] for name in LOOP_OF)
+
+    unit, scale = best_unit([row["seconds"] for row in known.values()], TIME_UNITS)
+
+    def cells(row: "pd.Series[Any]") -> dict[str, str]:
+        found = known[key(row)]
+        low, high = found["ratio_low"], found["ratio_high"]
+        return {f"loop ({unit})": number(found["loop_seconds"] / scale),
+                f"row ({unit})": number(found["seconds"] / scale),
+                "times as fast as its loop": ratio(found["ratio"], low, high)
+                if low == low else number(found["ratio"]),
+                "pairs": str(found["processes"]),
+                "verdict": "; ".join(filter(None, [found["verdict"], found["reason"]]))}
+
+    return ranking.table(trials, cells, [key(row) in known for row in trials.to_dict("records")])
 
 
 def traffic(trials: pd.DataFrame, checks: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
