@@ -232,10 +232,21 @@ def refused(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def remarks(trials: pd.DataFrame) -> pd.DataFrame:
-    """List remarks on ranked trials: failed processes, missing intervals, looser comparisons."""
-    kept = trials[(trials["verified"] == "yes") & (trials["reason"] != "")]
-    table = kept[GROUP].assign(framework=marked(trials)[kept.index],
-                               remark=kept["reason"])
+    """List remarks on ranked trials: failed processes, missing intervals, looser comparisons.
+
+    Those that all ranked rows share stand once, in a first line.
+    """
+    ranked = trials[trials["verified"] == "yes"]
+    said = [str(reason).split("; ") for reason in ranked["reason"]]
+    common = [text for text in said[0] if text and all(text in each for each in said)] \
+        if len(said) > 1 else []
+    table = ranked[GROUP].assign(framework=marked(trials)[ranked.index], remark=[
+        "; ".join(text for text in texts if text not in common) for texts in said])
+    table = table[table["remark"] != ""]
+    if common:
+        first = {column: "" for column in table} | {"network": "all ranked rows",
+                                                    "remark": "; ".join(common)}
+        table = pd.concat([pd.DataFrame([first]), table.astype(object)])
     return ranking.without_constants(table, trials)
 
 

@@ -170,6 +170,15 @@ def test_refused_and_failed_trials_are_listed_with_reasons(smoke, tmp_path):
     assert "unsupported" in tables.answer(rows, speeds)["pytorch (ms)"].tolist()
 
 
+def test_what_all_ranked_rows_share_is_said_once(made, tmp_path):
+    _, rows, _ = read(made, tmp_path)
+    rows = rows.assign(reason=["resumed; 1 of 2 windows throttled", "resumed"])
+    assert tables.remarks(rows)[["network", "framework", "remark"]].to_numpy().tolist() == [
+        ["all ranked rows", "", "resumed"], ["alexnet_cifar", "pytorch", "1 of 2 windows throttled"]]
+    assert tables.remarks(rows[:1])["remark"].tolist() == ["resumed; 1 of 2 windows throttled"]
+    assert tables.remarks(rows.assign(verified="no")).empty
+
+
 def test_many_contestants_are_listed_from_the_fastest_down(smoke, tmp_path):
     _, rows, speeds = read(smoke, tmp_path)
     listed = tables.listing(rows, speeds)
