@@ -50,7 +50,8 @@ class Session:
         self.comparisons = Comparisons()
         # The number of batches in the ring of `train`, and the next one.
         self.batches = self.next_batch = 0
-        # How long the network's first steps took, in which some frameworks compile.
+        # How long the first step took, in which some frameworks compile. On a GPU: the first feed
+        # and rounds of the ring.
         self.first_seconds = None
         self.parts = {}
         # The framework's own loader of files, while one is open.

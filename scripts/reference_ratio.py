@@ -61,10 +61,8 @@ TRAINED = ("pytorch", "jax", "tensorflow")
 RUNNERS = {"onnxruntime": "onnxruntime_session"}
 # Network: its loop's name, and the loop's arguments.
 NETWORKS = {"lstm32": ("lstm", "--words", "32"), "lstm64": ("lstm", "--words", "64")}
-# A row should be at least so many times as fast as its loop.
-LEAST = 0.98
 SLOWER, AS_FAST = "slower than its loop", "not slower than its loop"
-NOT_TOLD = f"too noisy to tell: its interval holds {LEAST}"
+NOT_TOLD = f"too noisy to tell: its interval holds {effort.OF_ITS_LOOP}"
 WINDOWS = ("trial", "process", "window", "steps", "seconds", "reason")
 LIMIT_SECONDS = 900
 GETTING_READY = ("starting", "building", "proving")
@@ -338,7 +336,9 @@ def _ratio(theirs: list[bootstrap.Times], ours: list[bootstrap.Times]) -> dict[s
 def _verdict(ratio: bootstrap.Estimate) -> str:
     """Judge by the whole interval. Without one, as of one process, the value decides."""
     low, high = (ratio.low, ratio.high) if ratio.has_interval else (ratio.value, ratio.value)
-    return SLOWER if high < LEAST else AS_FAST if low >= LEAST else NOT_TOLD
+    if high < effort.OF_ITS_LOOP:
+        return SLOWER
+    return AS_FAST if low >= effort.OF_ITS_LOOP else NOT_TOLD
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> Table:

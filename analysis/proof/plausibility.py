@@ -58,8 +58,8 @@ def _above_peak(row: Mapping[Any, Any], share: float) -> str:
     counted = row["flops_per_step"] / row["devices"]
     least = least_flops(row["network"], row["batch"], row.get("mode", "")) or counted
     if least < counted:
-        return ("above the peak: operations are counted for direct convolutions; FFT and Winograd "
-                "need fewer")
+        return ("above the peak: operations are counted for direct convolutions, while FFT and "
+                "Winograd need fewer")
     if share * row["step_seconds"] / _slow_end(row) > PEAK_MARGIN:
         return f"above the {row['precision']} peak: {WIDER[row['precision']]} reaches more here"
     return ("above the measured peak, but its interval reaches the peak's margin of "

@@ -4,6 +4,7 @@ Words in braces stand for what `analysis.report.report` finds in the records.
 """
 
 from analysis.statistics import bootstrap
+from analysis.trials import effort
 
 DRAWN = "with the weights that were drawn. A trained network's accuracy is another matter."
 TRAINED = "with the trained weights that the suite names for {}."
@@ -45,8 +46,9 @@ SECTIONS = (
      "Each framework's fastest verified row of all tiers. Only this table compares across tiers.",
      ""),
     ("loops", "Beside reference loops",
-     "A loop is written as the framework's own guides write it, without dlbench. Processes of both "
-     "sides took turns. A row should be at least 0.98 times as fast as its loop.", ""),
+     "A loop runs the same network without dlbench, as the framework's users write it. Processes "
+     "of both sides took turns. A row should be at least "
+     f"{effort.OF_ITS_LOOP} times as fast as its loop.", ""),
     ("settings", "What each tier sets", "Each worker reports its settings.", ""),
     ("to_target", "Time to accuracy",
      "Until {target} of the test part's labels are right: medians over seeds, with the least and "

@@ -189,7 +189,7 @@ def loops(campaign: Campaign, trials: pd.DataFrame) -> pd.DataFrame:
                 f"row ({unit})": number(found["seconds"] / scale),
                 "times as fast as its loop": ratio(found["ratio"], low, high)
                 if low == low else number(found["ratio"]),
-                "pairs": str(found["processes"]),
+                "pairs": str(found["processes"]) if found["ratio"] == found["ratio"] else "",
                 "verdict": "; ".join(filter(None, [found["verdict"], found["reason"]]))}
 
     return ranking.table(trials, cells, [key(row) in known for row in trials.to_dict("records")])

@@ -12,6 +12,8 @@ from analysis.trials import company
 from analysis.trials.summary import without_diverged
 
 PROCESSES, WINDOW_SECONDS, WINDOW_STEPS = 5, 0.5, 10
+# A row should be at least so many times as fast as a loop of its framework without dlbench.
+OF_ITS_LOOP = 0.98
 # The length of a window is chosen in the warm-up, where a step is slower.
 SHORTER = 0.9
 # Concerns of harness.machine and harness.campaign that mean company.

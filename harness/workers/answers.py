@@ -180,7 +180,7 @@ class BuiltPart(Answer):
 class Trained(Answer):
     losses: list[float]
     hidden: Text = ""  # why running statistics cannot be read
-    first_seconds: Moment = 0.0  # of the first steps, in which some frameworks compile
+    first_seconds: Moment = 0.0  # that counts as building: see `Session.train`
 
     def check(self, asked: Asked) -> None:
         _check_count("losses", self.losses, asked.arguments["steps"])

@@ -55,7 +55,7 @@ def test_mfu_is_the_share_of_the_best_peak_of_the_rows_own_precision_threads_and
 
 @pytest.mark.parametrize(("network", "share", "remark"), [
     ("fcn5", 1.05, "above the measured peak, but its interval reaches the peak's margin of 10 %"), ("fcn5", 0.99, ""),
-    ("alexnet", 1.3, "above the peak: operations are counted for direct convolutions; FFT and Winograd need fewer"),
+    ("alexnet", 1.3, "above the peak: operations are counted for direct convolutions, while FFT and Winograd need fewer"),
 ])
 def test_a_ranked_row_above_the_peak_says_why_it_may_be(network, share, remark):
     flops = work.flops_per_step(networks.get(network), 64)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -340,6 +341,10 @@ def test_a_gpu_settles_for_two_rounds_of_the_ring_before_its_first_play(device: 
             super().step()
             type(self).stepped += 1
 
+        def feed(self, *ring):
+            super().feed(*ring)
+            time.sleep(0.2)
+
     network = networks.get("tiny_fcn")
     weights, batches = write_arrays(tmp_path, network)
     with np.load(batches) as arrays:
@@ -353,6 +358,7 @@ def test_a_gpu_settles_for_two_rounds_of_the_ring_before_its_first_play(device: 
         trained = session.train((weights, ""), (str(tmp_path / "samples.npz"), 0), 0, 1,
                                 str(tmp_path / "out.npz"), "host")
         assert Counting.stepped - before == wanted
+        assert (trained["first_seconds"] > 0.2) == (device == "cuda")  # the first feed counts too
         losses += trained["losses"]
     assert losses[0] == losses[1]
 
